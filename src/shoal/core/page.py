@@ -1,0 +1,32 @@
+"""Request and Response: what goes over the wire and what came back, as plain values."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Request(msgspec.Struct, frozen=True, gc=False):
+    url: str
+    method: str = "GET"
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes | None = None
+    timeout: float = 30.0
+
+
+class Response(msgspec.Struct, frozen=True):
+    """One answer. Redirects are not followed here: a 3xx is an answer like any other."""
+
+    url: str
+    status: int
+    headers: tuple[tuple[str, str], ...]  # names in lower case, in the order received
+    body: bytes
+    seconds: float = 0.0
+    address: str = ""  # the IP really connected to
+    redirects: tuple[str, ...] = ()  # the addresses that led here, first to last
+
+    def header(self, name: str, default: str = "") -> str:
+        name = name.lower()
+        for key, value in self.headers:
+            if key == name:
+                return value
+        return default

@@ -1,0 +1,38 @@
+"""Run: one execution of a scraper over its inputs, shared by all workers that serve it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+RunState = Literal["running", "paused", "cancelled", "finished"]
+
+TASK_BITS = 32  # a task id is (run id << TASK_BITS) | number within the run
+
+
+def run_of(task: int) -> int:
+    return task >> TASK_BITS
+
+
+class NewRun(msgspec.Struct, frozen=True):
+    scraper: str
+    key: str  # scraper, inputs and output: the same command finds its run again by this
+    name: str = ""  # short name for people; made up by the queue's caller
+    spec: dict[str, Any] = {}  # what a worker needs to serve it, and what people may want to see
+    weight: int = 1
+    max_pages: int = 0  # 0 is no limit; when so many are done, the rest is cancelled
+
+
+class Run(msgspec.Struct, frozen=True):
+    id: int
+    name: str
+    scraper: str
+    key: str
+    state: RunState
+    created_at: int
+    changed_at: int
+    finished_at: int = 0
+    weight: int = 1
+    max_pages: int = 0
+    spec: dict[str, Any] = {}

@@ -1,0 +1,30 @@
+"""Stats: the exact account of a run."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Stats(msgspec.Struct, frozen=True):
+    seen: int = 0
+    ready: int = 0  # includes delayed
+    delayed: int = 0
+    leased: int = 0
+    done: int = 0
+    dead: int = 0
+    cancelled: int = 0
+    records: int = 0
+    retries: int = 0
+    lost: int = 0  # leases lost with their workers
+    stale: int = 0  # late answers that were dropped
+    bytes: int = 0
+    claimable: int = 0  # could be handed out this second; bounded by the lanes that are due
+    skipped: dict[str, int] = {}  # links refused by rule, by reason; these are not tasks
+
+    @property
+    def open(self) -> int:
+        return self.ready + self.leased
+
+    @property
+    def balanced(self) -> bool:
+        return self.seen == self.done + self.dead + self.cancelled + self.open

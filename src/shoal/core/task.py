@@ -1,0 +1,113 @@
+"""Task: one piece of work, from being found to being settled.
+
+States: ready -> leased -> done | dead | cancelled. A retry is leased -> ready with a later due
+time; a release is leased -> ready that costs no attempt; a revived dead letter is dead -> ready.
+Absolute times are UTC microseconds (`…_at`); durations are seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Literal
+
+import msgspec
+
+State = Literal["ready", "delayed", "leased", "done", "dead", "cancelled"]
+Result = Literal["done", "retry", "dead", "released", "cancelled", "part"]
+Verdict = Literal["ok", "already", "stale"]
+Admission = Literal["added", "known", "rejected"]
+
+BANDS = 8
+ALONE = -1  # the band of a task that has lost a worker: it is claimed by itself, before all others
+
+
+def band(priority: int) -> int:
+    """Map any integer priority to one of eight bands; 0 is handed out first."""
+    if priority > 0:
+        return 0 if priority >= 100 else 1 if priority >= 10 else 2 if priority >= 3 else 5 - priority
+    return 5 if priority == 0 else 6 if priority > -10 else 7
+
+
+def digest(request: str) -> bytes:
+    """The identity of a canonical request: the first 16 bytes of its SHA-256."""
+    return hashlib.sha256(request.encode("utf-8", "surrogatepass")).digest()[:16]
+
+
+class Task(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Work to be added. `lane` is the host (or a synthetic lane for work without one)."""
+
+    url: str
+    lane: str
+    digest: bytes
+    kind: str = "page"
+    priority: int = 0
+    depth: int = 0
+    parent: int | None = None  # id of the task that found it; None for a start URL
+    meta: dict[str, Any] | None = None  # travels to the handler as page.meta; JSON values only
+    delay: float = 0.0
+    ttl: float | None = None
+
+
+class Leased(msgspec.Struct, frozen=True, gc=False):
+    """A task as a worker holds it: (id, lease) is what every later word about it must repeat."""
+
+    id: int
+    lease: int
+    run: int
+    lane: str
+    url: str
+    kind: str = "page"
+    priority: int = 0
+    depth: int = 0
+    parent: int | None = None
+    meta: dict[str, Any] | None = None
+    attempts: int = 0  # finished attempts before this one
+    lost: int = 0  # workers that died with it
+    start_in: float = 0.0  # its reserved slot, in seconds after the claim
+    spacing: float = 0.0  # the lane's spacing when claimed; 0 means its requests need no slots
+    failures: dict[str, int] | None = None  # earlier failures by cause, for the retry policy
+
+
+class Claim(msgspec.Struct, frozen=True):
+    lease: int  # 0 when nothing was handed out
+    tasks: tuple[Leased, ...] = ()
+    next_in: float | None = None  # seconds until a lane comes due; None if nothing waits for time
+
+
+class Attempt(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What happened the last time a task was tried; kept for `shoal why` and dead letters."""
+
+    at: int
+    worker: str
+    cause: str = ""  # empty when it went well
+    message: str = ""
+    status: int = 0
+    seconds: float = 0.0
+    size: int = 0
+
+
+class LaneChange(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What an answer taught about a host. Every field is optional and only what is set changes."""
+
+    lane: str
+    hold_for: float | None = None  # no request to this lane for so many seconds (Retry-After)
+    spacing: float | None = None  # learned spacing (Crawl-delay, slow-down); 0 forgets it
+    park_for: float | None = None  # like hold, but shown to people as parked; 0 releases
+    reason: str = ""
+
+
+class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of one leased task; `settle` makes all of it true in one step, or none."""
+
+    task: int
+    lease: int
+    result: Result
+    attempt: Attempt | None = None
+    after: float = 0.0  # with retry: seconds until it is due
+    cause: str = ""  # with retry, dead, cancelled
+    evidence: dict[str, Any] | None = None  # with dead: what a person needs to judge it
+    records: tuple[bytes, ...] = ()  # each one JSON object
+    found: tuple[Task, ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()  # (reason, url) of links refused by rule
+    lanes: tuple[LaneChange, ...] = ()
+    same_as: bytes | None = None  # digest of the address a redirect led to (see Queue.settle)

@@ -1,0 +1,95 @@
+"""Every error shoal raises, in one tree. The first split says what the reader must do.
+
+    ShoalError
+    ├── Retry                 the task may succeed later; the retry policy decides when
+    │   └── FetchFailed       (retryable causes: dns, connect, timeout.*, http.5xx …)
+    ├── GiveUp                the task will never succeed as it stands
+    │   └── FetchRefused      (final causes: http.404, too_large, blocked.*, redirects …)
+    └── Act                   a person must do something; the message says what
+        ├── Usage             a wrong flag, file, pattern or name            exit 2
+        │   ├── InvalidUrl    not an address that can be fetched
+        │   └── OutputTaken   the output file belongs to something else
+        ├── RunBusy           another process owns this run right now        exit 2
+        ├── QueueUnavailable  the queue cannot be reached or is locked       exit 1
+        ├── QueueFull         no space left where the queue is kept          exit 1
+        ├── QueueReadOnly     the queue cannot be written                    exit 1
+        ├── QueueRefused      wrong version, network file system, bad URL    exit 1
+        └── NotBalanced       the account of a run does not add up           exit 1
+
+A `cause` is a short stable word ("http.404", "timeout.total"); people group and filter by it.
+"""
+
+from __future__ import annotations
+
+
+class ShoalError(Exception):
+    exit_code = 1
+
+
+class Retry(ShoalError):
+    """A failure of one task that time may heal."""
+
+    def __init__(self, cause: str, message: str = "", *, after: float | None = None) -> None:
+        super().__init__(message or cause)
+        self.cause = cause
+        self.after = after  # seconds the other side asked us to wait, if it did
+
+
+class FetchFailed(Retry):
+    """The exchange with the server failed in a way that may pass."""
+
+
+class GiveUp(ShoalError):
+    """A failure of one task that no retry will heal."""
+
+    def __init__(self, cause: str, message: str = "") -> None:
+        super().__init__(message or cause)
+        self.cause = cause
+
+
+class FetchRefused(GiveUp):
+    """The exchange was refused, by the server for good or by our own rules."""
+
+
+class Act(ShoalError):
+    """Something a person must put right; `hint` says how."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class Usage(Act):
+    exit_code = 2
+
+
+class InvalidUrl(Usage):
+    pass
+
+
+class OutputTaken(Usage):
+    pass
+
+
+class RunBusy(Act):
+    exit_code = 2
+
+
+class QueueUnavailable(Act):
+    pass
+
+
+class QueueFull(Act):
+    pass
+
+
+class QueueReadOnly(Act):
+    pass
+
+
+class QueueRefused(Act):
+    pass
+
+
+class NotBalanced(Act):
+    pass

@@ -1,0 +1,20 @@
+"""Fetcher: the smallest seam to the web. A cache or a browser is a fetcher too."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from shoal.core.page import Request, Response
+
+
+class Fetcher(Protocol):
+    async def fetch(self, request: Request) -> Response:
+        """Exchange one request for one response, within every limit.
+
+        Raises FetchFailed (may pass) or FetchRefused (never will), each with its cause:
+        dns, connect, tls, timeout.connect, timeout.total, timeout.slow, too_large, decode,
+        bad_response, blocked.private, blocked.scheme. HTTP error statuses are answers, not errors.
+        """
+        ...
+
+    async def close(self) -> None: ...
