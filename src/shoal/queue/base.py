@@ -179,7 +179,9 @@ class Queue(Protocol):
         """Heartbeat. `leases` maps lease numbers to the tasks of it that were started by now."""
         ...
 
-    async def settle(self, outcomes: Sequence[Outcome]) -> list[Verdict]:
+    async def settle(
+        self, outcomes: Sequence[Outcome], paces: Mapping[str, Pace] | None = None
+    ) -> list[Verdict]:
         """Make outcomes true, each as a whole, all in one commit. Answers per outcome:
 
         ok       it is done now
@@ -196,6 +198,7 @@ class Queue(Protocol):
         same_as: if the run has seen that digest as another task, records and found are dropped and
         the task is done; else the digest is remembered as seen for this task.
         Found tasks of a run that was cancelled are dropped. Lane changes always count when ok.
+        `paces` is for the lanes of found tasks, as in add.
         """
         ...
 

@@ -1,0 +1,145 @@
+"""The embedded queue: one SQLite file, many processes of one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from shoal.core.lane import LaneState, Mark, Pace, Slot
+from shoal.core.run import NewRun, Run, RunState
+from shoal.core.stats import Stats
+from shoal.core.task import Admission, Claim, LaneChange, Outcome, State, Task, Verdict
+from shoal.queue.base import (
+    LEASE,
+    DeadGroup,
+    Extended,
+    Promises,
+    Reaped,
+    RunAction,
+    StoredRecord,
+    TaskView,
+    Where,
+)
+from shoal.queue.sqlite import admit, claim, lanes, look, reap, runs, settle
+from shoal.queue.sqlite.engine import Engine, Synchronous
+
+
+class SqliteQueue:
+    """Every verb is one transaction; what each does is in the module of its name."""
+
+    promises = Promises(
+        durable="everything acknowledged (synchronous=full); with synchronous=normal a power loss may undo the last seconds",
+        steps_clock=True,
+        shared="processes of one machine, on a local disk",
+    )
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @classmethod
+    async def open(
+        cls, path: str, *, clock: Callable[[], int] | None = None, synchronous: Synchronous = "full"
+    ) -> SqliteQueue:
+        return cls(Engine(path, clock=clock, synchronous=synchronous))
+
+    @property
+    def path(self) -> str:
+        return self._engine.path
+
+    async def start_run(self, new: NewRun) -> Run:
+        return await self._engine.write(runs.start, new)
+
+    async def runs(
+        self, *, key: str = "", name: str = "", states: Collection[RunState] = (), limit: int = 100
+    ) -> list[Run]:
+        return self._engine.read(runs.listing, key, name, states, limit)
+
+    async def set_run(self, run: int, action: RunAction) -> Run:
+        return await self._engine.write(runs.act, run, action)
+
+    async def add(
+        self, run: int, tasks: Sequence[Task], paces: Mapping[str, Pace] | None = None
+    ) -> list[Admission]:
+        return await self._engine.write(admit.add, run, tasks, paces or {})
+
+    async def claim(
+        self,
+        worker: str,
+        limit: int,
+        *,
+        lease: float = LEASE,
+        serves: Collection[str] | None = None,
+        request_id: str = "",
+    ) -> Claim:
+        return await self._engine.hint(claim.claim, worker, limit, lease, serves, request_id)
+
+    async def reserve(self, lane: str, pace: Pace | None = None) -> Slot:
+        return await self._engine.hint(lanes.reserve, lane, pace)
+
+    async def extend(
+        self, worker: str, leases: Mapping[int, Collection[int]], *, lease: float = LEASE
+    ) -> Extended:
+        return await self._engine.hint(reap.extend, worker, leases, lease)
+
+    async def settle(
+        self, outcomes: Sequence[Outcome], paces: Mapping[str, Pace] | None = None
+    ) -> list[Verdict]:
+        return await self._engine.write(settle.settle, outcomes, paces or {})
+
+    async def reap(self, dead_workers: Mapping[str, Collection[int]] | None = None) -> Reaped:
+        return await self._engine.write(reap.reap, dead_workers or {})
+
+    async def stats(self, run: int) -> Stats:
+        return self._engine.read(runs.stats, run)
+
+    async def recount(self, run: int) -> Stats:
+        return self._engine.read(runs.recount, run)
+
+    async def look(
+        self,
+        run: int,
+        *,
+        state: State | None = None,
+        where: Where = Where(),
+        after: int = 0,
+        limit: int = 100,
+    ) -> list[TaskView]:
+        return self._engine.read(look.look, run, state, where, after, limit)
+
+    async def find(self, run: int, digest: bytes) -> TaskView | None:
+        return self._engine.read(look.find, run, digest)
+
+    async def dead_groups(self, run: int, limit: int = 100) -> list[DeadGroup]:
+        return self._engine.read(look.dead_groups, run, limit)
+
+    async def skipped(self, run: int, limit: int = 100) -> list[tuple[str, str]]:
+        return self._engine.read(look.skipped, run, limit)
+
+    async def records(self, run: int, *, after: int = 0, limit: int = 1000) -> list[StoredRecord]:
+        return self._engine.read(look.records, run, after, limit)
+
+    async def revive(self, run: int, where: Where = Where()) -> int:
+        return await self._engine.write(runs.revive, run, where)
+
+    async def purge(self, *, run: int | None = None, older_than: float | None = None) -> int:
+        return await self._engine.write(runs.purge, run, older_than)
+
+    async def lanes(self, *, run: int | None = None, limit: int = 100) -> list[LaneState]:
+        return self._engine.read(lanes.listing, run, limit)
+
+    async def set_lane(self, change: LaneChange) -> None:
+        await self._engine.write(lanes.change, [change])
+
+    async def register(self, mark: Mark) -> None:
+        await self._engine.hint(reap.register, mark)
+
+    async def workers(self) -> list[Mark]:
+        return self._engine.read(reap.workers)
+
+    async def forget_worker(self, worker: str) -> None:
+        await self._engine.hint(reap.forget, worker)
+
+    async def now(self) -> int:
+        return self._engine.clock()
+
+    async def close(self) -> None:
+        self._engine.close()

@@ -1,0 +1,93 @@
+"""Admit: many tasks into the queue at once, each at most once per run."""
+
+from __future__ import annotations
+
+import sqlite3
+from binascii import b2a_base64
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from shoal.core.lane import Pace
+from shoal.core.run import TASK_BITS
+from shoal.core.task import Admission, Task, band
+from shoal.queue.sqlite import lanes, runs
+
+_KNOWN = "SELECT s.digest FROM json_each(?) j CROSS JOIN seen s ON s.run = ? AND s.digest = j.value"
+_INSERT = """INSERT INTO tasks (id, state, lane, run, band, due, added_at, expires_at, priority, depth, parent, kind, url, meta)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_encode = msgspec.json.Encoder().encode
+
+
+def key(digest: bytes) -> str:
+    """A digest as short text, which SQLite's JSON functions can carry."""
+    return b2a_base64(digest, newline=False)[:22].decode("ascii")
+
+
+def admit(
+    db: sqlite3.Connection, now: int, run: int, tasks: Sequence[Task], paces: Mapping[str, Pace]
+) -> list[Admission]:
+    fresh: dict[str, Task] = {}
+    keys = [key(task.digest) for task in tasks]
+    for name, task in zip(keys, tasks, strict=True):
+        fresh.setdefault(name, task)
+    for (name,) in db.execute(_KNOWN, (_encode(list(fresh)).decode(), run)).fetchall():
+        del fresh[name]
+    if fresh:
+        _insert(db, now, run, fresh, paces)
+    answers: list[Admission] = []
+    for name in keys:
+        # Removing what was counted makes a duplicate within the batch answer "known".
+        answers.append("added" if fresh.pop(name, None) is not None else "known")
+    return answers
+
+
+def _insert(
+    db: sqlite3.Connection, now: int, run: int, fresh: Mapping[str, Task], paces: Mapping[str, Pace]
+) -> None:
+    lane_ids = lanes.ensure(db, run, dict.fromkeys(task.lane for task in fresh.values()), paces)
+    (number,) = db.execute(
+        "UPDATE runs SET next_task = next_task + ? WHERE id = ? RETURNING next_task", (len(fresh), run)
+    ).fetchone()
+    first = (run << TASK_BITS) + number - len(fresh)
+    rows, digests, ready = [], [], Counter[int]()
+    delayed = 0
+    for number, (name, task) in enumerate(fresh.items(), first):
+        lane = lane_ids[task.lane]
+        late = task.delay > 0
+        if late:
+            delayed += 1
+        else:
+            ready[lane] += 1
+        rows.append((
+            number, 2 if late else 0, lane, run, band(task.priority), now + lanes.micros(task.delay) if late else now, now,
+            None if task.ttl is None else now + lanes.micros(task.ttl), task.priority, task.depth, task.parent,
+            task.kind, task.url, None if task.meta is None else _encode(task.meta).decode(),
+        ))  # fmt: skip
+        digests.append((run, name, number))
+    # In the order of the key, neighbouring rows of the seen-set are written together.
+    digests.sort()
+    db.executemany("INSERT INTO seen (run, digest, task) VALUES (?, ?, ?)", digests)
+    db.executemany(_INSERT, rows)
+    db.execute(
+        "UPDATE runs SET seen = seen + ?1, ready = ready + ?1, delayed = delayed + ?2 WHERE id = ?3",
+        (len(rows), delayed, run),
+    )
+    more_ready(db, run, ready)
+    lanes.wake(db, ready)
+
+
+def more_ready(db: sqlite3.Connection, run: int, ready: Mapping[int, int]) -> None:
+    db.executemany(
+        "UPDATE heads SET ready = ready + ? WHERE run = ? AND lane = ?",
+        [(count, run, lane) for lane, count in ready.items()],
+    )
+
+
+def add(
+    db: sqlite3.Connection, now: int, run: int, tasks: Sequence[Task], paces: Mapping[str, Pace]
+) -> list[Admission]:
+    if not runs.takes_work(db, run):
+        return ["rejected"] * len(tasks)
+    return admit(db, now, run, tasks, paces)

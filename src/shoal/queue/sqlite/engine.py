@@ -1,0 +1,249 @@
+"""Engine: one connection to the state file, its transactions, and its errors in our words.
+
+SQL runs on the calling thread. A helper thread would have to win the interpreter lock back after
+every single step while the event loop is busy parsing pages, holding the file's write lock all the
+while; waiting for another process's write lock, which can take long, is done without blocking the
+event loop instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Concatenate, Literal, ParamSpec, TypeVar
+
+from shoal.errors import Act, QueueFull, QueueReadOnly, QueueRefused, QueueUnavailable
+from shoal.queue.sqlite import schema
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Synchronous = Literal["full", "normal"]
+LOCK_PATIENCE = 30.0  # seconds to wait for other processes before saying that the file is locked
+NETWORK_FILE_SYSTEMS = frozenset(
+    ["nfs", "nfs4", "cifs", "smb", "smb2", "smb3", "smbfs", "afpfs", "webdav", "davfs", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre", "afs", "ncpfs"]
+)
+OLDEST = (3, 35, 0)  # RETURNING and UPDATE … FROM
+
+
+def wall_clock() -> int:
+    return time.time_ns() // 1000
+
+
+class Engine:
+    def __init__(
+        self, path: str, *, clock: Callable[[], int] | None = None, synchronous: Synchronous = "full"
+    ) -> None:
+        self.path = path
+        self.clock = clock or wall_clock
+        self._durable_level = {"full": 2, "normal": 1}[synchronous]
+        self._level = -1
+        self._closed = False
+        self._prepare_place()
+        try:
+            self.db = sqlite3.connect(
+                path, timeout=5.0, isolation_level=None, check_same_thread=False, cached_statements=256
+            )
+            self._configure()
+        except sqlite3.Error as error:
+            raise self.translated(error) from error
+
+    def _prepare_place(self) -> None:
+        if sqlite3.sqlite_version_info < OLDEST:
+            raise QueueRefused(
+                f"this Python carries SQLite {sqlite3.sqlite_version}, shoal needs 3.35 or newer",
+                hint="use a newer Python, or another queue (--queue)",
+            )
+        if self.path == ":memory:":
+            return
+        folder = Path(self.path).absolute().parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise QueueReadOnly(
+                f"cannot make the folder {folder}: {error.strerror}",
+                hint="run from a folder you may write to, or name one with --queue",
+            ) from error
+        kind = file_system(folder)
+        if kind in NETWORK_FILE_SYSTEMS:
+            raise QueueRefused(
+                f"{self.path} lies on a network file system ({kind}), where SQLite's locks cannot be trusted",
+                hint="put the file on a local disk (--queue sqlite:///local/path.db), or use a server for several machines",
+            )
+
+    def _configure(self) -> None:
+        db = self.db
+        if self.path != ":memory:" and db.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+            db.execute("PRAGMA journal_mode = wal")
+        db.execute("PRAGMA busy_timeout = 5000")
+        schema.prepare(db, self.path)
+        db.execute("PRAGMA busy_timeout = 0")
+        db.execute("PRAGMA cache_size = -16000")
+        db.execute("PRAGMA wal_autocheckpoint = 2000")
+        db.execute("PRAGMA journal_size_limit = 33554432")
+        db.execute("PRAGMA temp_store = memory")
+        db.execute("PRAGMA foreign_keys = off")
+
+    async def write(
+        self, step: Callable[Concatenate[sqlite3.Connection, int, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run `step(db, now, …)` in one transaction that is on disk when this returns."""
+        return await self._transact(self._durable_level, step, *args, **kwargs)
+
+    async def hint(
+        self, step: Callable[Concatenate[sqlite3.Connection, int, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Like write, but a power loss may undo it: for leases and slots, whose holders die with it."""
+        return await self._transact(1, step, *args, **kwargs)
+
+    async def _transact(
+        self,
+        level: int,
+        step: Callable[Concatenate[sqlite3.Connection, int, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        await self._begin(level)
+        # From here to the commit there is no await: two coroutines cannot mix their transactions.
+        try:
+            answer = step(self.db, self.clock(), *args, **kwargs)
+            self.db.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._rollback()
+            raise self.translated(error) from error
+        except BaseException:
+            self._rollback()
+            raise
+        return answer
+
+    def read(
+        self, step: Callable[Concatenate[sqlite3.Connection, int, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run `step` on one consistent view, without any lock."""
+        self._check_open()
+        try:
+            self.db.execute("BEGIN")
+            try:
+                return step(self.db, self.clock(), *args, **kwargs)
+            finally:
+                self._rollback()
+        except sqlite3.Error as error:
+            raise self.translated(error) from error
+
+    async def _begin(self, level: int) -> None:
+        self._check_open()
+        deadline = time.monotonic() + LOCK_PATIENCE
+        pause = 0.0002
+        while True:
+            try:
+                if level != self._level:
+                    self.db.execute(f"PRAGMA synchronous = {level}")
+                    self._level = level
+                self.db.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise self.translated(error) from error
+            # Short pauses with jitter: SQLite's own ladder sleeps up to 100 ms and starves the unlucky.
+            await asyncio.sleep(pause * (0.5 + random.random()))
+            pause = min(pause * 1.5, 0.004)
+            self._check_open()
+
+    def _rollback(self) -> None:
+        if self.db.in_transaction:
+            self.db.execute("ROLLBACK")
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise QueueUnavailable("the queue was closed", hint="open it again")
+
+    def translated(self, error: sqlite3.Error) -> Act:
+        """The one mapping from SQLite's errors to ours."""
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        where = self.path
+        if code == sqlite3.SQLITE_FULL:
+            return QueueFull(
+                f"no space left on the disk of {where}",
+                hint="free some space and run the same command again; nothing is lost",
+            )
+        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM) or (
+            code == sqlite3.SQLITE_CANTOPEN and not _writable(where)
+        ):
+            return QueueReadOnly(
+                f"{where} cannot be written",
+                hint="check its owner and mode, and that the disk is not mounted read-only; nothing is lost",
+            )
+        if code == sqlite3.SQLITE_BUSY or code == sqlite3.SQLITE_LOCKED:
+            return QueueUnavailable(
+                f"{where} has been locked by another process for {LOCK_PATIENCE:.0f} s",
+                hint="look for a stopped shoal process (`shoal doctor`)",
+            )
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            return QueueRefused(
+                f"{where} is damaged or not a shoal state file ({error})",
+                hint="restore a backup, or start anew with another --queue",
+            )
+        if code == sqlite3.SQLITE_IOERR and _disk_full(where):
+            return QueueFull(
+                f"no space left on the disk of {where}",
+                hint="free some space and run the same command again; nothing is lost",
+            )
+        return QueueUnavailable(f"{where}: {error}", hint="see `shoal doctor`")
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self.db.close()
+
+
+def _writable(path: str) -> bool:
+    target = Path(path)
+    return os.access(target if target.exists() else target.absolute().parent, os.W_OK)
+
+
+def _disk_full(path: str) -> bool:
+    try:
+        return os.statvfs(Path(path).absolute().parent).f_bavail == 0
+    except OSError:
+        return False
+
+
+def file_system(folder: Path) -> str:
+    """The type of the file system a folder is on, '' if it cannot be known."""
+    try:
+        if sys.platform == "darwin":
+            return _mounted(
+                subprocess.run(["/sbin/mount"], capture_output=True, text=True, check=False).stdout,
+                str(folder.resolve()),
+                mac=True,
+            )
+        return _mounted(
+            Path("/proc/self/mounts").read_text("utf-8", "replace"), str(folder.resolve()), mac=False
+        )
+    except OSError:
+        return ""
+
+
+def _mounted(table: str, folder: str, *, mac: bool) -> str:
+    best, kind = "", ""
+    for line in table.splitlines():
+        if mac:  # "//host/share on /Volumes/share (smbfs, …)"
+            _, _, rest = line.partition(" on ")
+            point, _, options = rest.rpartition(" (")
+            this = options.split(",")[0].rstrip(")")
+        else:
+            fields = line.split()
+            if len(fields) < 3:
+                continue
+            point, this = fields[1].replace("\\040", " "), fields[2]
+        inside = folder == point or folder.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, this
+    return kind

@@ -1,0 +1,163 @@
+"""Lanes: pace, holds and the heads that tell claims where there is work."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from shoal.core.lane import LaneState, Pace, Slot
+from shoal.core.task import LaneChange
+
+SECOND = 1_000_000
+DEFAULT_PACE = Pace()
+
+_WAKE = """
+UPDATE heads SET wake_at = (
+  SELECT CASE WHEN heads.ready <= 0 OR (l.max_in_flight > 0 AND l.in_flight >= l.max_in_flight) THEN NULL
+         ELSE max(l.next_at, l.held_until) END
+  FROM lanes l WHERE l.id = heads.lane)
+WHERE lane = ?
+"""
+
+
+def micros(seconds: float) -> int:
+    return round(seconds * SECOND)
+
+
+def wake(db: sqlite3.Connection, lanes: Iterable[int]) -> None:
+    """Say anew when each head of these lanes may be asked; call it last, once all else has changed."""
+    db.executemany(_WAKE, [(lane,) for lane in lanes])
+
+
+def ensure(
+    db: sqlite3.Connection, run: int, names: Iterable[str], paces: Mapping[str, Pace]
+) -> dict[str, int]:
+    """The ids of a run's lanes, making lanes and heads that are new and applying new paces."""
+    ids = {}
+    for name in names:
+        pace = paces.get(name)
+        row = db.execute(
+            "SELECT l.id, h.spacing, h.max_in_flight FROM lanes l LEFT JOIN heads h ON h.run = ? AND h.lane = l.id WHERE l.name = ?",
+            (run, name),
+        ).fetchone()
+        if row is None:
+            lane = int(db.execute("INSERT INTO lanes (name) VALUES (?) RETURNING id", (name,)).fetchone()[0])
+            row = (lane, None, None)
+        ids[name] = row[0]
+        if row[1] is None or (pace is not None and (micros(pace.spacing), pace.max_in_flight) != row[1:]):
+            _ask(db, run, row[0], pace or DEFAULT_PACE)
+    return ids
+
+
+def _ask(db: sqlite3.Connection, run: int, lane: int, pace: Pace) -> None:
+    # A newcomer to a lane starts level with the run that was served least, so that it catches up with nobody.
+    db.execute(
+        """INSERT INTO heads (run, lane, spacing, max_in_flight, picks)
+           VALUES (?1, ?2, ?3, ?4, ifnull((SELECT min(picks) FROM heads WHERE lane = ?2), 0))
+           ON CONFLICT (run, lane) DO UPDATE SET spacing = ?3, max_in_flight = ?4""",
+        (run, lane, micros(pace.spacing), pace.max_in_flight),
+    )
+    settle_pace(db, [lane])
+
+
+def settle_pace(db: sqlite3.Connection, lanes: Iterable[int]) -> None:
+    """Apply the slowest pace that any run with a head in the lane asks for."""
+    for lane in lanes:
+        db.execute(
+            """UPDATE lanes SET
+                 asked = ifnull((SELECT max(spacing) FROM heads WHERE lane = ?1), 0),
+                 spacing = max(learned, ifnull((SELECT max(spacing) FROM heads WHERE lane = ?1), 0)),
+                 max_in_flight = ifnull((SELECT min(max_in_flight) FROM heads WHERE lane = ?1 AND max_in_flight > 0), 0)
+               WHERE id = ?1""",
+            (lane,),
+        )
+
+
+def drop_heads(db: sqlite3.Connection, run: int) -> None:
+    """A run that ended asks nothing of its lanes any more."""
+    lanes = [
+        row[0] for row in db.execute("DELETE FROM heads WHERE run = ? RETURNING lane", (run,)).fetchall()
+    ]
+    settle_pace(db, lanes)
+    wake(db, lanes)
+
+
+def restore_heads(db: sqlite3.Connection, run: int, lanes: Iterable[int]) -> None:
+    """Make sure that lanes of revived tasks have heads again, at the default pace if it was forgotten."""
+    for lane in lanes:
+        if db.execute("SELECT 1 FROM heads WHERE run = ? AND lane = ?", (run, lane)).fetchone() is None:
+            kept = db.execute("SELECT spacing, max_in_flight FROM lanes WHERE id = ?", (lane,)).fetchone()
+            _ask(db, run, lane, Pace(kept[0] / SECOND, kept[1]))
+
+
+def change(db: sqlite3.Connection, now: int, changes: Iterable[LaneChange]) -> None:
+    touched = set()
+    for item in changes:
+        row = db.execute("SELECT id FROM lanes WHERE name = ?", (item.lane,)).fetchone()
+        if row is None:
+            row = db.execute("INSERT INTO lanes (name) VALUES (?) RETURNING id", (item.lane,)).fetchone()
+        lane = row[0]
+        touched.add(lane)
+        if item.hold_for is not None:
+            db.execute(
+                "UPDATE lanes SET held_until = max(held_until, ?), reason = ? WHERE id = ?",
+                (now + micros(item.hold_for), item.reason, lane),
+            )
+        if item.park_for is not None:
+            until = now + micros(item.park_for) if item.park_for > 0 else 0
+            db.execute(
+                "UPDATE lanes SET held_until = ?, parked = ?, reason = ? WHERE id = ?",
+                (until, int(item.park_for > 0), item.reason if item.park_for > 0 else "", lane),
+            )
+        if item.spacing is not None:
+            db.execute(
+                "UPDATE lanes SET learned = ?1, spacing = max(asked, ?1), reason = CASE WHEN ?2 = '' THEN reason ELSE ?2 END WHERE id = ?3",
+                (micros(item.spacing), item.reason, lane),
+            )
+    wake(db, touched)
+
+
+def reserve(db: sqlite3.Connection, now: int, name: str, pace: Pace | None) -> Slot:
+    row = db.execute(
+        "SELECT id, next_at, spacing, held_until, parked, reason FROM lanes WHERE name = ?", (name,)
+    ).fetchone()
+    if row is None:
+        wanted = pace or DEFAULT_PACE
+        # No run asks for this lane yet, so the pace is kept as learned until one does.
+        row = db.execute(
+            "INSERT INTO lanes (name, learned, spacing, max_in_flight) VALUES (?1, ?2, ?2, ?3) RETURNING id, 0, spacing, 0, 0, ''",
+            (name, micros(wanted.spacing), wanted.max_in_flight),
+        ).fetchone()
+    lane, next_at, spacing, held_until, parked, reason = row
+    if parked and held_until > now:
+        return Slot((held_until - now) / SECOND, reason or "parked")
+    at = max(now, next_at, held_until)
+    db.execute("UPDATE lanes SET next_at = ? WHERE id = ?", (at + spacing, lane))
+    wake(db, [lane])
+    return Slot((at - now) / SECOND)
+
+
+def listing(db: sqlite3.Connection, now: int, run: int | None, limit: int) -> list[LaneState]:
+    rows = db.execute(
+        """SELECT l.name, l.next_at, l.spacing, l.asked, l.learned, l.max_in_flight, l.in_flight,
+                  ifnull(sum(h.ready), 0) AS waiting, l.held_until, l.parked, l.reason
+           FROM lanes l LEFT JOIN heads h ON h.lane = l.id
+           WHERE ?1 IS NULL OR l.id IN (SELECT lane FROM heads WHERE run = ?1)
+           GROUP BY l.id ORDER BY waiting DESC, l.id LIMIT ?2""",
+        (run, limit),
+    ).fetchall()
+    return [
+        LaneState(
+            name=row[0], next_at=row[1], spacing=row[2] / SECOND, asked=row[3] / SECOND, learned=row[4] / SECOND,
+            max_in_flight=row[5], in_flight=row[6], ready=row[7],
+            held_until=row[8] if row[8] > now else 0, parked=bool(row[9]) and row[8] > now,
+            reason=row[10] if row[8] > now or row[4] else "",
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def decode(text: str | None) -> object:
+    return None if text is None else msgspec.json.decode(text)
