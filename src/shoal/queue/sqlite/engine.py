@@ -9,6 +9,7 @@ event loop instead.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import random
 import sqlite3
@@ -28,7 +29,25 @@ T = TypeVar("T")
 Synchronous = Literal["full", "normal"]
 LOCK_PATIENCE = 30.0  # seconds to wait for other processes before saying that the file is locked
 NETWORK_FILE_SYSTEMS = frozenset(
-    ["nfs", "nfs4", "cifs", "smb", "smb2", "smb3", "smbfs", "afpfs", "webdav", "davfs", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre", "afs", "ncpfs"]
+    [
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb",
+        "smb2",
+        "smb3",
+        "smbfs",
+        "afpfs",
+        "webdav",
+        "davfs",
+        "9p",
+        "fuse.sshfs",
+        "ceph",
+        "glusterfs",
+        "lustre",
+        "afs",
+        "ncpfs",
+    ]
 )
 OLDEST = (3, 35, 0)  # RETURNING and UPDATE … FROM
 
@@ -52,6 +71,7 @@ class Engine:
                 path, timeout=5.0, isolation_level=None, check_same_thread=False, cached_statements=256
             )
             self._configure()
+            self._turn = Turn(path)
         except sqlite3.Error as error:
             raise self.translated(error) from error
 
@@ -128,33 +148,51 @@ class Engine:
     ) -> T:
         """Run `step` on one consistent view, without any lock."""
         self._check_open()
-        try:
-            self.db.execute("BEGIN")
+        patience = 300
+        while True:
             try:
-                return step(self.db, self.clock(), *args, **kwargs)
-            finally:
-                self._rollback()
-        except sqlite3.Error as error:
-            raise self.translated(error) from error
+                self.db.execute("BEGIN")
+                try:
+                    return step(self.db, self.clock(), *args, **kwargs)
+                finally:
+                    self._rollback()
+            except sqlite3.Error as error:
+                # Readers wait for nobody but a process that recovers the log after a crash, which is short.
+                patience -= 1
+                if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY or not patience:
+                    raise self.translated(error) from error
+            time.sleep(0.01)
 
     async def _begin(self, level: int) -> None:
         self._check_open()
+        if level != self._level:
+            self.db.execute(f"PRAGMA synchronous = {level}")
+            self._level = level
+        if self._turn.take() and self._try_begin():
+            self._turn.give()
+            return
         deadline = time.monotonic() + LOCK_PATIENCE
-        pause = 0.0002
-        while True:
-            try:
-                if level != self._level:
-                    self.db.execute(f"PRAGMA synchronous = {level}")
-                    self._level = level
-                self.db.execute("BEGIN IMMEDIATE")
-                return
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                    raise self.translated(error) from error
-            # Short pauses with jitter: SQLite's own ladder sleeps up to 100 ms and starves the unlucky.
-            await asyncio.sleep(pause * (0.5 + random.random()))
-            pause = min(pause * 1.5, 0.004)
-            self._check_open()
+        try:
+            while not (self._turn.take() and self._try_begin(time.monotonic() > deadline)):
+                # Whoever has the turn looks often, the others seldom: SQLite's own ladder of sleeps, up to
+                # 100 ms long, starves the unlucky while a busy process takes the lock again and again.
+                await asyncio.sleep(0.0002 if self._turn.taken else 0.0005 + 0.001 * random.random())
+                self._check_open()
+                if time.monotonic() > deadline + 1:
+                    raise QueueUnavailable(
+                        f"{self.path} is busy", hint="look for a stopped shoal process (`shoal doctor`)"
+                    )
+        finally:
+            self._turn.give()
+
+    def _try_begin(self, last: bool = False) -> bool:
+        try:
+            self.db.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or last:
+                raise self.translated(error) from error
+            return False
+        return True
 
     def _rollback(self) -> None:
         if self.db.in_transaction:
@@ -200,7 +238,39 @@ class Engine:
     def close(self) -> None:
         if not self._closed:
             self._closed = True
+            self._turn.close()
             self.db.close()
+
+
+class Turn:
+    """Who begins the next transaction: taken before the write lock, so that no one barges in."""
+
+    def __init__(self, path: str) -> None:
+        self._file = (
+            -1
+            if path == ":memory:"
+            else os.open(f"{path}-turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        )
+        self.taken = False
+
+    def take(self) -> bool:
+        if not self.taken and self._file >= 0:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        self.taken = True
+        return True
+
+    def give(self) -> None:
+        if self.taken and self._file >= 0:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+        self.taken = False
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
 
 def _writable(path: str) -> bool:

@@ -1,0 +1,49 @@
+"""Ownership: one process at a time drives a run, by a file lock that the kernel gives up for the dead."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import time
+from pathlib import Path
+
+from shoal.errors import QueueReadOnly, RunBusy
+
+PATIENCE = 3.0  # a killed run's workers need a moment to notice and let go
+
+
+class Ownership:
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    @classmethod
+    async def take(cls, folder: Path, key: str, what: str) -> Ownership:
+        """Own the run with this key, or say who else does."""
+        place = folder / "owners"
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            handle = os.open(place / key, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise QueueReadOnly(
+                f"{place} cannot be written: {error.strerror}", hint="check its owner and mode"
+            ) from error
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() < deadline:
+                    await asyncio.sleep(0.05)
+                    continue
+                os.close(handle)
+                raise RunBusy(
+                    f"{what} is being run by another process",
+                    hint="watch it with `shoal status`, or stop that process first",
+                ) from None
+            return cls(handle)
+
+    def release(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
