@@ -1,0 +1,49 @@
+# The two commands: make demo, make test. `make help` lists the rest.
+BIN := .venv/bin
+
+.PHONY: help demo test check lint types imports faults bench wheel clean
+
+help:
+	@echo "make demo    crawl the bundled demo site, with live progress and records at the end"
+	@echo "make test    set up everything the tests need and run them"
+	@echo "make check   tests, lint, types, import rules and the built wheel: what CI runs"
+	@echo "make faults  slow fault injection and soak runs"
+	@echo "make bench   measure what we claim, beside the peers"
+
+.venv/ready: pyproject.toml tools/environment
+	@sh tools/environment .
+	@touch $@
+
+.venv/ready-dev: .venv/ready
+	@sh tools/environment '.[dev]'
+	@touch $@
+
+demo: .venv/ready
+	@$(BIN)/shoal demo --crawl
+
+test: .venv/ready-dev
+	@$(BIN)/pytest
+
+check: .venv/ready-dev lint types imports test wheel
+
+lint: .venv/ready-dev
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: .venv/ready-dev
+	@$(BIN)/mypy
+
+imports: .venv/ready-dev
+	@PYTHONPATH=src $(BIN)/lint-imports --no-cache
+
+wheel: .venv/ready-dev
+	@sh tools/try-wheel
+
+faults: .venv/ready-dev
+	@$(BIN)/pytest -m faults --timeout 3600
+
+bench: .venv/ready-dev
+	@sh bench/all.sh
+
+clean:
+	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
