@@ -34,8 +34,11 @@ def admit(
         fresh.setdefault(name, task)
     for (name,) in db.execute(_KNOWN, (_encode(list(fresh)).decode(), run)).fetchall():
         del fresh[name]
+    if paces:
+        asked = dict.fromkeys(task.lane for task in tasks if task.lane in paces)
+        lanes.wake(db, lanes.ensure(db, run, asked, paces).values())
     if fresh:
-        _insert(db, now, run, fresh, paces)
+        _insert(db, now, run, fresh)
     answers: list[Admission] = []
     for name in keys:
         # Removing what was counted makes a duplicate within the batch answer "known".
@@ -43,10 +46,8 @@ def admit(
     return answers
 
 
-def _insert(
-    db: sqlite3.Connection, now: int, run: int, fresh: Mapping[str, Task], paces: Mapping[str, Pace]
-) -> None:
-    lane_ids = lanes.ensure(db, run, dict.fromkeys(task.lane for task in fresh.values()), paces)
+def _insert(db: sqlite3.Connection, now: int, run: int, fresh: Mapping[str, Task]) -> None:
+    lane_ids = lanes.ensure(db, run, dict.fromkeys(task.lane for task in fresh.values()), {})
     (number,) = db.execute(
         "UPDATE runs SET next_task = next_task + ? WHERE id = ? RETURNING next_task", (len(fresh), run)
     ).fetchone()

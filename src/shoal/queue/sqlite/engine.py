@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Concatenate, Literal, ParamSpec, TypeVar
 
 from shoal.errors import Act, QueueFull, QueueReadOnly, QueueRefused, QueueUnavailable
-from shoal.queue.sqlite import schema
+from shoal.queue.sqlite import lanes, schema
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -49,6 +49,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
         "ncpfs",
     ]
 )
+STEP_BACK = 1_000_000  # microseconds; less than this no lane notices
 OLDEST = (3, 35, 0)  # RETURNING and UPDATE … FROM
 
 
@@ -64,6 +65,7 @@ class Engine:
         self.clock = clock or wall_clock
         self._durable_level = {"full": 2, "normal": 1}[synchronous]
         self._level = -1
+        self._latest = 0  # the clock as last read, to notice when it steps back
         self._closed = False
         self._prepare_place()
         try:
@@ -72,6 +74,8 @@ class Engine:
             )
             self._configure()
             self._turn = Turn(path)
+            # The last lease was numbered by the clock of its day: who knows an earlier one stepped back.
+            (self._latest,) = self.db.execute("SELECT value FROM meta WHERE key = 'last_lease'").fetchone()
         except sqlite3.Error as error:
             raise self.translated(error) from error
 
@@ -133,7 +137,11 @@ class Engine:
         await self._begin(level)
         # From here to the commit there is no await: two coroutines cannot mix their transactions.
         try:
-            answer = step(self.db, self.clock(), *args, **kwargs)
+            now = self.clock()
+            if now < self._latest - STEP_BACK:
+                lanes.forget_future(self.db, now)
+            self._latest = now
+            answer = step(self.db, now, *args, **kwargs)
             self.db.execute("COMMIT")
         except sqlite3.Error as error:
             self._rollback()

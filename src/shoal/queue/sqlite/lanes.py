@@ -5,8 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Mapping
 
-import msgspec
-
 from shoal.core.lane import LaneState, Pace, Slot
 from shoal.core.task import LaneChange
 
@@ -63,33 +61,31 @@ def _ask(db: sqlite3.Connection, run: int, lane: int, pace: Pace) -> None:
 
 
 def settle_pace(db: sqlite3.Connection, lanes: Iterable[int]) -> None:
-    """Apply the slowest pace that any run with a head in the lane asks for."""
+    """Apply the slowest pace that any unfinished run asks of the lane."""
     for lane in lanes:
-        db.execute(
-            """UPDATE lanes SET
-                 asked = ifnull((SELECT max(spacing) FROM heads WHERE lane = ?1), 0),
-                 spacing = max(learned, ifnull((SELECT max(spacing) FROM heads WHERE lane = ?1), 0)),
-                 max_in_flight = ifnull((SELECT min(max_in_flight) FROM heads WHERE lane = ?1 AND max_in_flight > 0), 0)
-               WHERE id = ?1""",
+        asked, in_flight = db.execute(
+            """SELECT ifnull(max(h.spacing), 0), ifnull(min(nullif(h.max_in_flight, 0)), 0)
+               FROM heads h JOIN runs r ON r.id = h.run WHERE h.lane = ? AND r.state IN ('running', 'paused')""",
             (lane,),
+        ).fetchone()
+        db.execute(
+            "UPDATE lanes SET asked = ?1, spacing = max(learned, ?1), max_in_flight = ?2 WHERE id = ?3",
+            (asked, in_flight, lane),
         )
 
 
+def reconsider(db: sqlite3.Connection, run: int) -> None:
+    """The lanes of a run that ended, or began again: what it asks of them stops or starts to count."""
+    ids = [row[0] for row in db.execute("SELECT lane FROM heads WHERE run = ?", (run,)).fetchall()]
+    settle_pace(db, ids)
+    wake(db, ids)
+
+
 def drop_heads(db: sqlite3.Connection, run: int) -> None:
-    """A run that ended asks nothing of its lanes any more."""
-    lanes = [
-        row[0] for row in db.execute("DELETE FROM heads WHERE run = ? RETURNING lane", (run,)).fetchall()
-    ]
-    settle_pace(db, lanes)
-    wake(db, lanes)
-
-
-def restore_heads(db: sqlite3.Connection, run: int, lanes: Iterable[int]) -> None:
-    """Make sure that lanes of revived tasks have heads again, at the default pace if it was forgotten."""
-    for lane in lanes:
-        if db.execute("SELECT 1 FROM heads WHERE run = ? AND lane = ?", (run, lane)).fetchone() is None:
-            kept = db.execute("SELECT spacing, max_in_flight FROM lanes WHERE id = ?", (lane,)).fetchone()
-            _ask(db, run, lane, Pace(kept[0] / SECOND, kept[1]))
+    """A run that is removed leaves no trace in its lanes."""
+    ids = [row[0] for row in db.execute("DELETE FROM heads WHERE run = ? RETURNING lane", (run,)).fetchall()]
+    settle_pace(db, ids)
+    wake(db, ids)
 
 
 def change(db: sqlite3.Connection, now: int, changes: Iterable[LaneChange]) -> None:
@@ -105,12 +101,13 @@ def change(db: sqlite3.Connection, now: int, changes: Iterable[LaneChange]) -> N
                 "UPDATE lanes SET held_until = max(held_until, ?), reason = ? WHERE id = ?",
                 (now + micros(item.hold_for), item.reason, lane),
             )
-        if item.park_for is not None:
-            until = now + micros(item.park_for) if item.park_for > 0 else 0
+        if item.park_for is not None and item.park_for > 0:
             db.execute(
-                "UPDATE lanes SET held_until = ?, parked = ?, reason = ? WHERE id = ?",
-                (until, int(item.park_for > 0), item.reason if item.park_for > 0 else "", lane),
+                "UPDATE lanes SET held_until = max(held_until, ?), parked = 1, reason = ? WHERE id = ?",
+                (now + micros(item.park_for), item.reason, lane),
             )
+        elif item.park_for is not None:
+            db.execute("UPDATE lanes SET held_until = 0, parked = 0, reason = '' WHERE id = ?", (lane,))
         if item.spacing is not None:
             db.execute(
                 "UPDATE lanes SET learned = ?1, spacing = max(asked, ?1), reason = CASE WHEN ?2 = '' THEN reason ELSE ?2 END WHERE id = ?3",
@@ -139,6 +136,14 @@ def reserve(db: sqlite3.Connection, now: int, name: str, pace: Pace | None) -> S
     return Slot((at - now) / SECOND)
 
 
+def forget_future(db: sqlite3.Connection, now: int) -> None:
+    """After the clock stepped back: a lane without spacing waits for nothing but a hold."""
+    rows = db.execute(
+        "UPDATE lanes SET next_at = ?1 WHERE spacing = 0 AND next_at > ?1 RETURNING id", (now,)
+    ).fetchall()
+    wake(db, [row[0] for row in rows])
+
+
 def listing(db: sqlite3.Connection, now: int, run: int | None, limit: int) -> list[LaneState]:
     rows = db.execute(
         """SELECT l.name, l.next_at, l.spacing, l.asked, l.learned, l.max_in_flight, l.in_flight,
@@ -157,7 +162,3 @@ def listing(db: sqlite3.Connection, now: int, run: int | None, limit: int) -> li
         )
         for row in rows
     ]  # fmt: skip
-
-
-def decode(text: str | None) -> object:
-    return None if text is None else msgspec.json.decode(text)

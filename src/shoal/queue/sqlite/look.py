@@ -17,10 +17,11 @@ _decode_attempts = msgspec.json.Decoder(list[Attempt]).decode
 
 _SHAPES: dict[str, tuple[str, str]] = {
     "tasks": (
-        "t.id, t.url, l.name, CASE t.state WHEN 0 THEN 'ready' WHEN 2 THEN 'delayed' WHEN 1 THEN 'leased' ELSE 'cancelled' END,"
+        "t.id, t.url, l.name, CASE WHEN r.leftovers THEN 'cancelled' WHEN t.state = 0 THEN 'ready' WHEN t.state = 2 THEN 'delayed'"
+        " WHEN t.state = 1 THEN 'leased' ELSE 'cancelled' END,"
         " t.kind, t.priority, t.depth, t.parent, t.attempts, t.lost, t.added_at, t.due, 0,"
         " CASE WHEN t.state IN (1, 3) THEN t.lease ELSE 0 END, ifnull(x.worker, ''), ifnull(x.expires_at, 0), '', 0, t.history, NULL",
-        "tasks t LEFT JOIN lanes l ON l.id = t.lane LEFT JOIN leases x ON t.state = 1 AND x.number = t.lease",
+        "tasks t JOIN runs r ON r.id = t.run LEFT JOIN lanes l ON l.id = t.lane LEFT JOIN leases x ON t.state = 1 AND x.number = t.lease",
     ),
     "ended": (
         "t.id, t.url, l.name, t.state, t.kind, t.priority, t.depth, t.parent, t.attempts, t.lost, t.added_at, 0, t.ended_at,"
@@ -34,11 +35,11 @@ _SHAPES: dict[str, tuple[str, str]] = {
     ),
 }
 _TABLES = {
-    "ready": [("tasks", "t.state = 0")],
-    "delayed": [("tasks", "t.state = 2")],
+    "ready": [("tasks", "t.state = 0 AND NOT r.leftovers")],
+    "delayed": [("tasks", "t.state = 2 AND NOT r.leftovers")],
     "leased": [("tasks", "t.state = 1")],
     "done": [("ended", "t.state = 'done'")],
-    "cancelled": [("ended", "t.state = 'cancelled'"), ("tasks", "t.state = 3")],
+    "cancelled": [("ended", "t.state = 'cancelled'"), ("tasks", "(t.state = 3 OR r.leftovers)")],
     "dead": [("dead", "1")],
     None: [("tasks", "1"), ("ended", "1"), ("dead", "1")],
 }

@@ -123,7 +123,8 @@ def _end(db: sqlite3.Connection, now: int, run: int, state: str) -> None:
     db.execute(
         "UPDATE runs SET state = ?, changed_at = ?, finished_at = ? WHERE id = ?", (state, now, now, run)
     )
-    lanes.drop_heads(db, run)
+    db.execute("UPDATE heads SET ready = 0 WHERE run = ? AND ready <> 0", (run,))
+    lanes.reconsider(db, run)
 
 
 def cancel(db: sqlite3.Connection, now: int, run: int, state: str) -> None:
@@ -251,12 +252,11 @@ def revive(db: sqlite3.Connection, now: int, number: int, where: Where) -> int:
             "UPDATE runs SET state = 'running', finished_at = 0, changed_at = ? WHERE id = ?", (now, number)
         )
     places = Counter(row[1] for row in rows)
-    lanes.restore_heads(db, number, places)
     db.executemany(
         "UPDATE heads SET ready = ready + ? WHERE run = ? AND lane = ?",
         [(n, number, lane) for lane, n in places.items()],
     )
-    lanes.wake(db, places)
+    lanes.reconsider(db, number)
     return len(rows)
 
 
@@ -284,6 +284,10 @@ def purge(db: sqlite3.Connection, now: int, run: int | None, older_than: float |
 def _remove(db: sqlite3.Connection, run: int) -> None:
     lanes.drop_heads(db, run)
     first, last = run << TASK_BITS, (run + 1) << TASK_BITS
+    db.execute(
+        "DELETE FROM leases WHERE number IN (SELECT lease FROM tasks WHERE state = 3 AND id >= ? AND id < ?)",
+        (first, last),
+    )
     for table in ("tasks", "ended", "dead", "records"):
         db.execute(f"DELETE FROM {table} WHERE id >= ? AND id < ?", (first, last))
     for table in ("seen", "skips", "skip_samples"):

@@ -18,13 +18,13 @@ from shoal.queue.sqlite.lanes import micros
 SAMPLES = 50  # refused links remembered per run and reason
 _encode = msgspec.json.Encoder().encode
 
-_LOOK = """SELECT t.id, t.lease, t.state, t.lane, t.attempts, t.lost, t.history, t.priority, t.due, t.added_at, t.depth, t.parent, t.kind, t.url
+_LOOK = """SELECT t.id, t.lease, t.state, t.lane, t.attempts, t.lost, t.history, t.priority, t.due, t.added_at, t.depth, t.parent, t.kind, t.url, t.gave_back
            FROM json_each(?) j CROSS JOIN tasks t ON t.id = j.value"""
-_END = """INSERT OR REPLACE INTO ended (id, state, lease, lane, ended_at, added_at, attempts, lost, priority, depth, parent, kind, url, cause, first_record, records, history)
-          VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
-_BACK = "UPDATE tasks SET state = ?, band = ?, due = ?, attempts = ?, history = ? WHERE id = ?"
+_END = """INSERT OR REPLACE INTO ended (id, state, lease, gave_back, lane, ended_at, added_at, attempts, lost, priority, depth, parent, kind, url, cause, first_record, records, history)
+          VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_BACK = "UPDATE tasks SET state = ?, band = ?, due = ?, attempts = ?, history = ?, gave_back = lease, lease = 0 WHERE id = ?"
 
-Row = tuple[int, int, int, int, int, int, str | None, int, int, int, int, int | None, str, str]
+Row = tuple[int, int, int, int, int, int, str | None, int, int, int, int, int | None, str, str, int]
 
 
 class Book:
@@ -127,16 +127,15 @@ def _late(
     db: sqlite3.Connection, book: Book, outcome: Outcome, row: Row | None, settled: Mapping[int, int]
 ) -> Verdict:
     """Tell a repeated answer (already) from one that was overtaken (stale)."""
-    known = settled.get(outcome.task)
-    if known is None and row is not None:
-        known = row[1]  # a task that was given back keeps the lease it was settled under; reap clears it
-    if known is None:
-        ended = db.execute(
-            "SELECT lease FROM ended WHERE id = ?1 UNION ALL SELECT lease FROM dead WHERE id = ?1",
-            (outcome.task,),
-        ).fetchone()
-        known = ended[0] if ended else None
-    if known == outcome.lease:
+    known = {settled.get(outcome.task), row[14] if row is not None else None}
+    if row is None:
+        known.update(
+            *db.execute(
+                "SELECT lease, gave_back FROM ended WHERE id = ?1 UNION ALL SELECT lease, gave_back FROM dead WHERE id = ?1",
+                (outcome.task,),
+            ).fetchall()
+        )
+    if outcome.lease in known:
         return "already"
     book.account[run_of(outcome.task)]["stale"] += 1
     return "stale"
@@ -197,7 +196,7 @@ def _is_own(db: sqlite3.Connection, run: int, task: int, digest: bytes) -> bool:
 
 def _end(book: Book, row: Row, outcome: Outcome, state: str, first: int, count: int) -> None:
     book.ended.append((
-        row[0], state, row[1], row[3], book.now, row[9], row[4] + 1, row[5], row[7], row[10], row[11], row[12], row[13],
+        row[0], state, row[1], row[14], row[3], book.now, row[9], row[4] + 1, row[5], row[7], row[10], row[11], row[12], row[13],
         outcome.cause, first, count, bury.history(row[6], outcome.attempt),
     ))  # fmt: skip
 

@@ -45,7 +45,8 @@ CREATE INDEX heads_by_lane ON heads(lane);
 CREATE TABLE tasks (
   id INTEGER PRIMARY KEY, state INTEGER NOT NULL, lane INTEGER NOT NULL, run INTEGER NOT NULL,
   band INTEGER NOT NULL, due INTEGER NOT NULL, lease INTEGER NOT NULL DEFAULT 0,
-  slot INTEGER NOT NULL DEFAULT 0, attempts INTEGER NOT NULL DEFAULT 0, lost INTEGER NOT NULL DEFAULT 0,
+  slot INTEGER NOT NULL DEFAULT 0, gave_back INTEGER NOT NULL DEFAULT 0,   -- the lease it was last returned under by its own worker
+  attempts INTEGER NOT NULL DEFAULT 0, lost INTEGER NOT NULL DEFAULT 0,
   added_at INTEGER NOT NULL, expires_at INTEGER, priority INTEGER NOT NULL, depth INTEGER NOT NULL, parent INTEGER,
   kind TEXT NOT NULL, url TEXT NOT NULL, meta TEXT, history TEXT
 );
@@ -66,14 +67,14 @@ CREATE TABLE seen (run INTEGER NOT NULL, digest TEXT NOT NULL, task INTEGER NOT 
 
 -- Tasks that ended well, or were cancelled one by one.
 CREATE TABLE ended (
-  id INTEGER PRIMARY KEY, state TEXT NOT NULL, lease INTEGER NOT NULL, lane INTEGER NOT NULL, ended_at INTEGER NOT NULL,
+  id INTEGER PRIMARY KEY, state TEXT NOT NULL, lease INTEGER NOT NULL, gave_back INTEGER NOT NULL, lane INTEGER NOT NULL, ended_at INTEGER NOT NULL,
   added_at INTEGER NOT NULL, attempts INTEGER NOT NULL, lost INTEGER NOT NULL, priority INTEGER NOT NULL, depth INTEGER NOT NULL,
   parent INTEGER, kind TEXT NOT NULL, url TEXT NOT NULL, cause TEXT NOT NULL,
   first_record INTEGER NOT NULL, records INTEGER NOT NULL, history TEXT
 );
 
 CREATE TABLE dead (
-  id INTEGER PRIMARY KEY, lease INTEGER NOT NULL, lane INTEGER NOT NULL, ended_at INTEGER NOT NULL,
+  id INTEGER PRIMARY KEY, lease INTEGER NOT NULL, gave_back INTEGER NOT NULL, lane INTEGER NOT NULL, ended_at INTEGER NOT NULL,
   added_at INTEGER NOT NULL, expires_at INTEGER, attempts INTEGER NOT NULL, lost INTEGER NOT NULL, priority INTEGER NOT NULL,
   depth INTEGER NOT NULL, parent INTEGER, kind TEXT NOT NULL, url TEXT NOT NULL, meta TEXT,
   cause TEXT NOT NULL, history TEXT, evidence TEXT
