@@ -1,0 +1,1 @@
+"""The demo web site: a small bookshop with odd corners, served by the standard library alone."""

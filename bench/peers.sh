@@ -1,0 +1,10 @@
+#!/bin/sh
+# Install the peers shoal is measured against into bench/.peers, apart from shoal's own environment.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+python=${PYTHON:-python3}
+[ -x "$here/.peers/bin/python" ] || "$python" -m venv "$here/.peers"
+"$here/.peers/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade \
+    scrapy 'crawlee[parsel,sql-sqlite]' selectolax msgspec uvloop
+"$here/.peers/bin/python" -m pip list 2>/dev/null |
+    grep -iE '^(scrapy|twisted|crawlee|parsel|lxml|selectolax|uvloop|msgspec|sqlalchemy|aiosqlite|impit|httpx) '

@@ -1,0 +1,63 @@
+"""Command: a click command with examples, options in sections, and --allow-private as people write it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from shoal.config import HOST_AND_PORT, SETTINGS
+
+_SECTIONS = {setting.flag: setting.section for setting in SETTINGS.values()}
+
+
+class Command(click.Command):
+    def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:
+        kwargs.setdefault(
+            "context_settings", {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+        )
+        super().__init__(*args, **kwargs)
+        self.examples = examples
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, list(_with_values(args)))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None and record[1]:
+                sections.setdefault(_SECTIONS.get(param.opts[0], "Options"), []).append(record)
+        for name, records in sections.items():
+            with formatter.section(name):
+                formatter.write_dl(records)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_epilog(ctx, formatter)
+        if self.examples:
+            with formatter.section("Examples"):
+                for example in self.examples.strip().splitlines():
+                    formatter.write(" " * formatter.current_indent + example.strip() + "\n")
+
+
+def _with_values(args: list[str]) -> Iterator[str]:
+    """Give a bare --allow-private its value, so that it never swallows the argument that follows it."""
+    waiting = iter(args)
+    for arg in waiting:
+        if arg == "--":
+            yield arg
+            break
+        if arg != "--allow-private":
+            yield arg
+            continue
+        following = next(waiting, None)
+        pairs = (following or "").split(",")
+        if following is not None and all(HOST_AND_PORT.fullmatch(pair.strip()) for pair in pairs):
+            yield f"{arg}={following}"
+            continue
+        yield f"{arg}=1"
+        if following is not None:
+            yield from _with_values([following, *waiting])
+            return
+    yield from waiting

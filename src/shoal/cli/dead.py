@@ -1,0 +1,172 @@
+"""shoal dead and shoal revive."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import click
+import msgspec
+
+from shoal.cli.command import Command
+from shoal.cli.options import as_json, click_options
+from shoal.cli.pick import RUN_HELP, listing, parse_where, pick, with_queue
+from shoal.cli.show import ago, clean, count, document, line, stamp, table
+from shoal.config import Settings
+from shoal.errors import Usage
+from shoal.queue.base import DeadGroup, Queue, TaskView, Where
+
+PAGE = 1000
+
+
+@click.command(
+    cls=Command,
+    epilog=RUN_HELP,
+    examples="""
+    shoal dead                                    what failed in the newest run, by host and cause
+    shoal dead books --list                       one line per page
+    shoal dead --list --where 'cause=http.5*'     only some
+    """,
+)
+@click.argument("run", required=False)
+@click.option("--list", "single", is_flag=True, help="Every page by itself instead of groups.")
+@click.option("--where", metavar="TERMS", default="", help="Only cause=… host=… url=… (* matches anything).")
+@click.option(
+    "--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many lines."
+)
+@as_json
+@click_options("look")
+def dead(settings: Settings, run: str | None, single: bool, where: str, limit: int, as_json: bool) -> int:
+    """Show what failed for good in RUN, by host and cause."""
+    wanted = parse_where(where)
+
+    async def job(queue: Queue) -> None:
+        chosen = await pick(queue, run)
+        now = await queue.now()
+        if single:
+            views = [view async for view in dead_letters(queue, chosen.id, wanted, limit)]
+            document([letter_document(view) for view in views]) if as_json else _show_letters(views, now)
+        else:
+            groups = await _groups(queue, chosen.id, wanted, limit)
+            document([group_document(group) for group in groups]) if as_json else _show_groups(groups, now)
+        if not as_json:
+            _show_next(chosen.name, (await queue.stats(chosen.id)).dead)
+
+    return listing(settings, job, named=run, as_json=as_json, empty=[])
+
+
+@click.command(
+    cls=Command,
+    epilog=RUN_HELP,
+    examples="""
+    shoal revive --all                            all dead letters of the newest run
+    shoal revive 7KQ2 --where 'cause=http.5* host=shop.example'
+    """,
+)
+@click.argument("run", required=False)
+@click.option("--where", metavar="TERMS", default="", help="Only cause=… host=… url=… (* matches anything).")
+@click.option("--all", "everything", is_flag=True, help="All dead letters of the run.")
+@as_json
+@click_options("look")
+def revive(settings: Settings, run: str | None, where: str, everything: bool, as_json: bool) -> None:
+    """Put dead letters of RUN back to work, with fresh attempts."""
+    if everything == bool(where.strip()):
+        raise Usage("say which dead letters", hint="--all, or --where 'cause=http.5* host=shop.example'")
+    wanted = parse_where(where)
+
+    async def job(queue: Queue) -> None:
+        chosen = await pick(queue, run)
+        revived = await queue.revive(chosen.id, wanted)
+        if as_json:
+            document({"run": chosen.name, "revived": revived})
+            return
+        line(f"{count(revived, 'dead letter')} of run {chosen.name} put back to work.")
+        if revived:
+            line("  The command that started the run goes on with them.")
+
+    with_queue(settings, job)
+
+
+async def dead_letters(queue: Queue, run: int, where: Where, limit: int) -> AsyncIterator[TaskView]:
+    after = 0
+    while limit > 0:
+        page = await queue.look(run, state="dead", where=where, after=after, limit=min(PAGE, limit))
+        for view in page:
+            yield view
+        if not page:
+            return
+        limit -= len(page)
+        after = page[-1].id
+
+
+async def _groups(queue: Queue, run: int, where: Where, limit: int) -> list[DeadGroup]:
+    if where == Where():
+        return await queue.dead_groups(run, limit=limit)
+    groups: dict[tuple[str, str], DeadGroup] = {}
+    async for view in dead_letters(queue, run, where, 1_000_000):
+        key = view.lane, view.cause
+        at = view.finished_at
+        group = groups.get(key) or DeadGroup(view.lane, view.cause, 0, view.url, message_of(view), at, at)
+        groups[key] = msgspec.structs.replace(
+            group, count=group.count + 1, first_at=min(group.first_at, at), last_at=max(group.last_at, at)
+        )
+    return sorted(groups.values(), key=lambda group: -group.count)[:limit]
+
+
+def message_of(view: TaskView) -> str:
+    return next((attempt.message for attempt in reversed(view.history) if attempt.message), "")
+
+
+def _show_groups(groups: list[DeadGroup], now: int) -> None:
+    if not groups:
+        line("No dead letters.")
+        return
+    rows = [
+        (count(group.count), group.lane, group.cause, ago(group.last_at, now), group.sample)
+        for group in groups
+    ]
+    table(("pages", "host", "cause", "last", "sample"), rows, right="pages")
+    for group in groups[:5]:
+        if group.message and group.message != group.cause:
+            line(f"  {clean(group.cause)}: {clean(group.message)}")
+
+
+def _show_letters(views: list[TaskView], now: int) -> None:
+    if not views:
+        line("No dead letters.")
+        return
+    rows = [(view.cause, count(view.attempts), ago(view.finished_at, now), view.url) for view in views]
+    table(("cause", "tries", "last", "address"), rows, right="tries")
+
+
+def _show_next(name: str, dead: int) -> None:
+    if dead:
+        line()
+        line(f"Next: shoal why ADDRESS --run {name}     every attempt at one of them")
+        line(f"      shoal revive {name} --all         put them back to work")
+
+
+def group_document(group: DeadGroup) -> dict[str, Any]:
+    return {
+        "host": group.lane,
+        "cause": group.cause,
+        "count": group.count,
+        "sample": group.sample,
+        "message": group.message,
+        "first_at": stamp(group.first_at),
+        "last_at": stamp(group.last_at),
+    }
+
+
+def letter_document(view: TaskView) -> dict[str, Any]:
+    return {
+        "url": view.url,
+        "host": view.lane,
+        "cause": view.cause,
+        "message": message_of(view),
+        "attempts": view.attempts,
+        "lost": view.lost,
+        "depth": view.depth,
+        "dead_at": stamp(view.finished_at),
+        "evidence": view.evidence,
+    }

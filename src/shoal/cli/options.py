@@ -1,0 +1,75 @@
+"""The options of commands, made from the one declaration of settings."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from shoal.config import SETTINGS, SETTINGS_FILE, Setting, load
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def click_options(scope: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Offer the settings of a scope ("run": all; "look": where the state is) and pass them as `settings`."""
+    offered = [setting for setting in SETTINGS.values() if setting.everywhere or scope == "run"]
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def with_settings(config: str | None, **given: Any) -> Any:
+            flags = {setting.name: given.pop(setting.name) for setting in offered}
+            return command(settings=load(flags, file=config), **given)
+
+        decorated: Callable[..., Any] = with_settings
+        decorated = click.option(
+            "--config", metavar="FILE", help=f"Settings file; {SETTINGS_FILE} in this folder unless given."
+        )(decorated)
+        for setting in reversed(offered):
+            decorated = _option(setting)(decorated)
+        return decorated
+
+    return decorate
+
+
+def _option(setting: Setting) -> Callable[[F], F]:
+    if setting.switch:
+        names = setting.flag if setting.everywhere else f"{setting.flag}/--no-{setting.flag[2:]}"
+        return click.option(names, setting.name, default=None, is_flag=True, help=setting.help)
+    return click.option(setting.flag, setting.name, metavar=_metavar(setting), help=_help(setting))
+
+
+def _metavar(setting: Setting) -> str:
+    accepts = setting.accepts
+    if accepts.startswith("seconds"):
+        return "TIME"
+    if accepts.startswith("bytes"):
+        return "SIZE"
+    if accepts.startswith(("a whole number", "a number", "days")):
+        return "N"
+    if " or " in accepts and len(accepts) < 40:
+        return accepts.replace(", ", "|").replace(" or ", "|")
+    return {"queue": "FILE|URL", "synchronous": "full|normal", "allow_private": "[LIST]"}.get(
+        setting.name, "TEXT"
+    )
+
+
+def _help(setting: Setting) -> str:
+    if setting.default in ("", None, 0, 0.0):
+        return setting.help
+    return f"{setting.help} [{_worded(setting)}]"
+
+
+def _worded(setting: Setting) -> str:
+    default = setting.default
+    if setting.accepts.startswith("seconds"):
+        return f"{default:g}s"
+    if setting.accepts.startswith("bytes"):
+        return f"{default // 10**6}MB" if default < 10**9 else f"{default // 10**9}GB"
+    return str(default)
+
+
+def as_json(command: F) -> F:
+    return click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text.")(command)

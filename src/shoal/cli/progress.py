@@ -1,0 +1,291 @@
+"""Progress of a run: a few live lines on a terminal, one plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TextIO
+
+from shoal.cli.show import cells, clean, count, cut, lasting, line, paint, size, width
+from shoal.config import dumb_terminal
+from shoal.control.report import Progress, RunInfo, RunUi, Summary
+from shoal.core.forecast import Forecast, forecast
+from shoal.core.lane import LaneState
+from shoal.core.stats import Stats
+from shoal.version import __version__
+
+WINDOW = 8.0  # seconds over which pages/s are measured
+REDRAW_EVERY = 0.1
+LINE_EVERY = 5.0
+
+Clock = Callable[[], float]
+
+
+def run_ui(stream: TextIO | None = None) -> RunUi:
+    """The display that fits where the output goes."""
+    stream = stream or sys.stderr
+    return LiveUi(stream) if stream.isatty() and not dumb_terminal() else PlainUi(stream)
+
+
+class Rates:
+    """Pages and records per second over the last seconds."""
+
+    def __init__(self) -> None:
+        self._points: deque[tuple[float, int]] = deque()
+
+    def note(self, at: float, pages: int) -> None:
+        self._points.append((at, pages))
+        while len(self._points) > 2 and self._points[1][0] <= at - WINDOW:
+            self._points.popleft()
+
+    @property
+    def pages(self) -> float:
+        if len(self._points) < 2:
+            return 0.0
+        (first, before), (last, after) = self._points[0], self._points[-1]
+        return max(0, after - before) / (last - first) if last > first else 0.0
+
+
+class PlainUi:
+    """One line every few seconds, for logs and pipes."""
+
+    def __init__(self, stream: TextIO, clock: Clock = time.monotonic) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._rates = Rates()
+        self._shown = -math.inf
+        self._max_pages = 0
+
+    def start(self, info: RunInfo) -> None:
+        self._max_pages = info.run.max_pages
+        for text in opening(info):
+            self.message(text)
+
+    def update(self, progress: Progress) -> None:
+        now = self._clock()
+        self._rates.note(now, progress.stats.done)
+        if now - self._shown < LINE_EVERY:
+            return
+        self._shown = now
+        rate = self._rates.pages
+        ahead = foresee(progress, rate, self._max_pages)
+        held = [lane for lane in progress.lanes if lane.held_until > progress.now]
+        parts = [
+            f"{count(progress.stats.done)} of {count(progress.stats.seen)} pages",
+            f"{rate:.1f} pages/s",
+            count(progress.stats.records, "record"),
+            queue_words(progress.stats),
+            f"{count(len(held), 'host')} slowed down" if held else "",
+            left_words(ahead),
+        ]
+        self.message(" · ".join(part for part in parts if part))
+
+    def message(self, text: str) -> None:
+        line(clean(text), self._stream)
+        self._stream.flush()
+
+    def finish(self, summary: Summary) -> None:
+        for text in closing(summary):
+            self.message(text)
+
+    def close(self) -> None:
+        self._stream.flush()
+
+
+class LiveUi:
+    """A few lines that are drawn over in place. The cursor is never hidden, so nothing can be left hidden."""
+
+    def __init__(self, stream: TextIO, clock: Clock = time.monotonic) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._rates = Rates()
+        self._drawn: list[str] = []
+        self._shown = -math.inf
+        self._max_pages = 0
+        self._blocks = "█░" if "utf" in (stream.encoding or "").lower() else "#-"
+
+    def start(self, info: RunInfo) -> None:
+        self._max_pages = info.run.max_pages
+        for text in opening(info):
+            self.message(text)
+
+    def update(self, progress: Progress) -> None:
+        now = self._clock()
+        self._rates.note(now, progress.stats.done)
+        if now - self._shown >= REDRAW_EVERY:
+            self._shown = now
+            self._draw(self._lines(progress))
+
+    def message(self, text: str) -> None:
+        kept = self._drawn
+        self._draw([])
+        line(clean(text), self._stream)
+        self._draw(kept)
+
+    def finish(self, summary: Summary) -> None:
+        self._draw([])
+        for text in closing(summary):
+            line(clean(text), self._stream)
+        self.close()
+
+    def close(self) -> None:
+        self._drawn = []
+        self._stream.flush()
+
+    def _draw(self, lines: list[str]) -> None:
+        """Replace what was drawn, in one write, so that nothing flickers."""
+        room = max(1, width(self._stream))
+        # A terminal made narrower has wrapped the old lines: go up by the rows they take now.
+        rows = sum(max(1, math.ceil(cells(old) / room)) for old in self._drawn)
+        up = f"\x1b[{rows}F" if rows else ""
+        lines = [cut(text, room - 1) for text in lines]
+        body = "".join(f"{self._painted(text)}\x1b[K\n" for text in lines)
+        self._stream.write(f"{up}{body}\x1b[J")
+        self._stream.flush()
+        self._drawn = lines
+
+    def _painted(self, text: str) -> str:
+        full = self._blocks[0]
+        begin, end = text.find(full), text.rfind(full) + 1
+        if begin < 0:
+            return text
+        return text[:begin] + paint(text[begin:end], "green", self._stream) + text[end:]
+
+    def _lines(self, progress: Progress) -> list[str]:
+        stats, rate = progress.stats, self._rates.pages
+        ahead = foresee(progress, rate, self._max_pages)
+        ended = stats.done + stats.dead + stats.cancelled
+        total = max(stats.seen, 1)
+        if self._max_pages:
+            total = max(ended, min(total, self._max_pages))
+        share = min(1.0, ended / total)
+        parts = [
+            f"{count(ended)}/{count(total)}  {share * 100:.0f} %",
+            f"{rate:.1f} pages/s",
+            left_words(ahead),
+        ]
+        tail = "   ".join(part for part in parts if part)
+        room = max(0, min(30, width(self._stream) - cells(tail) - 6))
+        full = round(room * share)
+        bar = self._blocks[0] * full + self._blocks[1] * (room - full)
+        lines = [f"  {bar}  {tail}" if room >= 5 else f"  {tail}"]
+        lines.append(
+            "  "
+            + " · ".join(
+                part
+                for part in (
+                    f"ok {count(stats.done)}",
+                    f"records {count(stats.records)}",
+                    f"failed {count(stats.dead)}" if stats.dead else "",
+                    queue_words(stats),
+                )
+                if part
+            )
+        )
+        if ahead.lane and (ahead.seconds or 0) > 5:
+            lines.append(f"  {deciding(ahead)}")
+        return lines + _held_lines(progress)
+
+
+def _held_lines(progress: Progress) -> list[str]:
+    held = [lane for lane in progress.lanes if lane.held_until > progress.now]
+    shown = [f"  {lane_words(lane, progress.now)}" for lane in held[:2]]
+    return [*shown, f"  and {count(len(held) - 2)} more hosts slowed down"] if len(held) > 2 else shown
+
+
+def foresee(progress: Progress, rate: float, max_pages: int) -> Forecast:
+    return forecast(progress.stats, progress.lanes, rate=rate, now=progress.now, max_pages=max_pages)
+
+
+def queue_words(stats: Stats) -> str:
+    """What is open: waiting, under way, to be tried again."""
+    waiting = stats.ready - stats.delayed
+    parts = [f"waiting {count(waiting)}", f"under way {count(stats.leased)}"]
+    if stats.delayed:
+        parts.append(f"trying again later {count(stats.delayed)}")
+    return " · ".join(parts)
+
+
+def left_words(ahead: Forecast) -> str:
+    if not ahead.seconds:
+        return ""
+    return f"about {lasting(ahead.seconds)} left"
+
+
+def deciding(ahead: Forecast) -> str:
+    pace = f"{1 / ahead.lane_spacing:.3g}/s" if ahead.lane_spacing else "its own pace"
+    return (
+        f"slowest: {clean(ahead.lane)}  {count(ahead.lane_left)} left at {pace}"
+        f" = {lasting(ahead.seconds or 0)}  ← this site decides the end"
+    )
+
+
+def lane_words(lane: LaneState, now: int) -> str:
+    """Why a host gets no requests right now."""
+    word = "parked" if lane.parked else "slowed down"
+    reason = f": {clean(lane.reason)}" if lane.reason else ""
+    return f"{word} for {lasting(max(0.0, (lane.held_until - now) / 1e6))}: {clean(lane.name)}{reason}"
+
+
+def opening(info: RunInfo) -> list[str]:
+    stats = info.stats
+    lines = [f"shoal {__version__} · run {info.run.name} · state in {info.state}"]
+    lines += info.notes
+    if info.resumed:
+        ended = stats.done + stats.dead + stats.cancelled
+        lines.append(
+            f"Continuing run {info.run.name}: {count(ended)} of {count(stats.seen)} pages"
+            " are behind it.   --fresh starts over"
+        )
+    parts = [
+        "robots.txt obeyed" if info.robots else "robots.txt ignored",
+        info.pace,
+        f"{count(info.workers, 'worker')} × {info.concurrency} at once",
+        f"records go to {info.output}" if info.output else "",
+    ]
+    return [*lines, " · ".join(part for part in parts if part)]
+
+
+def closing(summary: Summary) -> list[str]:
+    stats = summary.stats
+    words = {
+        "complete": "Done",
+        "dead": "Done",
+        "interrupted": "Stopped",
+        "unbalanced": "Ended",
+    }[summary.end]
+    lines = [
+        f"{words} after {lasting(summary.seconds)}: {count(stats.done, 'page')}, "
+        f"{count(stats.records, 'record')}, {size(stats.bytes)}."
+    ]
+    lines.append(account(stats))
+    if stats.skipped:
+        reasons = sorted(stats.skipped.items(), key=lambda pair: -pair[1])
+        lines.append("  links not followed: " + " · ".join(f"{clean(why)} {count(n)}" for why, n in reasons))
+    if summary.output:
+        lines.append(f"  {summary.output}   {count(summary.rows, 'row')}")
+    causes: dict[str, int] = {}
+    for group in summary.dead:
+        causes[group.cause] = causes.get(group.cause, 0) + group.count
+    if causes:
+        ranked = sorted(causes.items(), key=lambda pair: -pair[1])
+        lines.append("  failed: " + " · ".join(f"{count(n)} × {cause}" for cause, n in ranked[:5]))
+        lines.append(f"Next: shoal dead {summary.run.name}            what failed, by host and cause")
+        lines.append(f"      shoal revive {summary.run.name} --all    put it back to work")
+    if summary.end == "interrupted":
+        lines.append(f"Nothing is lost. The same command goes on:  {summary.again}".rstrip())
+    if summary.end == "unbalanced":
+        lines.append("The account does not balance: please keep the state file and report this.")
+    return lines
+
+
+def account(stats: Stats) -> str:
+    """The account of a run, for people to check."""
+    sign = "=" if stats.balanced else "≠"
+    return (
+        f"  seen {count(stats.seen)} {sign} done {count(stats.done)} + dead {count(stats.dead)}"
+        f" + cancelled {count(stats.cancelled)} + open {count(stats.open)}"
+    )

@@ -1,0 +1,45 @@
+"""shoal run."""
+
+from __future__ import annotations
+
+import click
+
+from shoal.cli.command import Command
+from shoal.cli.options import click_options
+from shoal.config import Settings
+
+
+@click.command(
+    cls=Command,
+    examples="""
+    shoal run books.py -o books.jsonl              crawl; Ctrl-C or a crash, and the same command goes on
+    shoal run books.py -o books.csv --max-pages 50 a first look
+    shoal run books.py:books --rate 2 --workers 4  one scraper of a file, two pages per second and host
+    shoal run books.py -o books.jsonl --fresh      start over
+    """,
+)
+@click.argument("target", metavar="FILE.py[:NAME]", type=click.Path())
+@click.argument("inputs", nargs=-1, metavar="[INPUT]...")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(),
+    metavar="FILE",
+    help="Write records to a .jsonl or .csv file as they come.",
+)
+@click.option("--fresh", is_flag=True, help="Start over instead of going on.")
+@click_options("run")
+def run(settings: Settings, target: str, inputs: tuple[str, ...], output: str | None, fresh: bool) -> int:
+    """Crawl with the scraper in FILE.py; the same command goes on where it stopped.
+
+    Exit status: 0 complete, 3 finished with pages that failed, 4 interrupted and ready to go on,
+    2 wrong usage, 1 internal.
+    """
+    from shoal.app import run_command
+    from shoal.cli.progress import run_ui
+
+    ui = run_ui()
+    try:
+        return run_command(settings, target=target, inputs=inputs, output=output, fresh=fresh, ui=ui)
+    finally:
+        ui.close()

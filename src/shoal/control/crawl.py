@@ -1,0 +1,115 @@
+"""Crawl: drives one run to its end, whoever does the work."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from shoal.control import runs
+from shoal.control.report import Progress, RunUi
+from shoal.core.lane import Pace
+from shoal.core.run import Run
+from shoal.core.stats import Stats
+from shoal.core.task import Task
+from shoal.errors import Usage
+from shoal.queue.base import Queue
+
+LOOK_EVERY = 0.25
+EXPORT_EVERY = 1.0
+ADD_AT_ONCE = 1000
+LANES_SHOWN = 200
+
+
+class Crew(Protocol):
+    """Whoever works on the run: child processes, or this very process."""
+
+    async def start(self) -> None: ...
+
+    async def check(self) -> int:
+        """How many are at work; raises if they cannot go on."""
+        ...
+
+    async def stop(self) -> None:
+        """Hand back what is unfinished and end."""
+        ...
+
+
+class Output(Protocol):
+    async def drain(self) -> int: ...
+
+
+class Crawl:
+    def __init__(
+        self, queue: Queue, run: Run, crew: Crew, *, output: Output | None = None, ui: RunUi | None = None
+    ) -> None:
+        self.queue = queue
+        self.run = run
+        self._crew = crew
+        self._output = output
+        self._ui = ui
+        self._stopped = asyncio.Event()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    async def seed(self, tasks: Sequence[Task], paces: dict[str, Pace]) -> tuple[int, int]:
+        """Add the start URLs; adding them again after a crash changes nothing. Says (new, known)."""
+        new = 0
+        for first in range(0, len(tasks), ADD_AT_ONCE):
+            batch = tasks[first : first + ADD_AT_ONCE]
+            new += (await self.queue.add(self.run.id, batch, paces)).count("added")
+        return new, len(tasks) - new
+
+    async def drive(self) -> Stats:
+        """Work until nothing is open, the run was ended by somebody, or we were stopped."""
+        await self._crew.start()
+        exported = 0.0
+        try:
+            while not self._stopped.is_set():
+                workers = await self._crew.check()
+                stats = await self.queue.stats(self.run.id)
+                await self._show(stats, workers)
+                if not stats.open or await self._ended():
+                    break
+                if self._output and time.monotonic() - exported > EXPORT_EVERY:
+                    await self._output.drain()
+                    exported = time.monotonic()
+                await self._pause()
+        finally:
+            await self._crew.stop()
+        await self._finish()
+        if self._output:
+            await self._output.drain()
+        return await runs.account(self.queue, self.run)
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(LOOK_EVERY):
+                await self._stopped.wait()
+        except TimeoutError:
+            pass
+
+    async def _show(self, stats: Stats, workers: int) -> None:
+        if self._ui is None:
+            return
+        lanes = await self.queue.lanes(run=self.run.id, limit=LANES_SHOWN)
+        self._ui.update(Progress(stats, tuple(lanes), await self.queue.now(), workers))
+
+    async def _ended(self) -> bool:
+        """Whether somebody else cancelled it, or its page limit did."""
+        self.run = await self._fresh()
+        return self.run.state in ("finished", "cancelled")
+
+    async def _finish(self) -> None:
+        stats = await self.queue.stats(self.run.id)
+        self.run = await self._fresh()
+        if not stats.open and self.run.state in ("running", "paused"):
+            self.run = await self.queue.set_run(self.run.id, "finish")
+
+    async def _fresh(self) -> Run:
+        found = await self.queue.runs(name=self.run.name, limit=1)
+        if not found:
+            raise Usage(f"run {self.run.name} was removed while it was worked on", hint="start it again")
+        return found[0]

@@ -1,0 +1,49 @@
+"""Forecast: when a run ends, and which host decides it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from shoal.core.lane import LaneState
+from shoal.core.stats import Stats
+
+
+class Forecast(msgspec.Struct, frozen=True):
+    seconds: float | None  # None: nobody can tell
+    lane: str = ""  # the host that decides the end, if one does
+    lane_left: int = 0
+    lane_spacing: float = 0.0
+    others: float = 0.0  # when everything else is done
+
+
+def lane_seconds(lane: LaneState, now: int) -> float:
+    """The least time a lane needs for what waits in it."""
+    held = max(0.0, (lane.held_until - now) / 1e6)
+    return held + lane.ready * lane.spacing if lane.ready else 0.0
+
+
+def forecast(
+    stats: Stats, lanes: Sequence[LaneState], *, rate: float, now: int, max_pages: int = 0
+) -> Forecast:
+    """Combine the pace of hosts with the pages per second seen lately (0: unknown)."""
+    left = stats.open
+    if max_pages:
+        left = min(left, max(0, max_pages - stats.done - stats.dead))
+    if not left:
+        return Forecast(0.0)
+    ranked = sorted(((lane_seconds(lane, now), lane) for lane in lanes), key=lambda pair: -pair[0])
+    slowest, lane = ranked[0] if ranked else (0.0, None)
+    if lane is not None and lane.spacing:
+        slowest = min(slowest, lane_seconds(lane, now) - max(0, lane.ready - left) * lane.spacing)
+    flow = left / rate if rate > 0 else None
+    if lane is None or slowest <= 0 or (flow is not None and flow > slowest * 1.5):
+        return Forecast(flow)
+    rest = left - lane.ready
+    others = max(ranked[1][0] if len(ranked) > 1 else 0.0, rest / rate if rate > 0 and rest > 0 else 0.0)
+    # A host decides when it takes clearly longer than all the others together with it would.
+    decides = slowest > others * 1.25
+    return Forecast(
+        max(slowest, others), lane.name if decides else "", lane.ready, lane.spacing, min(others, slowest)
+    )

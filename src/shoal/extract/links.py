@@ -1,0 +1,221 @@
+"""LinkGate: decides which links of a page become tasks, at next to no cost for links seen before.
+
+A crawl meets each link dozens of times. What this worker has settled or refused already is dropped
+by set arithmetic on the links as they are written, before anything is resolved.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from shoal.core.task import Task
+from shoal.core.url import Resolver, canonical, lane_of, other_scheme, path_of, request_digest
+from shoal.errors import InvalidUrl
+from shoal.extract.page import Follow
+
+MAX_PATH = 2_000
+MAX_SEGMENTS = 30
+MAX_REPEATS = 5
+
+_NONE: frozenset[str] = frozenset()
+_userinfo = re.compile(r"//[^/?#]*@")  # passwords are neither kept nor shown
+_REFUSED = "refused"  # names of shelves that cannot be origins
+_TOO_DEEP = "depth"
+
+
+class Found(msgspec.Struct, frozen=True):
+    tasks: tuple[Task, ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()  # (reason, url), each link once
+
+
+class Memory:
+    """Strings on named shelves, in two generations: a full young one replaces the old one."""
+
+    __slots__ = ("_count", "_half", "_old", "_young")
+
+    def __init__(self, size: int) -> None:
+        self._half = max(size // 2, 1)
+        self._count = 0
+        self._young: dict[str, set[str]] = {}
+        self._old: dict[str, set[str]] = {}
+
+    def add(self, shelf: str, key: str) -> None:
+        keys = self._young.get(shelf)
+        if keys is None:
+            keys = self._young[shelf] = set()
+            self._count += 3  # an empty shelf takes the memory of a few strings
+        if key not in keys:
+            keys.add(key)
+            self._count += 1 + len(key) // 128  # so that long links do not outgrow the bound
+            if self._count >= self._half:
+                self._old, self._young, self._count = self._young, {}, 0
+
+    def has(self, shelf: str, key: str) -> bool:
+        return key in self._young.get(shelf, _NONE) or key in self._old.get(shelf, _NONE)
+
+    def unknown(self, shelf: str, keys: Iterable[str]) -> set[str]:
+        # One difference at a time: with two arguments CPython would walk all of the second set.
+        return set(keys).difference(self._young.get(shelf, _NONE)).difference(self._old.get(shelf, _NONE))
+
+    def drop_known(self, shelf: str, fresh: set[str], keys: Iterable[tuple[str, str]]) -> None:
+        """Take out of `fresh` what is known under another key."""
+        young, old = self._young.get(shelf, _NONE), self._old.get(shelf, _NONE)
+        for name, key in keys:
+            if key in young or key in old:
+                fresh.discard(name)
+
+    def __len__(self) -> int:
+        return sum(len(keys) for part in (self._young, self._old) for keys in part.values())
+
+
+class LinkGate:
+    """Admits the links of pages of one run, as one worker sees them.
+
+    On the shelf of an origin lie paths of its known URLs and links as written on its pages that do
+    not depend on the page they stand on. Both are looked up the same way, for a canonical path,
+    written as a link, leads to itself; the exception, "//…", is kept as a full URL.
+    """
+
+    def __init__(
+        self,
+        scope: Callable[[str], bool],
+        max_depth: int,
+        robots_allows: Callable[[str, str], bool | None],
+        cache_size: int = 200_000,
+    ) -> None:
+        self._scope = scope
+        self._max_depth = max_depth
+        self._robots_allows = robots_allows
+        self._known = Memory(cache_size)
+        self._resolver = Resolver("http://localhost/")
+
+    def admit(self, follows: Iterable[Follow], *, depth: int, parent: int | None, origin_url: str) -> Found:
+        """New tasks for what a page wants followed, and what is refused for the first time."""
+        tasks: list[Task] = []
+        skipped: list[tuple[str, str]] = []
+        seen = {origin_url}
+        for follow in follows:
+            resolver = self._resolver_for(follow.base)
+            fresh = self._known.unknown(resolver.origin, follow.hrefs)
+            if fresh:
+                self._known.drop_known(resolver.origin, fresh, resolver.paths(tuple(fresh)))
+            if not fresh:
+                continue
+            for href in follow.hrefs:
+                if href not in fresh:
+                    continue
+                fresh.discard(href)
+                url = self._look(resolver, href, skipped)
+                if url is None or url in seen:
+                    continue
+                seen.add(url)
+                lane = lane_of(url)
+                if reason := self._reason(lane, url):
+                    self._refuse(reason, url, skipped)
+                    self._recall(resolver, href)
+                elif self._max_depth and depth >= self._max_depth:
+                    self._too_deep(url, skipped)
+                else:
+                    tasks.append(_task(url, lane, depth + 1, parent, follow))
+        return Found(tuple(tasks), tuple(skipped))
+
+    def committed(self, tasks: Iterable[Task]) -> None:
+        """Remember tasks whose adding was acknowledged: only then may their links be dropped."""
+        for task in tasks:
+            url = task.url
+            path = path_of(url)
+            shelf = url[: len(url) - len(path)]
+            self._known.add(shelf, path if path[1:2] != "/" else url)
+
+    def _resolver_for(self, base: str) -> Resolver:
+        if self._resolver.base != base:  # a handler often follows link by link
+            self._resolver = Resolver(base)
+        return self._resolver
+
+    def _look(self, resolver: Resolver, href: str, skipped: list[tuple[str, str]]) -> str | None:
+        """The URL of a link that has still to be judged."""
+        url = resolver.resolve(href)
+        if url is None:
+            self._unusable(resolver, href, skipped)
+            return None
+        path = path_of(url)
+        shelf = url[: len(url) - len(path)]
+        key = path if path[1:2] != "/" else url
+        if self._known.has(shelf, key) or self._known.has(_REFUSED, url):
+            self._recall(resolver, href)
+            return None
+        return url
+
+    def _reason(self, lane: str, url: str) -> str:
+        if not self._scope(lane):
+            return "scope"
+        if is_trap(url):
+            return "trap"
+        return "robots" if self._robots_allows(lane, url) is False else ""
+
+    def _unusable(self, resolver: Resolver, href: str, skipped: list[tuple[str, str]]) -> None:
+        # mailto: and the like are no pages, and "#top" is this page: nothing was refused.
+        if other_scheme(href) or not href.partition("#")[0].strip():
+            if len(href) <= MAX_PATH:
+                self._known.add(resolver.origin, href)
+            return
+        shown = _userinfo.sub("//", href[:200])
+        if not self._known.has(_REFUSED, shown):
+            self._refuse("invalid", shown, skipped)
+
+    def _refuse(self, reason: str, url: str, skipped: list[tuple[str, str]]) -> None:
+        skipped.append((reason, url))
+        self._known.add(_REFUSED, url)
+
+    def _too_deep(self, url: str, skipped: list[tuple[str, str]]) -> None:
+        # Not refused for good: the same link may stand on a page nearer to the start.
+        if not self._known.has(_TOO_DEEP, url):
+            skipped.append(("depth", url))
+            self._known.add(_TOO_DEEP, url)
+
+    def _recall(self, resolver: Resolver, href: str) -> None:
+        """Remember a link as written, if it leads to the same URL from every page of the origin."""
+        if href[0] == "/" or href.startswith(("http://", "https://")):
+            self._known.add(resolver.origin, href)
+
+
+def start_tasks(urls: Iterable[str]) -> tuple[list[Task], list[tuple[str, str]]]:
+    """Tasks for start URLs, each once, and what was rejected with the reason."""
+    tasks: dict[str, Task] = {}
+    rejected: list[tuple[str, str]] = []
+    for line in urls:
+        try:
+            url = canonical(line)
+        except InvalidUrl as error:
+            rejected.append((line, str(error)))
+            continue
+        if url not in tasks:
+            tasks[url] = Task(url=url, lane=lane_of(url), digest=request_digest(url))
+    return list(tasks.values()), rejected
+
+
+def is_trap(url: str) -> bool:
+    """Whether the path of a canonical URL looks like an endless maze."""
+    path = path_of(url).partition("?")[0]
+    if len(path) > MAX_PATH:
+        return True
+    if path.count("/") <= MAX_REPEATS:
+        return False
+    segments: Sequence[str] = path.split("/")[1:]
+    return len(segments) > MAX_SEGMENTS or max(Counter(segments).values()) > MAX_REPEATS
+
+
+def _task(url: str, lane: str, depth: int, parent: int | None, follow: Follow) -> Task:
+    return Task(
+        url=url,
+        lane=lane,
+        digest=request_digest(url),
+        priority=follow.priority,
+        depth=depth,
+        parent=parent,
+        meta=follow.meta,
+    )

@@ -1,0 +1,55 @@
+"""Failure: what each error of libcurl means to us, in one table."""
+
+from __future__ import annotations
+
+import pycurl
+
+from shoal.errors import FetchFailed, FetchRefused, GiveUp, Retry
+
+TIMEOUT = "timeout"  # refined by when it happened: timeout.connect, timeout.slow, timeout.total
+
+_MAY_PASS, _FINAL = True, False
+_WEIRD_SERVER_REPLY, _HTTP2_STREAM, _TOO_LARGE = 8, 92, 100  # not named by every pycurl
+
+# libcurl's code -> (cause, may it pass). What is not listed is a bad_response that may pass.
+CAUSES: dict[int, tuple[str, bool]] = {
+    pycurl.E_COULDNT_RESOLVE_HOST: ("dns", _MAY_PASS),
+    pycurl.E_COULDNT_CONNECT: ("connect", _MAY_PASS),
+    pycurl.E_SEND_ERROR: ("connect", _MAY_PASS),
+    pycurl.E_RECV_ERROR: ("connect", _MAY_PASS),
+    pycurl.E_INTERFACE_FAILED: ("connect", _MAY_PASS),
+    pycurl.E_OPERATION_TIMEDOUT: (TIMEOUT, _MAY_PASS),
+    pycurl.E_SSL_CONNECT_ERROR: ("tls", _MAY_PASS),
+    pycurl.E_PEER_FAILED_VERIFICATION: ("tls", _FINAL),
+    pycurl.E_SSL_CACERT_BADFILE: ("tls", _FINAL),
+    pycurl.E_SSL_CERTPROBLEM: ("tls", _FINAL),
+    pycurl.E_SSL_CIPHER: ("tls", _FINAL),
+    pycurl.E_SSL_ISSUER_ERROR: ("tls", _FINAL),
+    pycurl.E_SSL_INVALIDCERTSTATUS: ("tls", _FINAL),
+    pycurl.E_FILESIZE_EXCEEDED: ("too_large", _FINAL),
+    _TOO_LARGE: ("too_large", _FINAL),
+    pycurl.E_BAD_CONTENT_ENCODING: ("decode", _FINAL),
+    pycurl.E_URL_MALFORMAT: ("bad_url", _FINAL),
+    pycurl.E_UNSUPPORTED_PROTOCOL: ("bad_response", _FINAL),  # HTTP/0.9: schemes were checked before
+    _WEIRD_SERVER_REPLY: ("bad_response", _MAY_PASS),
+    pycurl.E_GOT_NOTHING: ("bad_response", _MAY_PASS),
+    pycurl.E_PARTIAL_FILE: ("bad_response", _MAY_PASS),
+    pycurl.E_HTTP2: ("bad_response", _MAY_PASS),
+    _HTTP2_STREAM: ("bad_response", _MAY_PASS),
+}
+
+
+def error_of(code: int, message: str, *, asked: bool, elapsed: float, stalled: float) -> Retry | GiveUp:
+    """The error to raise for a failed transfer."""
+    cause, may_pass = CAUSES.get(code, ("bad_response", _MAY_PASS))
+    if cause == TIMEOUT:
+        cause = _timeout_cause(message, asked, elapsed, stalled)
+    return FetchFailed(cause, message) if may_pass else FetchRefused(cause, message)
+
+
+def _timeout_cause(message: str, asked: bool, elapsed: float, stalled: float) -> str:
+    if stalled * 10 >= elapsed and stalled > 0:
+        return "stalled"  # we were not listening for a tenth of the time: not the server's fault
+    if not asked:
+        return "timeout.connect"
+    return "timeout.slow" if "too slow" in message else "timeout.total"

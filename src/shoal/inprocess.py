@@ -1,0 +1,152 @@
+"""In-process runs, for notebooks and scripts: no child processes, no signal handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from shoal import app
+from shoal.config import Settings, load
+from shoal.control.crawl import Crawl
+from shoal.control.ownership import Ownership
+from shoal.control.runs import find_or_start, run_key
+from shoal.core.stats import Stats
+from shoal.extract.scraper import Scraper
+from shoal.store.export import Exporter
+from shoal.worker.alone import Alone
+from shoal.worker.note import dead_notes, discard
+
+SLICE = 1000
+
+
+class Result:
+    """What a run brought. Iterating gives its records as dicts, read from the store as they are needed."""
+
+    def __init__(self, settings: Settings, run: str, run_id: int, stats: Stats) -> None:
+        self.run = run
+        self.stats = stats
+        self._settings = settings
+        self._run_id = run_id
+
+    @property
+    def complete(self) -> bool:
+        """Whether every page was fetched and handled."""
+        return not self.stats.open and not self.stats.dead
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        after = 0
+        while records := _apart(self._slice(after)):
+            yield from (msgspec.json.decode(record.data) for record in records)
+            after = records[-1].seq
+
+    async def _slice(self, after: int) -> Any:
+        queue = await app.open_queue(self._settings)
+        try:
+            return await queue.records(self._run_id, after=after, limit=SLICE)
+        finally:
+            await queue.close()
+
+    def __len__(self) -> int:
+        return self.stats.records
+
+    def __repr__(self) -> str:
+        stats = self.stats
+        return f"<Result of run {self.run}: {stats.records} records, {stats.done} pages done, {stats.dead} dead, {stats.open} open>"
+
+
+async def run(
+    scraper: Scraper, *, output: str | None = None, fresh: bool | None = None, **settings: Any
+) -> Result:
+    """Crawl in this process and give back the records; any setting of `shoal run` may be named.
+
+    An unfinished run of the same scraper and output goes on. A finished one starts anew, unless
+    fresh=False: then its records are given back as they are.
+    """
+    chosen = load(settings).beneath(scraper.settings, f"scraper {scraper.name}")
+    tasks, paces = app.start_of(scraper, chosen)
+    place = str(Path(output).resolve()) if output else ""
+    key = run_key(scraper.name, [task.url for task in tasks], place or "python")
+    queue = await app.open_queue(chosen)
+    try:
+        owner = await Ownership.take(chosen.state_folder, key, f"scraper {scraper.name}")
+        try:
+            return await _owned(queue, scraper, chosen, key, output, fresh, tasks, paces)
+        finally:
+            owner.release()
+    finally:
+        await queue.close()
+
+
+async def _owned(
+    queue: Any,
+    scraper: Scraper,
+    settings: Settings,
+    key: str,
+    output: str | None,
+    fresh: bool | None,
+    tasks: Any,
+    paces: Any,
+) -> Result:
+    known = await queue.runs(key=key, limit=1)
+    if fresh is None:
+        fresh = bool(known) and known[0].state in ("finished", "cancelled")
+    found, how = await find_or_start(
+        queue,
+        scraper=scraper.name,
+        key=key,
+        spec={"output": output or ""},
+        max_pages=settings.max_pages,
+        fresh=fresh,
+    )
+    if how == "ended":
+        return Result(settings, found.name, found.id, await queue.stats(found.id))
+    await take_over(queue, settings)
+    tools = await app.worker_tools(
+        scraper, settings, run=found.name, queue=queue, worker=app.worker_name(), supervised=False
+    )
+    exporter = (
+        Exporter(queue, found, output, settings.state_folder, fresh=how == "new" and fresh)
+        if output
+        else None
+    )
+    crawl = Crawl(queue, found, Alone(tools, app.plan_for(settings, found.id, found.name)), output=exporter)
+    try:
+        await crawl.seed(tasks, paces)
+        stats = await crawl.drive()
+    finally:
+        if exporter:
+            exporter.close()
+    return Result(settings, found.name, found.id, stats)
+
+
+async def take_over(queue: Any, settings: Settings) -> None:
+    """Give back at once what workers held that died on this machine."""
+    folder = app.notes_folder(settings)
+    dead = dead_notes(folder)
+    await queue.reap(dead)
+    for worker in dead:
+        await queue.forget_worker(worker)
+        discard(folder / worker)
+
+
+def run_sync(scraper: Scraper, **options: Any) -> Result:
+    """`run` for plain scripts; inside a running event loop, `await shoal.run(…)` is the way."""
+    return asyncio.run(run(scraper, **options))
+
+
+def _apart(work: Any) -> Any:
+    """Await something short from a place that cannot, also where an event loop runs already (notebooks)."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    answer: list[Any] = []
+    thread = threading.Thread(target=lambda: answer.append(asyncio.run(work)))
+    thread.start()
+    thread.join()
+    return answer[0]

@@ -1,0 +1,155 @@
+"""Logs: events with a stable name and fields, on stderr or in a file, with secrets removed."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import json
+import logging
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from shoal.errors import Usage
+
+_LOGGER = logging.getLogger("shoal")
+_bound: contextvars.ContextVar[Mapping[str, object]] = contextvars.ContextVar(
+    "shoal_log", default=MappingProxyType({})
+)
+
+HIDDEN = "[hidden]"
+_HIDE = (
+    r"token|key|api[_-]?key|apikey|pass(?:word|wd|phrase)?|pwd|secret|sig|signature|auth(?:orization)?"
+    r"|credentials?|session(?:[_-]?id)?|sid|jwt|cookie|x-amz-[a-z-]+"
+)
+_SECRET_HEADERS = frozenset(
+    ("authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "x-auth-token")
+)
+_USERINFO = re.compile(r"(?<=://)[^/\s?#@'\"]*(?:@[^/\s?#@'\"]*)*@")
+_SECRET_NAME = rf"(?:[a-z0-9]+[_.-])*(?:{_HIDE})"
+_PARAMETER = re.compile(rf"(?i)([?&;]{_SECRET_NAME}=)[^&#\s'\"]*")
+_HEADER = re.compile(
+    r"(?i)\b((?:proxy-)?authorization|(?:set-)?cookie|x-api-key|x-auth-token)(['\"]?\s*[:=]\s*)[^\r\n]+"
+)
+_SECRET_FIELD = re.compile(rf"(?i){_SECRET_NAME}")
+
+
+def redact(value: Any) -> Any:
+    """The same value without passwords in URLs, secret query parameters and secret headers."""
+    if isinstance(value, str):
+        if not value.isprintable() or "=" in value or "@" in value or ":" in value:
+            value = _USERINFO.sub(f"{HIDDEN}@", value)
+            value = _PARAMETER.sub(rf"\g<1>{HIDDEN}", value)
+            value = _HEADER.sub(rf"\g<1>\g<2>{HIDDEN}", value)
+        return value
+    if isinstance(value, bytes):
+        return redact(value.decode("utf-8", "replace"))
+    if isinstance(value, Mapping):
+        return {str(key): _field(str(key), item) for key, item in value.items()}
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str):
+        return [value[0], _field(value[0], value[1])]  # a header as a pair
+    if isinstance(value, list | tuple | set | frozenset):
+        return [redact(item) for item in value]
+    return value
+
+
+def _field(name: str, value: object) -> object:
+    secret = name.lower() in _SECRET_HEADERS or (isinstance(value, str) and _SECRET_FIELD.fullmatch(name))
+    return HIDDEN if secret else redact(value)
+
+
+def log(event: str, /, level: str = "info", **fields: object) -> None:
+    """Log an event with a stable name such as "task.retry"; what is bound comes with it."""
+    number = logging.getLevelNamesMapping()[level.upper()]
+    if _LOGGER.isEnabledFor(number):
+        _LOGGER.log(number, event, extra={"fields": fields})
+
+
+def bind(**fields: object) -> None:
+    """Fields such as run, task and worker for every later event of this context."""
+    _bound.set({**_bound.get(), **fields})
+
+
+@contextlib.contextmanager
+def bound(**fields: object) -> Iterator[None]:
+    """Fields for the events of a block."""
+    token = _bound.set({**_bound.get(), **fields})
+    try:
+        yield
+    finally:
+        _bound.reset(token)
+
+
+def setup(*, format: str = "console", level: str = "warning", file: str = "") -> None:
+    """Send all logs of this process to one place; calling it again replaces the place."""
+    handler = _handler(file)
+    handler.setFormatter(JsonLines() if format == "json" else Console())
+    root = logging.getLogger()
+    for old in [old for old in root.handlers if getattr(old, "of_shoal", False)]:
+        root.removeHandler(old)
+        old.close()
+    handler.of_shoal = True  # type: ignore[attr-defined]
+    root.addHandler(handler)
+    _LOGGER.setLevel(level.upper())
+    logging.captureWarnings(True)
+
+
+def _handler(file: str) -> logging.Handler:
+    if not file:
+        return logging.StreamHandler(sys.stderr)
+    try:
+        return logging.FileHandler(Path(file), encoding="utf-8")
+    except OSError as error:
+        raise Usage(
+            f"{file} cannot be written: {error.strerror}", hint="another name for --log-file"
+        ) from error
+
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "fields"}
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    """What is bound, what `log` was given, and what plain logging calls gave as `extra`."""
+    extra = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    fields = dict(redact({**_bound.get(), **extra, **getattr(record, "fields", {})}))
+    if record.name.partition(".")[0] != _LOGGER.name:
+        fields["logger"] = record.name
+    if record.exc_info:
+        fields["traceback"] = redact(logging.Formatter().formatException(record.exc_info))
+    return fields
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: at, level, event, then the fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        head = {
+            "at": at.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "event": redact(record.getMessage()),
+        }
+        return json.dumps(head | _fields(record), ensure_ascii=False, default=str)
+
+
+class Console(logging.Formatter):
+    """One line for people: time, level, event, name=value."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S")
+        fields = _fields(record)
+        trace = fields.pop("traceback", "")
+        words = " ".join(f"{name}={_word(value)}" for name, value in fields.items())
+        line = f"{at} {record.levelname.lower():<7} {redact(record.getMessage())}"
+        line = f"{line}  {words}" if words else line
+        return f"{line}\n{trace}" if trace else line
+
+
+def _word(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    plain = text and text.isprintable() and not any(char in text for char in " \"'")
+    return text if plain else json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,46 @@
+"""Answers: what a server's answer teaches about how fast it wants to be asked. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+
+from shoal.core.task import LaneChange
+
+LONGEST_WAIT = 3600.0  # no server holds a lane for longer than this at a time
+SLOW_DOWN = frozenset({429, 503})
+FIRST_HOLD = 5.0  # without Retry-After; doubled with every such answer in a row
+LONGEST_HOLD = 300.0
+
+
+def retry_after(value: str, now: float) -> float | None:
+    """Seconds that a Retry-After header asks for; None if it makes no sense. `now` is Unix time."""
+    value = value.strip()
+    if value.isascii() and value.isdigit():
+        return min(float(value[:12]), LONGEST_WAIT)
+    try:
+        date = parsedate_to_datetime(value)
+    except (TypeError, ValueError, IndexError, OverflowError):
+        return None
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return min(max(0.0, date.timestamp() - now), LONGEST_WAIT)
+
+
+def lesson(
+    lane: str,
+    status: int,
+    headers: Iterable[tuple[str, str]],
+    *,
+    now: float,
+    in_a_row: int = 0,
+) -> LaneChange | None:
+    """How a 429 or 503 moves its lane. in_a_row: such answers of this lane just before this one."""
+    if status not in SLOW_DOWN:
+        return None
+    asked = retry_after(next((value for name, value in headers if name == "retry-after"), ""), now)
+    if asked:  # "now" from a server that just refused is not an answer
+        return LaneChange(lane, hold_for=asked, reason=f"{status}, Retry-After {asked:.0f} s")
+    hold = min(FIRST_HOLD * 2.0 ** min(in_a_row, 10), LONGEST_HOLD)
+    return LaneChange(lane, hold_for=hold, reason=f"{status}, waiting {hold:.0f} s")

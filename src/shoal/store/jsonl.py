@@ -1,0 +1,37 @@
+"""JSON lines: one record a line, as it was stored."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from shoal.store.base import Mark
+from shoal.store.rows import Rows
+
+
+class JsonLines:
+    def __init__(self, path: Path, mark: Mark) -> None:
+        self._rows = Rows(path, mark.size)
+
+    def wider(self, records: Sequence[bytes]) -> tuple[str, ...]:
+        return ()
+
+    def write(self, records: Sequence[bytes]) -> None:
+        self._rows.append(encode(records))
+
+    def flush(self) -> int:
+        return self._rows.sync()
+
+    def close(self) -> None:
+        self._rows.close()
+
+
+def encode(records: Sequence[bytes]) -> bytes:
+    return b"".join(_line(record) for record in records)
+
+
+def _line(record: bytes) -> bytes:
+    if b"\n" in record:  # JSON spread over lines by whoever wrote it
+        record = json.dumps(json.loads(record), ensure_ascii=False, separators=(",", ":")).encode()
+    return record + b"\n"

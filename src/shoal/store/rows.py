@@ -1,0 +1,84 @@
+"""Rows: a file that is appended to in whole rows, and can be cut back to where it was whole."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+from pathlib import Path
+
+from shoal.errors import Act
+
+_EDGE = 4096
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Rows:
+    """An output file, opened at a size up to which it is known to be whole."""
+
+    def __init__(self, path: Path, size: int = 0) -> None:
+        self.path = path
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            os.ftruncate(self._file, size)
+        except OSError as error:
+            raise refused(path, error) from error
+        self.size = size
+
+    def append(self, rows: bytes) -> None:
+        """Write all of it or, if that fails, none of it."""
+        written = 0
+        try:
+            while written < len(rows):
+                written += os.pwrite(self._file, memoryview(rows)[written:], self.size + written)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, self.size)
+            raise refused(self.path, error) from error
+        self.size += len(rows)
+
+    def sync(self) -> int:
+        try:
+            os.fsync(self._file)
+        except OSError as error:
+            raise refused(self.path, error) from error
+        return self.size
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def fingerprint(path: Path, size: int) -> str:
+    """What a file holds up to `size`, judged by both ends; "" if it is not that long."""
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size < size:
+                return ""
+            head = file.read(min(_EDGE, size))
+            file.seek(max(0, size - _EDGE))
+            tail = file.read(min(_EDGE, size))
+    except FileNotFoundError:
+        return ""
+    return hashlib.sha256(b"%d:%b%b" % (size, head, tail)).hexdigest()[:32]
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def refused(path: Path, error: OSError) -> Act:
+    """What a person must do about a file that could not be written."""
+    if error.errno in _FULL:
+        return Act(
+            f"no space left to write {path}; what is there is whole, and no record is lost",
+            hint="make room, then give the same command again: it goes on where it stopped",
+        )
+    return Act(f"{path} cannot be written: {error.strerror}", hint="look at the folder and its permissions")

@@ -1,0 +1,138 @@
+"""Handling: runs the user's code on a page, with the note saying whose code is executing.
+
+A handler may be a function, a generator, a coroutine or an async generator. Whatever it is, the note is
+written only while its own code runs, not while it waits: so that a worker that dies or hangs is
+charged to the one task that did it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator
+from types import GeneratorType, TracebackType
+from typing import Any
+
+from shoal.core.task import Leased
+from shoal.extract.page import Page
+from shoal.worker.harvest import Harvest
+from shoal.worker.tools import Tools
+
+STALL = 1.0  # a step that held the event loop for longer may have spoilt other tasks' exchanges
+
+
+class HandlerTimeout(Exception):
+    """A handler took longer than its time limit."""
+
+
+class Step:
+    """Entered around every stretch of user code or parsing of one task."""
+
+    __slots__ = ("_began", "_lease", "_note", "_stalled", "_task", "clock")
+
+    def __init__(self, task: Leased, tools: Tools) -> None:
+        self._task = task.id
+        self._lease = task.lease
+        self._note = tools.note
+        self.clock = tools.clock
+        self._stalled = tools.fetcher.note_stall
+        self._began = 0.0
+
+    def __enter__(self) -> None:
+        self._note.enter(self._task, self._lease)
+        self._began = self.clock()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._note.leave()
+        took = self.clock() - self._began
+        if took > STALL:
+            self._stalled(took)
+
+    def check(self, until: float) -> None:
+        if self.clock() > until:
+            raise HandlerTimeout
+
+
+class Stepwise:
+    """Awaits something so that every stretch of it is a Step."""
+
+    __slots__ = ("_inner", "_step")
+
+    def __init__(self, inner: Any, step: Step) -> None:
+        self._inner = inner if hasattr(inner, "send") else inner.__await__()
+        self._step = step
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        inner = self._inner
+        error: BaseException | None = None
+        value: Any = None
+        while True:
+            try:
+                with self._step:
+                    waits_for = inner.send(value) if error is None else inner.throw(error)
+            except StopIteration as stop:
+                return stop.value
+            error = None
+            try:
+                value = yield waits_for
+            except BaseException as thrown:  # noqa: BLE001 - passed on to the handler, which must see it
+                error = thrown
+
+
+async def handle(func: Callable[[Page], Any], page: Page, step: Step, harvest: Harvest, limit: float) -> None:
+    """Run one handler to its end and collect what it yields."""
+    until = step.clock() + limit
+    with step:
+        waiting = _collect(func(page), step, harvest, until)
+    if waiting is None:
+        return
+    try:
+        async with asyncio.timeout(limit) as timer:
+            await _collect_awaited(waiting, step, harvest, until)
+    except TimeoutError as error:
+        if timer.expired():
+            raise HandlerTimeout from error
+        raise
+
+
+def _collect(result: Any, step: Step, harvest: Harvest, until: float) -> Any:
+    """Take what is there; what must be awaited is returned."""
+    if result is None:
+        return None
+    if type(result) is GeneratorType or isinstance(result, Iterator | list | tuple):
+        for item in result:
+            harvest.take(item)
+            step.check(until)
+        return None
+    if isinstance(result, Awaitable | AsyncIterator):
+        return result
+    harvest.take(result)
+    return None
+
+
+async def _collect_awaited(waiting: Any, step: Step, harvest: Harvest, until: float) -> None:
+    if isinstance(waiting, AsyncIterator):
+        await _drain(waiting, step, harvest, until)
+        return
+    result = await Stepwise(waiting, step)
+    with step:
+        more = _collect(result, step, harvest, until)
+    if more is not None:
+        raise TypeError("the handler returned something to await; await it inside the handler")
+
+
+async def _drain(items: AsyncIterator[Any], step: Step, harvest: Harvest, until: float) -> None:
+    try:
+        while True:
+            try:
+                item = await Stepwise(items.__anext__(), step)
+            except StopAsyncIteration:
+                return
+            with step:
+                harvest.take(item)
+            # It may yield for ever without once waiting for anything; then no timer would ever fire.
+            step.check(until)
+    finally:
+        if isinstance(items, AsyncGenerator):
+            await Stepwise(items.aclose(), step)

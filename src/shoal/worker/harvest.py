@@ -1,0 +1,72 @@
+"""Harvest: what one handler yielded, checked and encoded the moment it was yielded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from shoal.errors import GiveUp
+from shoal.extract.page import Follow
+
+MAX_BYTES = 64_000_000  # of records from one page
+
+
+def _foreign(value: Any) -> Any:
+    """Values of libraries that msgspec does not know; pydantic models say how they want to be written."""
+    dump = getattr(value, "model_dump", None)
+    if callable(dump):
+        return dump(mode="json")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+
+
+_encode = msgspec.json.Encoder(enc_hook=_foreign).encode
+
+
+class Harvest:
+    __slots__ = ("bytes", "follows", "records")
+
+    def __init__(self) -> None:
+        self.records: list[bytes] = []
+        self.follows: list[Follow] = []
+        self.bytes = 0
+
+    def take(self, item: Any) -> None:
+        """One yielded thing: a record or links to follow."""
+        if isinstance(item, Follow):
+            self.follows.append(item)
+            return
+        # Encoded at once: a handler may go on changing the dict it yielded.
+        data = _record(item)
+        self.bytes += len(data)
+        if self.bytes > MAX_BYTES:
+            raise GiveUp("records_too_large", f"one page yielded more than {MAX_BYTES:,} bytes of records")
+        self.records.append(data)
+
+    def follow(self, follows: Iterable[Follow]) -> None:
+        self.follows.extend(follows)
+
+
+def _record(item: Any) -> bytes:
+    try:
+        data = _encode(item)
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
+        raise TypeError(_complaint(item, error)) from error
+    if data[:1] != b"{":
+        raise TypeError(
+            f"a handler yields records (dict, dataclass, model) and page.follow(…), not {type(item).__name__}"
+        )
+    return data
+
+
+def _complaint(item: Any, error: Exception) -> str:
+    """Name the key that cannot be written."""
+    if not isinstance(item, dict):
+        return f"{type(item).__name__}: {error}"
+    for key, value in item.items():
+        try:
+            _encode({key: value})
+        except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as why:
+            return f"record key {key!r}: {why}"
+    return str(error)

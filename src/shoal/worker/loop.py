@@ -1,0 +1,280 @@
+"""Worker: claims tasks, keeps a number of them going, settles them, and hands back what it cannot finish."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from shoal.core.lane import Pace
+from shoal.core.run import run_of
+from shoal.core.task import Outcome, Verdict
+from shoal.queue.base import Extended
+from shoal.worker.buffer import Buffer, Held
+from shoal.worker.feeder import Feeder
+from shoal.worker.heart import Heart, HeartThread
+from shoal.worker.leases import Leases
+from shoal.worker.plan import Plan
+from shoal.worker.process import process
+from shoal.worker.settler import PASSING, Settler
+from shoal.worker.tools import Tools
+
+log = logging.getLogger("shoal.worker")
+
+TICK = 1.0
+LANES_TOLD = 50_000  # lanes whose pace the queue need not be told again
+
+
+class Tally(msgspec.Struct):
+    """What a worker did in its life."""
+
+    done: int = 0
+    failed: int = 0
+    records: int = 0
+    stale: int = 0
+
+
+class Worker:
+    """A fixed number of runners take tasks from the buffer; the feeder fills it, the settler empties them."""
+
+    def __init__(self, tools: Tools, plan: Plan) -> None:
+        self.tally = Tally()
+        self.finished = 0
+        self._tools = tools
+        self._plan = plan
+        self._leases = Leases(plan.lease)
+        self._buffer = Buffer(tools.clock)
+        self._feeder = Feeder(tools, plan, self._leases, self._buffer, self)
+        self._settler = Settler(
+            tools.queue,
+            clock=tools.clock,
+            settled=self._on_settled,
+            paces=self._paces,
+            hurry=lambda: not self._buffer.ready,
+            patience=plan.patience,
+        )
+        self._running: dict[asyncio.Task[None], Held] = {}
+        self._quiet = asyncio.Event()
+        self._hard = self._ended = False
+        self._told: dict[int, set[str]] = {}
+        self._ticked_at = tools.clock()
+        self._ticker: asyncio.TimerHandle | None = None
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    @property
+    def blocked(self) -> bool:
+        return self._settler.full
+
+    @property
+    def at_rest(self) -> bool:
+        return not self._running and not len(self._buffer) and self._settler.idle
+
+    def stop(self) -> None:
+        """Start nothing new, hand back what is unfinished at no cost, and end."""
+        self._feeder.stop()
+
+    def stop_hard(self) -> None:
+        """End at once. What is held goes back when its lease ends, or when somebody reaps this worker."""
+        self._hard = True
+        self._feeder.stop()
+        self._quiet.set()
+
+    async def run(self) -> Tally:
+        """Work until there is nothing left or until stopped; raises what a person must act on."""
+        broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        end_heart = self._start_heart(broken)
+        settling = asyncio.create_task(self._settler.run(), name="settle")
+        runners = [asyncio.create_task(self._runner(), name="runner") for _ in range(self._plan.concurrency)]
+        feeding = asyncio.create_task(self._feeder.run(), name="feed")
+        self._tick()
+        try:
+            await _first(feeding, settling, broken, *runners)
+        finally:
+            self._feeder.stop()
+            try:
+                if not settling.done() and not self._hard:
+                    await self._hand_back()
+            finally:
+                self._end()
+                await _cancel(feeding, settling, broken, *runners)
+                await end_heart()
+        with contextlib.suppress(*PASSING):
+            await self._tools.queue.forget_worker(self._tools.worker)
+        return self.tally
+
+    async def _runner(self) -> None:
+        me = asyncio.current_task()
+        assert me is not None
+        tools, leases, settler, running = self._tools, self._leases, self._settler, self._running
+        while True:
+            if settler.full:
+                await settler.room()
+            held = await self._buffer.take()
+            self._feeder.low()
+            task = held.task
+            if not leases.start(task):
+                continue
+            running[me] = held
+            outcome = await process(task, tools, held.start_at)
+            del running[me]
+            if self._ended:
+                return
+            while me.cancelling():  # its task was called back, not the runner
+                me.uncancel()
+            self.finished += 1
+            if leases.holds(task.id, task.lease):
+                settler.put(outcome)
+            if not running:
+                self._quiet.set()
+
+    async def _hand_back(self) -> None:
+        """Release what was not started, call back what is unfinished, settle the rest, within the grace."""
+        for held in self._buffer.empty():
+            self._settler.put(Outcome(task=held.task.id, lease=held.task.lease, result="released"))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._plan.grace):
+                if self._running:
+                    self._quiet.clear()
+                    self._call_back(self._running)
+                    await self._quiet.wait()
+                if not self._hard:
+                    await self._settler.flushed()
+        if len(self._leases):
+            log.warning("left_behind", extra={"worker": self._tools.worker, "tasks": len(self._leases)})
+
+    def _call_back(self, runners: Iterable[asyncio.Task[None]]) -> None:
+        for runner in list(runners):
+            runner.cancel()
+
+    def _on_settled(self, outcomes: Sequence[Outcome], verdicts: Sequence[Verdict]) -> None:
+        done = 0
+        for outcome, verdict in zip(outcomes, verdicts, strict=True):
+            if verdict == "stale":
+                self.tally.stale += 1
+            else:
+                # With same_as the queue may have dropped the links: they must not be taken for known.
+                if outcome.found and outcome.same_as is None:
+                    self._committed(outcome)
+                if outcome.result == "part":
+                    continue
+                if outcome.result == "done":
+                    done += 1
+                    self.tally.records += len(outcome.records)
+                elif outcome.result in ("retry", "dead"):
+                    self.tally.failed += 1
+            self._leases.settled(outcome.task, outcome.lease)
+        self.tally.done += done
+        self._tools.note.count(done)
+        self._tools.note.hold(self._leases.numbers)
+        self._feeder.ring()
+
+    def _committed(self, outcome: Outcome) -> None:
+        served = self._tools.served_now(run_of(outcome.task))
+        if served is not None:
+            served.links.committed(outcome.found)
+
+    def _paces(self, outcomes: Sequence[Outcome]) -> Mapping[str, Pace] | None:
+        """What the runs ask of lanes that found tasks open, told once per run and lane."""
+        paces: dict[str, Pace] = {}
+        for outcome in outcomes:
+            if not outcome.found:
+                continue
+            run = run_of(outcome.task)
+            served, told = self._tools.served_now(run), self._told.setdefault(run, set())
+            if served is None:
+                continue
+            for lane in {task.lane for task in outcome.found} - told:
+                paces[lane] = _slower(paces.get(lane), served.pace(lane))
+                told.add(lane)
+            if len(told) > LANES_TOLD:
+                told.clear()
+        return paces or None
+
+    def _start_heart(self, broken: asyncio.Future[None]) -> Callable[[], Awaitable[None]]:
+        """Beside the event loop where the queue can be opened twice, else within it."""
+        loop, tools, plan = asyncio.get_running_loop(), self._tools, self._plan
+
+        def from_thread(call: Callable[[Any], None], value: Any) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(call, value)
+
+        def failed(error: BaseException) -> None:
+            if not broken.done():
+                broken.set_exception(error)
+
+        heart = Heart(
+            tools.worker,
+            plan.name,
+            self._leases,
+            every=plan.heartbeat,
+            clock=tools.clock,
+            heard=lambda answer: from_thread(self._on_extended, answer),
+        )
+        if tools.open_queue is not None:
+            thread = HeartThread(heart, tools.open_queue, lambda error: from_thread(failed, error))
+            thread.start()
+            return thread.stop
+        beating = asyncio.create_task(heart.beats(tools.queue, asyncio.Event()), name="heart")
+        beating.add_done_callback(lambda beats: None if beats.cancelled() else failed(_error_of(beats)))
+        return lambda: _cancel(beating)
+
+    def _on_extended(self, answer: Extended) -> None:
+        """Leave what is no longer ours; its outcome would be dropped anyway."""
+        self._leases.lose(answer.lost)
+        self._leases.drop(answer.cancelled)
+        self._call_back_lost()
+
+    def _call_back_lost(self) -> None:
+        holds = self._leases.holds
+        self._call_back(r for r, held in self._running.items() if not holds(held.task.id, held.task.lease))
+
+    def _tick(self) -> None:
+        now, before = self._tools.clock(), self._ticked_at
+        self._ticked_at = now
+        # After a stall the heart may only just be renewing: give it one tick before giving up the leases.
+        if now - before < 2 * TICK and (doubtful := self._leases.doubtful(now)):
+            log.warning("leases_in_doubt", extra={"worker": self._tools.worker, "leases": len(doubtful)})
+            self._leases.lose(doubtful)
+            self._call_back_lost()
+        self._ticker = asyncio.get_running_loop().call_later(TICK, self._tick)
+
+    def _end(self) -> None:
+        self._ended = True
+        self._buffer.close()
+        if self._ticker is not None:
+            self._ticker.cancel()
+
+
+def _slower(one: Pace | None, other: Pace) -> Pace:
+    if one is None:
+        return other
+    limits = [limit for limit in (one.max_in_flight, other.max_in_flight) if limit]
+    return Pace(max(one.spacing, other.spacing), min(limits, default=0))
+
+
+def _error_of(ended: asyncio.Future[Any]) -> BaseException:
+    return ended.exception() or RuntimeError("the heart stopped")
+
+
+async def _first(*ends: asyncio.Future[Any]) -> None:
+    """Wait for the first of them to end and pass on its failure."""
+    done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    for end in done:
+        end.result()
+
+
+async def _cancel(*ends: asyncio.Future[Any]) -> None:
+    """End what still goes on. A handler that will not be cancelled cannot keep the worker from ending."""
+    for end in ends:
+        end.cancel()
+    done, _ = await asyncio.wait(ends, timeout=1.0)
+    for end in done:
+        if not end.cancelled():
+            end.exception()  # looked at: a failure that did not come first is not the one to report

@@ -1,0 +1,52 @@
+"""Slot: the moment at which a lane lets one request go, kept to within a twentieth of its spacing."""
+
+from __future__ import annotations
+
+import asyncio
+
+from shoal.core.lane import Pace
+from shoal.errors import Retry
+from shoal.worker.tools import Tools
+
+TOLERANCE = 0.05  # of the spacing; whoever comes later takes a new slot, so that slots are never bunched
+PATIENCE = 60.0  # a slot further away is not worth a place in this worker
+_TRIES = 5
+
+
+class NotNow(Exception):
+    """The task cannot go on at this moment, through no fault of its own."""
+
+
+async def wait_until(tools: Tools, at: float, spacing: float) -> bool:
+    """Sleep until `at`; False if that moment was missed."""
+    delay = at - tools.clock()
+    if delay > 0:
+        await asyncio.sleep(delay)
+    return tools.clock() - at <= spacing * TOLERANCE
+
+
+async def take(tools: Tools, lane: str, spacing: float) -> None:
+    """A new slot of the task's own lane."""
+    for _ in range(_TRIES):
+        slot = await tools.queue.reserve(lane)
+        if slot.parked or slot.wait > PATIENCE:
+            raise NotNow(slot.parked or f"the next slot of {lane} is {slot.wait:.0f} s away")
+        if await wait_until(tools, tools.clock() + slot.wait, spacing):
+            return
+    raise NotNow(f"too busy to keep a slot of {lane}")
+
+
+async def take_elsewhere(tools: Tools, lane: str, pace: Pace) -> None:
+    """A slot of another lane, where a redirect leads. Handed back, the task would come again at once."""
+    for _ in range(_TRIES):
+        slot = await tools.queue.reserve(lane, pace)
+        if slot.parked or slot.wait > PATIENCE:
+            why = (
+                f"{lane} is parked: {slot.parked}"
+                if slot.parked
+                else f"{lane} is booked for {slot.wait:.0f} s"
+            )
+            raise Retry("lane_busy", why, after=slot.wait or PATIENCE)
+        if not slot.wait or await wait_until(tools, tools.clock() + slot.wait, pace.spacing):
+            return
+    raise NotNow(f"too busy to keep a slot of {lane}")

@@ -1,0 +1,136 @@
+"""Tools: everything a worker needs, handed in; the worker builds no backend by itself."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from shoal.core.lane import Pace
+from shoal.core.page import Request, Response
+from shoal.core.task import Task
+from shoal.extract.page import Follow, Page
+from shoal.politeness.answers import SLOW_DOWN
+from shoal.queue.base import Queue
+from shoal.worker.note import Note
+
+
+class Fetcher(Protocol):
+    async def fetch(self, request: Request) -> Response: ...
+
+    def note_stall(self, seconds: float) -> None:
+        """The event loop stood still for so long: exchanges that timed out meanwhile are not to blame."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Verdict(Protocol):
+    @property
+    def allowed(self) -> bool: ...
+    @property
+    def wait(self) -> float | None: ...
+    @property
+    def crawl_delay(self) -> float | None: ...
+    @property
+    def fresh(self) -> bool: ...
+
+
+class Robots(Protocol):
+    async def verdict(self, url: str) -> Verdict: ...
+
+    def peek(self, lane: str, url: str) -> bool | None:
+        """The verdict where it is known already; None where the rules must be fetched first."""
+        ...
+
+
+class Handler(Protocol):
+    @property
+    def func(self) -> Callable[[Page], Any]: ...
+
+
+class Scraper(Protocol):
+    def handler_for(self, url: str) -> Handler | None: ...
+
+    def default_follow(self, page: Page) -> Iterable[Follow]: ...
+
+    def in_scope(self, lane: str) -> bool: ...
+
+
+class Found(Protocol):
+    @property
+    def tasks(self) -> Sequence[Task]: ...
+    @property
+    def skipped(self) -> Sequence[tuple[str, str]]: ...
+
+
+class LinkGate(Protocol):
+    def admit(self, follows: Iterable[Follow], *, depth: int, parent: int, origin_url: str) -> Found: ...
+
+    def committed(self, tasks: Iterable[Task]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A run this worker has the code for."""
+
+    scraper: Scraper
+    links: LinkGate
+    robots: Robots | None  # None: told to ignore them
+    pace: Callable[[str], Pace]  # what the run asks of a lane
+    name: str = ""  # of the run
+    timeout: float = 30.0  # of one exchange
+    handler_timeout: float = 60.0
+    retries: Mapping[str, int] | None = None  # by cause or class, in place of the usual ones
+
+
+class Refusals:
+    """How often in a row each lane has told us to slow down."""
+
+    def __init__(self) -> None:
+        self._in_a_row: dict[str, int] = {}
+
+    def count(self, lane: str, status: int) -> int:
+        """Such answers before this one."""
+        if status not in SLOW_DOWN:
+            return 0
+        if len(self._in_a_row) > 10_000:
+            self._in_a_row.clear()
+        before = self._in_a_row.get(lane, 0)
+        self._in_a_row[lane] = before + 1
+        return before
+
+    def good(self, lane: str) -> None:
+        if self._in_a_row:
+            self._in_a_row.pop(lane, None)
+
+
+def _wall() -> int:
+    return time.time_ns() // 1000
+
+
+@dataclass(slots=True)
+class Tools:
+    worker: str
+    queue: Queue
+    fetcher: Fetcher
+    serve: Callable[[int], Awaitable[Served]]  # by run id; asked once per run
+    note: Note
+    open_queue: Callable[[], Awaitable[Queue]] | None = None  # a second handle, for the heartbeat's thread
+    supervised: bool = True  # False in somebody's own process: there Ctrl-C is theirs, not the handler's
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], int] = _wall
+    jitter: Callable[[], float] = random.random
+    refusals: Refusals = field(default_factory=Refusals)
+    _served: dict[int, Served] = field(default_factory=dict)
+
+    async def served(self, run: int) -> Served:
+        found = self._served.get(run)
+        if found is None:
+            found = self._served[run] = await self.serve(run)
+        return found
+
+    def served_now(self, run: int) -> Served | None:
+        return self._served.get(run)

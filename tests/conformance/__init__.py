@@ -1,0 +1,1 @@
+"""The definition of a queue backend: one suite, run over every backend."""

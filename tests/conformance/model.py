@@ -1,0 +1,422 @@
+"""ModelQueue: the queue contract in its plainest form, to judge real backends by.
+
+Everything that can be counted by a scan is counted by a scan, so there are no counters to go wrong.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from conformance.model_claim import Handing
+from conformance.model_look import Looking
+from conformance.model_state import ENDED, ModelLane, ModelLease, ModelRun, ModelTask, micros
+from shoal.core.lane import Mark, Pace, Slot
+from shoal.core.run import TASK_BITS, NewRun, Run, run_of
+from shoal.core.stats import Stats
+from shoal.core.task import ALONE, Admission, Claim, LaneChange, Leased, Outcome, Task, Verdict
+from shoal.errors import Usage
+from shoal.queue.base import LEASE, LOST_LIMIT, Extended, Promises, Reaped, RunAction, StoredRecord, Where
+
+FITS: dict[RunAction, tuple[str, ...]] = {
+    "pause": ("running", "paused"),
+    "resume": ("paused", "running"),
+    "cancel": ("running", "paused", "cancelled"),
+    "finish": ("running", "paused", "finished"),
+}
+BECOMES = {"pause": "paused", "resume": "running", "cancel": "cancelled", "finish": "finished"}
+
+
+class ModelQueue(Handing, Looking):
+    promises = Promises(durable="nothing: it lives in memory", steps_clock=True, shared="one process")
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self.clock = clock
+        self.latest = 0
+        self.last_lease = 0
+        self.last_run = 0
+        self.virtual_time = 0.0
+        self.all_runs: dict[int, ModelRun] = {}
+        self.tasks: dict[int, ModelTask] = {}
+        self.seen: dict[tuple[int, bytes], int] = {}  # (run, digest) -> task
+        self.all_lanes: dict[str, ModelLane] = {}
+        self.leases: dict[int, ModelLease] = {}  # those with tasks under them
+        self.settled: dict[tuple[int, int], int] = {}  # (task, lease) -> remembered until
+        self.marks: dict[str, Mark] = {}
+
+    async def now(self) -> int:
+        return self.clock()
+
+    async def close(self) -> None:
+        pass
+
+    def reopened(self) -> None:
+        """Called when a test opens the same store again."""
+
+    # runs
+
+    async def start_run(self, new: NewRun) -> Run:
+        for known in self.all_runs.values():
+            if known.run.key == new.key and known.takes_work:
+                return known.run
+        self.last_run += 1
+        now = self.clock()
+        run = Run(
+            self.last_run, new.name, new.scraper, new.key, "running", now, now,
+            weight=new.weight, max_pages=new.max_pages, spec=new.spec,
+        )  # fmt: skip
+        self.all_runs[run.id] = ModelRun(run)
+        return run
+
+    async def set_run(self, run: int, action: RunAction) -> Run:
+        about = self._run(run)
+        if about.run.state not in FITS[action]:
+            raise Usage(f"cannot {action} a run that is {about.run.state}")
+        if about.run.state == BECOMES[action]:
+            return about.run
+        stats = await self.stats(run)
+        if action == "finish" and stats.open:
+            raise Usage(f"cannot finish a run with {stats.open} open tasks")
+        if action == "cancel":
+            self.cancel_open(run)
+        self._set_state(about, BECOMES[action])
+        return about.run
+
+    def cancel_open(self, run: int) -> None:
+        for task in self.tasks.values():
+            if task.run == run and task.state in ("ready", "leased"):
+                task.state = "cancelled"  # it keeps its lease number, for a late answer
+
+    def _set_state(self, about: ModelRun, state: str) -> None:
+        now = self.clock()
+        about.run = replace(about.run, state=state, changed_at=now, finished_at=now if state in ENDED else 0)
+
+    def _run(self, run: int) -> ModelRun:
+        if run not in self.all_runs:
+            raise Usage(f"there is no run {run}")
+        return self.all_runs[run]
+
+    # add
+
+    async def add(
+        self, run: int, tasks: Sequence[Task], paces: Mapping[str, Pace] | None = None
+    ) -> list[Admission]:
+        if not self._run(run).takes_work:
+            return ["rejected"] * len(tasks)
+        self._check(tasks)
+        self.note_time()
+        return [self.admit(run, task, paces or {}) for task in tasks]
+
+    def admit(self, run: int, task: Task, paces: Mapping[str, Pace]) -> Admission:
+        lane = self._lane(task.lane)
+        lane.asks[run] = paces.get(task.lane) or lane.asks.get(run) or Pace()
+        if (run, task.digest) in self.seen:
+            return "known"
+        about, now = self.all_runs[run], self.clock()
+        about.numbers += 1
+        expires_at = None if task.ttl is None else now + micros(task.ttl)
+        new = ModelTask(
+            run << TASK_BITS | about.numbers, run, task, now, now + micros(task.delay), expires_at
+        )
+        self.tasks[new.id] = new
+        self.seen[run, task.digest] = new.id
+        return "added"
+
+    def _lane(self, name: str) -> ModelLane:
+        return self.all_lanes.setdefault(name, ModelLane(name))
+
+    def _check(self, tasks: Sequence[Task]) -> None:
+        """Refuse what no store could keep, before anything has changed."""
+        for task in tasks:
+            msgspec.json.encode(task.meta)
+
+    # claim, extend, reserve
+
+    async def claim(
+        self,
+        worker: str,
+        limit: int,
+        *,
+        lease: float = LEASE,
+        serves: Collection[str] | None = None,
+        request_id: str = "",
+    ) -> Claim:
+        self.note_time()
+        again = self.same_request(worker, request_id)
+        if again:
+            return self._as_claim(again)
+        self.expire_waiting()
+        number = self.next_lease()
+        held: ModelLease | None = None
+        for index in range(limit):
+            task = self.choose(serves, first=index == 0)
+            if task is None:
+                break
+            held = held or self.open_lease(number, worker, lease, request_id)
+            self.give(task, held, self._lane(task.task.lane).first_slot(self.clock()))
+            if task.band == ALONE:
+                break
+        return self._as_claim(held) if held else Claim(0, (), self.next_in(serves))
+
+    def note_time(self) -> None:
+        self.latest = max(self.latest, self.clock())
+
+    def same_request(self, worker: str, request_id: str) -> ModelLease | None:
+        for lease in self.leases.values():
+            if request_id and (lease.worker, lease.request_id) == (worker, request_id):
+                return lease if lease.until > self.clock() else None
+        return None
+
+    def _as_claim(self, lease: ModelLease) -> Claim:
+        return Claim(lease.number, tuple(self._as_leased(id, lease) for id in lease.slots))
+
+    def _as_leased(self, id: int, lease: ModelLease) -> Leased:
+        task = self.tasks[id]
+        what = task.task
+        start_in = max(0, lease.slots[id] - self.clock()) / 1_000_000
+        return Leased(
+            id, lease.number, task.run, what.lane, what.url, what.kind, what.priority, what.depth, what.parent,
+            what.meta, task.attempts, task.lost, start_in, self.spacing(self._lane(what.lane)),
+            dict(task.failures) or None,
+        )  # fmt: skip
+
+    async def reserve(self, lane: str, pace: Pace | None = None) -> Slot:
+        new, here, now = lane not in self.all_lanes, self._lane(lane), self.clock()
+        if new:
+            here.learned = (pace or Pace()).spacing
+        if here.parked and here.held_until > now:
+            return Slot((here.held_until - now) / 1_000_000, here.reason or "parked")
+        at = here.first_slot(now)
+        self.take_slot(here, at)
+        return Slot((at - now) / 1_000_000)
+
+    async def extend(
+        self, worker: str, leases: Mapping[int, Collection[int]], *, lease: float = LEASE
+    ) -> Extended:
+        lost, cancelled = set(), set()
+        for number, started in leases.items():
+            held = self.leases.get(number)
+            if held is None or held.worker != worker or held.until <= self.clock():
+                lost.add(number)
+                continue
+            held.until, held.span = max(held.until, self.clock() + micros(lease)), max(held.span, lease)
+            held.started, held.extended = held.started | set(started), True
+            cancelled |= {id for id in held.slots if self.tasks[id].state == "cancelled"}
+        return Extended(frozenset(lost), frozenset(cancelled))
+
+    # settle
+
+    async def settle(
+        self, outcomes: Sequence[Outcome], paces: Mapping[str, Pace] | None = None
+    ) -> list[Verdict]:
+        for outcome in outcomes:
+            self._check(outcome.found)
+        self.note_time()
+        verdicts = []
+        for outcome in outcomes:
+            verdicts.append(self.may_answer(outcome)[0])
+            self.make_true(outcome, verdicts[-1], paces or {})
+        return verdicts
+
+    def may_answer(self, outcome: Outcome) -> list[Verdict]:
+        """The verdicts the contract allows, the model's own first."""
+        now, pair = self.clock(), (outcome.task, outcome.lease)
+        task = self.tasks.get(outcome.task)
+        if pair in self.settled:
+            return ["already"] if now < self.settled[pair] else ["already", "stale"]
+        if task is None or task.lease != outcome.lease:
+            return ["stale"]
+        if task.state == "leased":
+            return ["ok"]
+        if task.state == "cancelled":
+            return ["ok"] if outcome.lease in self.leases else ["ok", "stale"]
+        return ["stale"]
+
+    def make_true(self, outcome: Outcome, verdict: Verdict, paces: Mapping[str, Pace] = {}) -> None:
+        task = self.tasks.get(outcome.task)
+        if task is None or verdict == "already":
+            return
+        about = self.all_runs[task.run]
+        if verdict == "stale":
+            about.stale += 1
+            return
+        late = task.state == "cancelled"
+        if outcome.result == "part":
+            self.keep_links(task, outcome, paces, late=late)
+            return
+        self.remember(task, outcome)
+        for change in outcome.lanes:
+            self.change_lane(change)
+        if outcome.attempt:
+            task.history.append(outcome.attempt)
+            about.bytes += outcome.attempt.size
+        if outcome.result == "done":
+            self.finish_task(task, outcome, paces, late=late)
+            self.stop_at_limit(about)
+        elif not late:
+            self.end_attempt(task, outcome)
+
+    def remember(self, task: ModelTask, outcome: Outcome) -> None:
+        lease = self.leases.get(outcome.lease)
+        span = lease.span if lease else LEASE
+        self.settled[task.id, outcome.lease] = self.clock() + micros(2 * span)
+        self.leave_lease(task.id, outcome.lease)
+
+    def leave_lease(self, task: int, number: int) -> None:
+        lease = self.leases.get(number)
+        if lease:
+            lease.slots.pop(task, None)
+            if not lease.slots:
+                del self.leases[number]
+
+    def finish_task(
+        self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool
+    ) -> None:
+        task.attempts += 1
+        self.end(task, "done", "")
+        if outcome.same_as is not None:
+            first = self.seen.setdefault((task.run, outcome.same_as), task.id)
+            if first != task.id:
+                return
+        self.keep_records(task, outcome)
+        self.keep_links(task, outcome, paces, late=late)
+
+    def stop_at_limit(self, about: ModelRun) -> None:
+        """When as many pages are done as were asked for, the rest is cancelled and the run has ended."""
+        states = [task.state for task in self.tasks.values() if task.run == about.run.id]
+        is_open = "ready" in states or "leased" in states
+        if about.takes_work and is_open and 0 < about.run.max_pages <= states.count("done"):
+            self.cancel_open(about.run.id)
+            self._set_state(about, "finished")
+
+    def keep_records(self, task: ModelTask, outcome: Outcome) -> None:
+        kept = self.all_runs[task.run].records
+        for data in outcome.records:
+            kept.append(StoredRecord(len(kept) + 1, task.id, data))
+        task.records += len(outcome.records)
+
+    def keep_links(
+        self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool
+    ) -> None:
+        about = self.all_runs[task.run]
+        if not late and about.takes_work:
+            for found in outcome.found:
+                self.admit(task.run, found, paces)
+        about.skipped.update(reason for reason, _ in outcome.skipped)
+        about.samples.extend(outcome.skipped)
+
+    def end_attempt(self, task: ModelTask, outcome: Outcome) -> None:
+        if outcome.result == "retry":
+            task.attempts += 1
+            task.failures[outcome.cause] += 1
+            self.all_runs[task.run].retries += 1
+            task.state, task.due_at = "ready", self.clock() + micros(outcome.after)
+        elif outcome.result == "released":
+            task.state = "ready"
+        elif outcome.result == "dead":
+            task.attempts += 1
+            task.evidence = outcome.evidence
+            self.end(task, "dead", outcome.cause)
+        elif outcome.result == "cancelled":
+            self.end(task, "cancelled", outcome.cause)
+
+    def end(self, task: ModelTask, state: str, cause: str) -> None:
+        task.state, task.cause, task.finished_at = state, cause, self.clock()
+
+    # reap
+
+    async def reap(self, dead_workers: Mapping[str, Collection[int]] | None = None) -> Reaped:
+        self.note_time()
+        fates: Counter[str] = Counter()
+        for lease in list(self.leases.values()):
+            if dead_workers and lease.worker in dead_workers:
+                charged = set(dead_workers[lease.worker])
+            elif lease.until <= self.clock():
+                charged = lease.started if lease.extended else set(lease.slots)
+            else:
+                continue
+            del self.leases[lease.number]
+            fates.update(self.lose(self.tasks[id], charged=id in charged) for id in lease.slots)
+        expired = self.expire_waiting()
+        return Reaped(fates["ready"], fates["dead"], expired)
+
+    def lose(self, task: ModelTask, *, charged: bool) -> str:
+        """Take a task from a lost worker; says what became of it."""
+        if task.state != "leased":
+            return ""
+        if charged:
+            task.lost += 1
+            self.all_runs[task.run].lost += 1
+        if task.lost >= LOST_LIMIT:
+            self.end(task, "dead", "worker_lost")
+        else:
+            task.state = "ready"
+        return task.state
+
+    def expire_waiting(self) -> int:
+        over = [task for task in self.tasks.values() if task.is_expired(self.clock())]
+        for task in over:
+            self.end(task, "dead", "expired")
+        return len(over)
+
+    # acting
+
+    async def revive(self, run: int, where: Where = Where()) -> int:
+        about = self._run(run)
+        again = [task for task in self.matching(run, "dead", where) if about.run.state != "cancelled"]
+        for task in again:
+            task.state, task.due_at = "ready", self.clock()
+            task.expires_at = None if task.task.ttl is None else self.clock() + micros(task.task.ttl)
+            task.attempts, task.lost, task.cause, task.finished_at = 0, 0, "", 0
+            task.failures.clear()
+        if again and about.run.state == "finished":
+            self._set_state(about, "running")
+        return len(again)
+
+    async def purge(self, *, run: int | None = None, older_than: float | None = None) -> int:
+        now = self.clock()
+        gone = [
+            id
+            for id, about in self.all_runs.items()
+            if not about.takes_work
+            and run in (None, id)
+            and (older_than is None or about.run.finished_at + micros(older_than) < now)
+        ]
+        for id in gone:
+            del self.all_runs[id]
+            self.tasks = {key: task for key, task in self.tasks.items() if task.run != id}
+            self.seen = {key: task for key, task in self.seen.items() if key[0] != id}
+            for task in [task for lease in self.leases.values() for task in lease.slots if run_of(task) == id]:
+                for number in list(self.leases):
+                    self.leave_lease(task, number)
+        return len(gone)
+
+    async def set_lane(self, change: LaneChange) -> None:
+        self.change_lane(change)
+
+    def change_lane(self, change: LaneChange) -> None:
+        lane, now = self._lane(change.lane), self.clock()
+        if change.hold_for is not None:
+            lane.held_until = max(lane.held_until, now + micros(change.hold_for))
+            lane.reason = change.reason
+        if change.park_for is not None:
+            lane.parked = change.park_for > 0
+            lane.held_until = max(lane.held_until, now + micros(change.park_for)) if lane.parked else 0
+            lane.reason = change.reason
+        if change.spacing is not None:
+            lane.learned = change.spacing
+
+    async def register(self, mark: Mark) -> None:
+        self.marks[mark.id] = mark
+
+    async def workers(self) -> list[Mark]:
+        return list(self.marks.values())
+
+    async def forget_worker(self, worker: str) -> None:
+        self.marks.pop(worker, None)
+
+    async def recount(self, run: int) -> Stats:
+        return await self.stats(run)

@@ -1,0 +1,244 @@
+"""The model's idea of handing out: what may be given, what must be, and one simple choice.
+
+A backend is free where the contract leaves it free (which lane first, how far ahead slots go), so
+its claims are not compared with the model's own choice. They are judged: `may_hand_out` lists every
+rule that a claim broke, and `hand_out` then makes the model follow.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+
+from conformance.model_state import ModelLane, ModelLease, ModelRun, ModelTask, micros
+from shoal.core.task import ALONE, Claim, Leased
+from shoal.queue.base import SLOT_HORIZON
+
+OLDEST_EVERY = 16
+HORIZON = micros(SLOT_HORIZON)
+SLACK = 2  # µs lost to rounding
+
+
+class Handing:
+    clock: Callable[[], int]
+    all_runs: dict[int, ModelRun]
+    tasks: dict[int, ModelTask]
+    all_lanes: dict[str, ModelLane]
+    leases: dict[int, ModelLease]
+    last_lease: int
+    virtual_time: float  # of the last pick
+    latest: int  # the latest time the clock ever showed: what was due once stays due
+
+    # who is in the game
+
+    def in_flight(self, lane: str) -> int:
+        return sum(task.state == "leased" and task.task.lane == lane for task in self.tasks.values())
+
+    def spacing(self, lane: ModelLane) -> float:
+        return max([lane.learned, self.asked(lane)])
+
+    def asked(self, lane: ModelLane) -> float:
+        return max((pace.spacing for pace in self.asking(lane)), default=0.0)
+
+    def max_in_flight(self, lane: ModelLane) -> int:
+        return min((pace.max_in_flight for pace in self.asking(lane) if pace.max_in_flight), default=0)
+
+    def asking(self, lane: ModelLane) -> Iterable:
+        return [pace for run, pace in lane.asks.items() if run in self.all_runs and self.all_runs[run].takes_work]
+
+    def free_places(self, lane: ModelLane) -> int:
+        limit = self.max_in_flight(lane)
+        return limit - self.in_flight(lane.name) if limit else 1 << 30
+
+    def is_served(self, run: int, serves: Collection[str] | None) -> bool:
+        about = self.all_runs[run].run
+        return about.state == "running" and (serves is None or about.scraper in serves or about.name in serves)
+
+    def pages_left(self, run: int, *, strict: bool) -> int:
+        """How many more a run may hand out; strict counts every page that was not returned, not only good ones."""
+        limit = self.all_runs[run].run.max_pages
+        if not limit:
+            return 1 << 30
+        gone = ("leased", "done", "dead", "cancelled") if strict else ("leased", "done")
+        used = [task for task in self.tasks.values() if task.run == run and task.state in gone]
+        return limit - sum(task.lease > 0 or task.state == "leased" for task in used)
+
+    def eligible(self, serves: Collection[str] | None, now: int) -> list[ModelTask]:
+        """Tasks that wait for nothing but their lane, oldest first."""
+        return [
+            task
+            for task in self.tasks.values()
+            if task.state == "ready"
+            and task.due_at <= max(now, self.latest)
+            and not task.is_expired(now)
+            and self.is_served(task.run, serves)
+        ]
+
+    def must_hand_out(self, serves: Collection[str] | None) -> list[ModelTask]:
+        """Tasks that nothing holds back this very moment."""
+        now = self.clock()
+        return [
+            task
+            for task in self.eligible(serves, now)
+            if self.all_lanes[task.task.lane].first_slot(now) <= now
+            and self.free_places(self.all_lanes[task.task.lane]) > 0
+            and self.pages_left(task.run, strict=True) > 0
+        ]
+
+    # the model's own choice, one task at a time
+
+    def choose(self, serves: Collection[str] | None, *, first: bool) -> ModelTask | None:
+        now = self.clock()
+        lanes = {
+            lane.name
+            for lane in self.all_lanes.values()
+            if lane.first_slot(now) <= now + HORIZON and self.free_places(lane) > 0
+        }
+        open_tasks = [
+            task
+            for task in self.eligible(serves, now)
+            if (first or task.band != ALONE)
+            and task.task.lane in lanes
+            and self.pages_left(task.run, strict=True) > 0
+        ]
+        if not open_tasks:
+            return None
+        alone = [task for task in open_tasks if task.band == ALONE]
+        if alone:
+            return alone[0]
+        run = min({task.run for task in open_tasks}, key=lambda run: (self.turn(run), run))
+        mine = [task for task in open_tasks if task.run == run]
+        lane = min((self.all_lanes[task.task.lane] for task in mine), key=lambda lane: lane.first_slot(now))
+        mine = [task for task in mine if task.task.lane == lane.name]
+        if (self.all_runs[run].picks[lane.name] + 1) % OLDEST_EVERY == 0:
+            return mine[0]
+        return min(mine, key=lambda task: task.band)  # min keeps the oldest of equals
+
+    def turn(self, run: int) -> float:
+        """When a run is next, in virtual time. One that was idle starts level, it does not catch up."""
+        return max(self.all_runs[run].turn, self.virtual_time)
+
+    def take_turn(self, task: ModelTask) -> None:
+        run = self.all_runs[task.run]
+        self.virtual_time = self.turn(task.run)
+        run.turn = self.virtual_time + 1 / run.run.weight
+        run.picks[task.task.lane] += 1
+
+    def take_slot(self, lane: ModelLane, at: int) -> None:
+        spacing = micros(self.spacing(lane))
+        if spacing:
+            lane.next_at = at + spacing
+
+    def next_lease(self) -> int:
+        return max(self.last_lease + 1, self.clock())
+
+    def next_in(self, serves: Collection[str] | None) -> float | None:
+        now = self.clock()
+        waits = [
+            max(task.due_at, self.all_lanes[task.task.lane].first_slot(now) - HORIZON) - now
+            for task in self.tasks.values()
+            if task.state == "ready"
+            and not task.is_expired(now)
+            and self.is_served(task.run, serves)
+            and self.pages_left(task.run, strict=True) > 0
+            and self.free_places(self.all_lanes[task.task.lane]) > 0
+        ]
+        return max(0.0, min(waits) / 1_000_000) if waits else None
+
+    # judging and following another queue
+
+    def may_hand_out(self, limit: int, serves: Collection[str] | None, claim: Claim) -> list[str]:
+        """Every rule the claim broke; empty when all of it was allowed."""
+        if not claim.tasks:
+            forgotten = [task.task.url for task in self.must_hand_out(serves)]
+            wrong = [f"nothing was handed out, though {forgotten} wait for nothing"] if forgotten else []
+            return wrong + (["an empty claim has a lease number"] if claim.lease else [])
+        wrong = self._wrong_as_a_whole(limit, claim)
+        for leased in claim.tasks:
+            wrong += self._wrong_with_task(leased, serves, claim)
+        if not wrong:
+            wrong += self._wrong_slots(claim) + self._wrong_bands(claim, serves)
+        return wrong
+
+    def _wrong_as_a_whole(self, limit: int, claim: Claim) -> list[str]:
+        wrong = []
+        if claim.lease <= self.last_lease:
+            wrong.append(f"lease {claim.lease} does not grow beyond {self.last_lease}")
+        if claim.lease < self.clock():
+            wrong.append(f"lease {claim.lease} is below the clock {self.clock()}")
+        if len(claim.tasks) > limit:
+            wrong.append(f"{len(claim.tasks)} tasks for a limit of {limit}")
+        if len({leased.id for leased in claim.tasks}) < len(claim.tasks):
+            wrong.append("one task twice in a claim")
+        for run, count in Counter(leased.run for leased in claim.tasks).items():
+            if count > self.pages_left(run, strict=False):
+                wrong.append(f"run {run} exceeds its max_pages")
+        for lane, count in Counter(leased.lane for leased in claim.tasks).items():
+            if count > self.free_places(self.all_lanes[lane]):
+                wrong.append(f"lane {lane} has too many in flight")
+        return wrong
+
+    def _wrong_with_task(self, leased: Leased, serves: Collection[str] | None, claim: Claim) -> list[str]:
+        task, now = self.tasks[leased.id], self.clock()
+        wrong = []
+        if task.state != "ready":
+            wrong.append(f"{task.task.url} was {task.state} and is handed out")
+        if task.due_at > max(now, self.latest):
+            wrong.append(f"{task.task.url} is handed out {(task.due_at - now) / 1e6} s before it is due")
+        if task.is_expired(now):
+            wrong.append(f"{task.task.url} is handed out after its TTL")
+        if not self.is_served(task.run, serves):
+            state = self.all_runs[task.run].run.state
+            wrong.append(f"{task.task.url} of a run that is {state} or not served is handed out")
+        if task.band == ALONE and len(claim.tasks) > 1:
+            wrong.append(f"{task.task.url} has lost a worker and is not alone in its claim")
+        if leased.lease != claim.lease:
+            wrong.append(f"{task.task.url} carries lease {leased.lease} in a claim of {claim.lease}")
+        if (leased.attempts, leased.lost) != (task.attempts, task.lost):
+            seen = f"attempts {leased.attempts}, lost {leased.lost}"
+            wrong.append(f"{task.task.url} says {seen}, not {task.attempts}, {task.lost}")
+        return wrong
+
+    def _wrong_slots(self, claim: Claim) -> list[str]:
+        wrong, now = [], self.clock()
+        for lane in {leased.lane: self.all_lanes[leased.lane] for leased in claim.tasks}.values():
+            earliest, spacing = lane.first_slot(now), micros(self.spacing(lane))
+            for start_in in sorted(leased.start_in for leased in claim.tasks if leased.lane == lane.name):
+                slot = now + micros(start_in)
+                if slot < earliest - SLACK:
+                    wrong.append(f"a slot of {lane.name} comes {(earliest - slot) / 1e6} s too early")
+                if slot > now + HORIZON + SLACK:
+                    wrong.append(f"a slot of {lane.name} lies {start_in} s ahead")
+                earliest = slot + spacing
+        return wrong
+
+    def _wrong_bands(self, claim: Claim, serves: Collection[str] | None) -> list[str]:
+        """Out of the order of bands only every 16th pick may be, and then it is the oldest."""
+        wrong = []
+        given = {leased.id for leased in claim.tasks}
+        waiting = [task for task in self.eligible(serves, self.clock()) if task.band != ALONE]
+        for run, lane in {(leased.run, leased.lane) for leased in claim.tasks}:
+            here = [task for task in waiting if (task.run, task.task.lane) == (run, lane)]
+            left_bands = [task.band for task in here if task.id not in given]
+            jumped = [task for task in here if task.id in given and task.band > min(left_bands, default=99)]
+            picks = self.all_runs[run].picks[lane] + sum(task.id in given for task in here)
+            if len(jumped) > picks // OLDEST_EVERY + 1:
+                wrong.append(f"{[task.task.url for task in jumped]} were handed out before higher bands")
+        return wrong
+
+    def hand_out(self, claim: Claim, worker: str, span: float, request_id: str) -> None:
+        """Make a claim true in the model, whoever decided it."""
+        lease = self.open_lease(claim.lease, worker, span, request_id)
+        for leased in sorted(claim.tasks, key=lambda leased: leased.start_in):
+            self.give(self.tasks[leased.id], lease, self.clock() + micros(leased.start_in))
+
+    def open_lease(self, number: int, worker: str, span: float, request_id: str) -> ModelLease:
+        self.last_lease = number
+        self.leases[number] = ModelLease(number, worker, self.clock() + micros(span), span, request_id)
+        return self.leases[number]
+
+    def give(self, task: ModelTask, lease: ModelLease, slot: int) -> None:
+        self.take_turn(task)
+        task.state, task.lease = "leased", lease.number
+        self.take_slot(self.all_lanes[task.task.lane], slot)
+        lease.slots[task.id] = slot

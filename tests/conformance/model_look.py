@@ -1,0 +1,130 @@
+"""The model's answers to people: stats, listings and filters, all by scanning."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Collection
+
+from conformance.model_state import ModelLane, ModelLease, ModelRun, ModelTask
+from shoal.core.lane import LaneState
+from shoal.core.run import Run, RunState
+from shoal.core.stats import Stats
+from shoal.core.task import State
+from shoal.queue.base import DeadGroup, StoredRecord, TaskView, Where
+
+
+def fits(word: str, pattern: str) -> bool:
+    """Exact, or a glob in which only "*" means something."""
+    literal = pattern.replace("[", "[[]").replace("?", "[?]")
+    return fnmatch.fnmatchcase(word, literal)
+
+
+class Looking:
+    clock: Callable[[], int]
+    all_runs: dict[int, ModelRun]
+    tasks: dict[int, ModelTask]
+    seen: dict[tuple[int, bytes], int]
+    all_lanes: dict[str, ModelLane]
+    leases: dict[int, ModelLease]
+
+    async def runs(
+        self, *, key: str = "", name: str = "", states: Collection[RunState] = (), limit: int = 100
+    ) -> list[Run]:
+        listed = [about.run for about in reversed(self.all_runs.values())]
+        if name:
+            exact = [run for run in listed if run.name == name]
+            begun = [run for run in listed if run.name.startswith(name)]
+            listed = exact or (begun if len(begun) == 1 else [])
+        return [run for run in listed if key in ("", run.key) and (not states or run.state in states)][:limit]
+
+    async def stats(self, run: int) -> Stats:
+        about = self._run(run)
+        states = [task.shown(self.clock()) for task in self.tasks.values() if task.run == run]
+        return Stats(
+            seen=len(states), ready=states.count("ready") + states.count("delayed"), delayed=states.count("delayed"),
+            leased=states.count("leased"), done=states.count("done"), dead=states.count("dead"),
+            cancelled=states.count("cancelled"), records=len(about.records), retries=about.retries,
+            lost=about.lost, stale=about.stale, bytes=about.bytes, claimable=self.claimable(run),
+            skipped=dict(about.skipped),
+        )  # fmt: skip
+
+    def claimable(self, run: int) -> int:
+        waiting = [task for task in self.must_hand_out(None) if task.run == run]
+        total = 0
+        for name in {task.task.lane for task in waiting}:
+            lane = self.all_lanes[name]
+            places = self.free_places(lane) if self.spacing(lane) == 0 else 1
+            total += min(places, sum(task.task.lane == name for task in waiting))
+        return min(total, max(0, self.pages_left(run, strict=True)))
+
+    def matching(self, run: int, state: State | None, where: Where) -> list[ModelTask]:
+        now = self.clock()
+        return [
+            task
+            for task in self.tasks.values()
+            if task.run == run
+            and (state is None or state in (task.state, task.shown(now)))
+            and where.lane in ("", task.task.lane)
+            and (not where.cause or fits(task.cause, where.cause))
+            and (not where.url or fits(task.task.url, where.url))
+            and (not where.ids or task.id in where.ids)
+        ]
+
+    async def look(
+        self,
+        run: int,
+        *,
+        state: State | None = None,
+        where: Where = Where(),
+        after: int = 0,
+        limit: int = 100,
+    ) -> list[TaskView]:
+        found = [task for task in self.matching(run, state, where) if task.id > after]
+        return [self.view(task) for task in found[:limit]]
+
+    async def find(self, run: int, digest: bytes) -> TaskView | None:
+        id = self.seen.get((run, digest))
+        return self.view(self.tasks[id]) if id is not None else None
+
+    def view(self, task: ModelTask) -> TaskView:
+        lease = self.leases.get(task.lease) if task.state == "leased" else None
+        what = task.task
+        return TaskView(
+            task.id, task.run, what.url, what.lane, task.shown(self.clock()), what.kind, what.priority, what.depth,
+            what.parent, task.attempts, task.lost, task.added_at, task.due_at, task.finished_at, task.lease,
+            lease.worker if lease else "", lease.until if lease else 0, task.cause, task.records,
+            tuple(task.history), task.evidence,
+        )  # fmt: skip
+
+    async def dead_groups(self, run: int, limit: int = 100) -> list[DeadGroup]:
+        groups: dict[tuple[str, str], list[ModelTask]] = {}
+        for task in self.matching(run, "dead", Where()):
+            groups.setdefault((task.task.lane, task.cause), []).append(task)
+        listed = [
+            DeadGroup(
+                lane, cause, len(tasks), tasks[0].task.url,
+                tasks[0].history[-1].message if tasks[0].history else "",
+                min(task.finished_at for task in tasks), max(task.finished_at for task in tasks),
+            )
+            for (lane, cause), tasks in groups.items()
+        ]  # fmt: skip
+        return sorted(listed, key=lambda group: -group.count)[:limit]
+
+    async def skipped(self, run: int, limit: int = 100) -> list[tuple[str, str]]:
+        return self._run(run).samples[:limit]
+
+    async def records(self, run: int, *, after: int = 0, limit: int = 1000) -> list[StoredRecord]:
+        return [record for record in self._run(run).records if record.seq > after][:limit]
+
+    async def lanes(self, *, run: int | None = None, limit: int = 100) -> list[LaneState]:
+        listed = [self.lane_state(lane) for lane in self.all_lanes.values() if run is None or run in lane.asks]
+        return sorted(listed, key=lambda lane: -lane.ready)[:limit]
+
+    def lane_state(self, lane: ModelLane) -> LaneState:
+        held = lane.held_until > self.clock()
+        waiting = [t for t in self.tasks.values() if t.state == "ready" and t.task.lane == lane.name]
+        return LaneState(
+            lane.name, lane.next_at, self.spacing(lane), self.asked(lane), lane.learned, self.max_in_flight(lane),
+            self.in_flight(lane.name), len(waiting), lane.held_until if held else 0, lane.parked and held,
+            lane.reason if held else "",
+        )  # fmt: skip

@@ -1,0 +1,93 @@
+"""The nouns of the model: plain mutable values, nothing counted that can be scanned."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from shoal.core.lane import Pace
+from shoal.core.run import Run
+from shoal.core.task import ALONE, Attempt, State, Task, band
+from shoal.queue.base import StoredRecord
+
+ENDED = ("cancelled", "finished")
+
+
+def micros(seconds: float) -> int:
+    return round(seconds * 1_000_000)
+
+
+@dataclass
+class ModelRun:
+    run: Run
+    numbers: int = 0  # of the last task added
+    retries: int = 0
+    lost: int = 0
+    stale: int = 0
+    bytes: int = 0
+    turn: float = 0.0  # virtual time of the weighted share
+    picks: Counter[str] = field(default_factory=Counter)  # by lane
+    skipped: Counter[str] = field(default_factory=Counter)
+    samples: list[tuple[str, str]] = field(default_factory=list)
+    records: list[StoredRecord] = field(default_factory=list)
+
+    @property
+    def takes_work(self) -> bool:
+        return self.run.state not in ENDED
+
+
+@dataclass
+class ModelTask:
+    id: int
+    run: int
+    task: Task
+    added_at: int
+    due_at: int
+    expires_at: int | None
+    state: State = "ready"  # "delayed" is ready with a later due time
+    attempts: int = 0
+    lost: int = 0
+    lease: int = 0  # the last one it was handed out under
+    finished_at: int = 0
+    cause: str = ""
+    records: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    history: list[Attempt] = field(default_factory=list)
+    evidence: dict[str, object] | None = None
+
+    @property
+    def band(self) -> int:
+        return ALONE if self.lost else band(self.task.priority)
+
+    def is_expired(self, now: int) -> bool:
+        return self.state == "ready" and self.expires_at is not None and self.expires_at <= now
+
+    def shown(self, now: int) -> State:
+        return "delayed" if self.state == "ready" and self.due_at > now else self.state
+
+
+@dataclass
+class ModelLane:
+    name: str
+    next_at: int = 0
+    learned: float = 0.0
+    held_until: int = 0
+    parked: bool = False  # while held: shown to people as parked
+    reason: str = ""
+    asks: dict[int, Pace] = field(default_factory=dict)  # by run
+
+    def first_slot(self, now: int) -> int:
+        """When the next request may start at the earliest."""
+        return max(now, self.next_at, self.held_until)
+
+
+@dataclass
+class ModelLease:
+    number: int
+    worker: str
+    until: int
+    span: float
+    request_id: str
+    slots: dict[int, int] = field(default_factory=dict)  # tasks still under it, and when they may start
+    started: set[int] = field(default_factory=set)
+    extended: bool = False

@@ -1,0 +1,208 @@
+"""stats: exact at every moment, and the same as counting."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from conformance.world import LANE, World, outcome, page, pages
+from shoal.core.lane import FREE, Pace
+from shoal.core.stats import Stats
+from shoal.core.task import LaneChange, Leased
+from shoal.errors import Usage
+
+COUNTED = ("seen", "ready", "delayed", "leased", "done", "dead", "cancelled", "records")
+
+
+def counted(stats: Stats) -> dict[str, int]:
+    return {name: getattr(stats, name) for name in COUNTED}
+
+
+async def live(world: World, run: int, chance: random.Random, held: list[Leased]) -> None:
+    """One random moment in the life of a run."""
+    what = chance.randrange(9)
+    if what == 0:
+        await world.add(run, [page(f"{chance.randrange(60)}", f"{chance.randrange(3)}.test", delay=chance.choice([0, 0, 5]))])
+    elif what <= 3:
+        held += (await world.claim(chance.randint(1, 4), f"w{chance.randrange(2)}", lease=20.0)).tasks
+    elif what <= 6 and held:
+        chance.shuffle(held)
+        leased = held.pop()
+        result = chance.choice(["done", "done", "retry", "dead", "released", "cancelled", "part"])
+        words = {"records": (b"{}",), "found": tuple(pages(2, f"{leased.id}/"))} if result == "done" else {}
+        await world.settle(leased, result, cause="x", after=chance.choice([0.0, 3.0]), **words)
+    elif what == 7:
+        await world.advance(chance.choice([1, 8]))
+    else:
+        await world.queue.reap({"w1": [leased.id for leased in held[:1]]} if chance.random() < 0.3 else None)
+        if chance.random() < 0.2:
+            await world.queue.revive(run)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_counters_equal_a_recount_after_any_history(world: World, seed: int) -> None:
+    chance, held = random.Random(seed), list[Leased]()
+    run, other = await world.run("one"), await world.run("other")
+    await world.add(run, [page(f"{number}", f"{number % 3}.test") for number in range(10)])
+    await world.add(other, pages(10, "other"))
+    for _ in range(120):
+        await live(world, run, chance, held)
+    for each in (run, other):
+        assert counted(await world.stats(each)) == counted(await world.queue.recount(each))
+    await world.queue.set_run(run, "cancel")
+    assert counted(await world.stats(run)) == counted(await world.queue.recount(run))
+    in_flight = sum(lane.in_flight for lane in await world.queue.lanes())
+    assert in_flight == (await world.stats(run)).leased + (await world.stats(other)).leased
+
+
+async def test_the_account_balances_in_every_state(world: World) -> None:
+    run = await world.run()
+    await world.add(run, pages(6))
+    await world.add(run, "later", delay=60.0)
+    tasks = (await world.claim(5)).tasks
+    results = ["done", "dead", "cancelled", "retry"]
+    await world.queue.settle(
+        [outcome(task, result, cause="x", after=9.0) for task, result in zip(tasks, results, strict=False)]
+    )
+    stats = await world.stats(run)
+    expected = Stats(seen=7, ready=3, delayed=2, leased=1, done=1, dead=1, cancelled=1, retries=1, claimable=1)
+    assert stats == expected
+    assert stats.balanced
+
+
+async def test_an_empty_run_has_an_empty_account(world: World) -> None:
+    assert await world.stats(await world.run()) == Stats()
+
+
+async def test_stats_of_a_run_that_never_was_are_refused(world: World) -> None:
+    with pytest.raises(Usage):
+        await world.queue.stats(4711)
+
+
+async def test_stats_of_an_ended_run_stay(world: World) -> None:
+    run = await world.run()
+    await world.add(run, "a")
+    await world.settle(await world.one(), records=(b"{}",), skipped=(("scope", "x"),))
+    before = await world.stats(run)
+    await world.queue.set_run(run, "finish")
+    assert await world.stats(run) == before
+
+
+async def test_delayed_is_a_part_of_ready_until_its_time_comes(world: World) -> None:
+    run = await world.run()
+    await world.add(run, "a", delay=10.0)
+    await world.add(run, "b")
+    stats = await world.stats(run)
+    assert (stats.ready, stats.delayed, stats.claimable) == (2, 1, 1)
+    await world.advance(11)
+    stats = await world.stats(run)
+    assert (stats.ready, stats.delayed) == (2, 0)
+
+
+async def test_a_delayed_task_whose_time_has_come_is_claimable(world: World) -> None:
+    run = await world.run()
+    await world.add(run, "a", delay=10.0)
+    await world.advance(11)
+    assert (await world.stats(run)).claimable == 1
+
+
+# claimable: what a further worker could have this second
+
+
+async def claimable(world: World, run: int) -> int:
+    return (await world.stats(run)).claimable
+
+
+async def test_all_ready_work_of_a_free_lane_is_claimable(world: World) -> None:
+    run = await world.run()
+    await world.add(run, pages(7))
+    assert await claimable(world, run) == 7
+
+
+@pytest.mark.parametrize("places", [1, 3])
+async def test_claimable_is_bounded_by_the_places_in_flight(world: World, places: int) -> None:
+    run = await world.run()
+    await world.add(run, pages(7), pace=Pace(0.0, places))
+    assert await claimable(world, run) == places
+    await world.one()
+    assert await claimable(world, run) == places - 1
+
+
+async def test_claimable_is_bounded_by_the_slots_of_a_lane(world: World) -> None:
+    run = await world.run()
+    await world.add(run, pages(50), pace=Pace(10.0, 0))
+    assert await claimable(world, run) == 1
+    await world.one()
+    assert await claimable(world, run) == 0
+    await world.advance(10)
+    assert await claimable(world, run) == 1
+
+
+async def test_nothing_of_a_held_or_parked_lane_is_claimable(world: World) -> None:
+    run = await world.run()
+    await world.add(run, pages(5))
+    await world.queue.set_lane(LaneChange(LANE, park_for=60.0, reason="x"))
+    assert await claimable(world, run) == 0
+    await world.advance(61)
+    assert await claimable(world, run) == 5
+
+
+@pytest.mark.parametrize("action", ["pause", "cancel"])
+async def test_nothing_of_a_stopped_run_is_claimable(world: World, action: str) -> None:
+    run = await world.run()
+    await world.add(run, pages(5))
+    await world.queue.set_run(run, action)
+    assert await claimable(world, run) == 0
+
+
+async def test_nothing_beyond_max_pages_is_claimable(world: World) -> None:
+    run = await world.run(max_pages=2)
+    await world.add(run, pages(5))
+    assert await claimable(world, run) == 2
+    await world.one()
+    assert await claimable(world, run) == 1
+    await world.one()
+    assert await claimable(world, run) == 0
+
+
+async def test_what_is_claimable_can_be_claimed(world: World) -> None:
+    run = await world.run()
+    for lane, pace in {"free.test": FREE, "narrow.test": Pace(0.0, 2), "slow.test": Pace(5.0, 0)}.items():
+        await world.add(run, pages(4, lane, lane), pace=pace)
+    expected = await claimable(world, run)
+    assert expected == 4 + 2 + 1
+    assert len((await world.claim(100)).tasks) == expected
+    assert await claimable(world, run) == 0
+
+
+# what else is counted
+
+
+async def test_late_answers_are_counted(world: World) -> None:
+    run = await world.run()
+    await world.add(run, "a")
+    leased = await world.one()
+    await world.lose("w1")
+    for expected in (1, 2):
+        await world.settle(leased)
+        assert (await world.stats(run)).stale == expected
+
+
+async def test_skips_add_up_over_pages(world: World) -> None:
+    run = await world.run()
+    await world.add(run, pages(3))
+    for leased in (await world.claim()).tasks:
+        await world.settle(leased, skipped=(("robots", f"{leased.url}/x"), ("scope", f"{leased.url}/y")))
+    assert (await world.stats(run)).skipped == {"robots": 3, "scope": 3}
+
+
+async def test_skip_samples_are_bounded_though_the_count_is_exact(world: World) -> None:
+    run = await world.run()
+    await world.add(run, "a")
+    links = tuple(("trap", f"http://a.test/{number}") for number in range(3000))
+    await world.settle(await world.one(), skipped=links)
+    assert (await world.stats(run)).skipped == {"trap": 3000}
+    samples = await world.queue.skipped(run, limit=10)
+    assert len(samples) == 10
+    assert set(samples) <= set(links)

@@ -1,0 +1,73 @@
+"""What an answer teaches about its lane, as tables."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.core.task import LaneChange
+from shoal.politeness.answers import LONGEST_HOLD, LONGEST_WAIT, lesson, retry_after
+
+NOW = 784111777.0  # Sun, 06 Nov 1994 08:49:37 GMT
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("0", 0.0),
+        ("30", 30.0),
+        (" 120 ", 120.0),
+        ("3600", 3600.0),
+        ("999999", LONGEST_WAIT),
+        ("9" * 5000, LONGEST_WAIT),
+        ("Sun, 06 Nov 1994 08:50:07 GMT", 30.0),
+        ("Sunday, 06-Nov-94 08:50:07 GMT", 30.0),
+        ("Sun Nov  6 08:50:07 1994", 30.0),
+        ("Sun, 06 Nov 1994 09:50:07 +0100", 30.0),
+        ("Sun, 06 Nov 1994 08:49:00 GMT", 0.0),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", LONGEST_WAIT),
+        ("", None),
+        ("soon", None),
+        ("-5", None),
+        ("1.5", None),
+        ("1e9", None),
+        ("٣", None),
+        ("Sun, 99 Nov 1994 08:49:37 GMT", None),
+        ("Sun, 06 Nov 99999999 08:49:37 GMT", None),
+    ],
+)
+def test_retry_after_in_every_form(value: str, seconds: float | None) -> None:
+    assert retry_after(value, NOW) == seconds
+
+
+DATES = st.builds("Sun, {} Nov {} {}:{}:07 {:+}".format, *[st.integers(-99, 99999)] * 5)
+
+
+@given(st.text() | DATES)
+def test_retry_after_survives_anything_and_stays_in_bounds(value: str) -> None:
+    seconds = retry_after(value, NOW)
+    assert seconds is None or 0 <= seconds <= LONGEST_WAIT
+
+
+@pytest.mark.parametrize(
+    ("status", "header", "in_a_row", "hold", "reason"),
+    [
+        (429, "30", 0, 30.0, "429, Retry-After 30 s"),
+        (503, "30", 9, 30.0, "503, Retry-After 30 s"),
+        (503, "Sun, 06 Nov 1994 08:50:07 GMT", 0, 30.0, "503, Retry-After 30 s"),
+        (429, "", 0, 5.0, "429, waiting 5 s"),
+        (429, "garbage", 1, 10.0, "429, waiting 10 s"),
+        (429, "0", 2, 20.0, "429, waiting 20 s"),
+        (503, "", 99, LONGEST_HOLD, "503, waiting 300 s"),
+    ],
+)
+def test_slow_down_holds_the_lane(status: int, header: str, in_a_row: int, hold: float, reason: str) -> None:
+    headers = (("content-type", "text/html"), ("retry-after", header))
+    change = lesson("site.test", status, headers, now=NOW, in_a_row=in_a_row)
+    assert change == LaneChange("site.test", hold_for=hold, reason=reason)
+
+
+@pytest.mark.parametrize("status", [200, 301, 403, 404, 500, 502, 504])
+def test_other_answers_teach_nothing(status: int) -> None:
+    assert lesson("site.test", status, (("retry-after", "30"),), now=NOW) is None

@@ -1,0 +1,188 @@
+"""What people see while a run goes on."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+
+import pytest
+
+from shoal.cli.progress import LiveUi, PlainUi, Rates, closing, opening
+from shoal.cli.show import cells, clean, cut, lasting
+from shoal.control.report import Progress, RunInfo, Summary
+from shoal.core.lane import LaneState
+from shoal.core.run import Run
+from shoal.core.stats import Stats
+from shoal.queue.base import DeadGroup
+
+RUN = Run(id=1, name="7KQ2", scraper="books", key="k", state="running", created_at=1, changed_at=1)
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"  # type: ignore[assignment]
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def screen(text: str) -> list[str]:
+    """What a terminal shows after these bytes: enough of one for what the display uses."""
+    lines, row = [""], 0
+    for token in re.findall(r"\x1b\[\d*[A-Za-z]|\n|[^\x1b\n]+", text):
+        if token == "\n":
+            row += 1
+            if row == len(lines):
+                lines.append("")
+        elif token.startswith("\x1b["):
+            if token.endswith("F"):
+                row -= int(token[2:-1])
+            elif token.endswith("J"):
+                del lines[row + 1 :]
+                lines[row] = ""
+        else:
+            lines[row] = token
+        assert row >= 0
+    return lines
+
+
+def progress(done: int, **more: int) -> Progress:
+    held = LaneState("cdn.example", 0, 1, 1, 0, 2, 0, 5, 60_000_000, True, "429 three times")
+    slow = LaneState("shop.example", 0, 1, 1, 0, 2, 0, 84)
+    stats = Stats(seen=488, done=done, ready=488 - done - 2, delayed=5, leased=2, records=done, **more)
+    return Progress(stats, (slow, held), now=1)
+
+
+@pytest.fixture
+def columns(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    width = [100]
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda: type("Size", (), {"columns": width[0]}))
+    monkeypatch.setenv("NO_COLOR", "1")
+    return width
+
+
+def test_the_live_display_draws_over_itself(columns: list[int]) -> None:
+    terminal, clock = Terminal(), Clock()
+    ui = LiveUi(terminal, clock)
+    for step in range(5):
+        clock.now = step
+        ui.update(progress(300 + 9 * step))
+    shown = screen(terminal.getvalue())
+    assert "336/488  69 %   9.0 pages/s" in shown[0]
+    assert "ok 336 · records 336" in shown[1]
+    assert "trying again later 5" in shown[1]
+    assert "slowest: shop.example  84 left at 1/s = 1:24" in shown[2]
+    assert "parked for 1:00: cdn.example: 429 three times" in shown[3]
+    assert len(shown) == 5
+
+
+def test_messages_stay_above_the_display(columns: list[int]) -> None:
+    terminal, clock = Terminal(), Clock()
+    ui = LiveUi(terminal, clock)
+    ui.update(progress(100))
+    ui.message("Stopping after the pages under way.")
+    shown = screen(terminal.getvalue())
+    assert shown[0] == "Stopping after the pages under way."
+    assert "100/488" in shown[1]
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 200])
+def test_no_line_is_wider_than_the_terminal(columns: list[int], width: int) -> None:
+    columns[0] = width
+    terminal = Terminal()
+    LiveUi(terminal, Clock()).update(progress(100))
+    assert all(cells(text) < width for text in screen(terminal.getvalue()))
+
+
+def test_without_colour_there_is_none_and_the_cursor_is_never_hidden(columns: list[int]) -> None:
+    terminal = Terminal()
+    ui = LiveUi(terminal, Clock())
+    ui.update(progress(100))
+    ui.close()
+    assert not re.search(r"\x1b\[[\d;]*m", terminal.getvalue())
+    assert "\x1b[?25l" not in terminal.getvalue()
+
+
+def test_finish_leaves_the_summary_and_nothing_of_the_display(columns: list[int]) -> None:
+    terminal = Terminal()
+    ui = LiveUi(terminal, Clock())
+    ui.update(progress(100))
+    ui.finish(Summary(RUN, Stats(seen=5, done=5, records=7), "complete", seconds=3.2))
+    assert screen(terminal.getvalue())[:2] == [
+        "Done after 3 s: 5 pages, 7 records, 0 B.",
+        "  seen 5 = done 5 + dead 0 + cancelled 0 + open 0",
+    ]
+
+
+def test_elsewhere_there_is_one_plain_line_every_few_seconds() -> None:
+    stream, clock = io.StringIO(), Clock()
+    ui = PlainUi(stream, clock)
+    for tenth in range(101):
+        clock.now = tenth / 10
+        ui.update(progress(100 + tenth))
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 3
+    assert lines[2].startswith("200 of 488 pages · 10.0 pages/s · 200 records · waiting")
+    assert "1 host slowed down" in lines[2]
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_rates_look_at_the_last_seconds_only() -> None:
+    rates = Rates()
+    assert rates.pages == 0.0
+    for second in range(100):
+        rates.note(second, 1000 * second if second < 50 else 50_000)
+    assert rates.pages == 0.0
+
+
+def test_the_end_says_what_failed_and_what_to_do() -> None:
+    stats = Stats(seen=9, done=6, dead=3, skipped={"robots": 4, "scope": 9})
+    groups = (DeadGroup("a", "http.404", 2, "u", "", 1, 1), DeadGroup("b", "http.404", 1, "u", "", 1, 1))
+    text = "\n".join(closing(Summary(RUN, stats, "dead", dead=groups, output="x.csv", rows=6)))
+    assert "links not followed: scope 9 · robots 4" in text
+    assert "failed: 3 × http.404" in text
+    assert "shoal dead 7KQ2" in text
+    assert "x.csv   6 rows" in text
+
+
+def test_an_interrupted_run_names_the_command_that_goes_on() -> None:
+    lines = closing(Summary(RUN, Stats(seen=2, ready=2), "interrupted", again="shoal run books.py"))
+    assert lines[-1].endswith("shoal run books.py")
+
+
+def test_an_account_that_does_not_balance_says_so() -> None:
+    assert "seen 3 ≠ done 1" in "\n".join(closing(Summary(RUN, Stats(seen=3, done=1), "unbalanced")))
+
+
+def test_the_beginning_says_where_how_fast_and_what_goes_on() -> None:
+    info = RunInfo(RUN, Stats(seen=10, done=4), ".shoal/shoal.db", resumed=True, pace="1 page/s per site")
+    text = "\n".join(opening(info))
+    for words in (
+        "run 7KQ2",
+        ".shoal/shoal.db",
+        "Continuing run 7KQ2: 4 of 10",
+        "robots.txt obeyed",
+        "1 page/s",
+    ):
+        assert words in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.43, "0.4 s"), (7, "7 s"), (84, "1:24"), (44_460, "12h21"), (300_000, "3 d 11 h")],
+)
+def test_how_long(seconds: float, words: str) -> None:
+    assert lasting(seconds) == words
+
+
+def test_text_from_outside_cannot_steer_the_terminal() -> None:
+    assert clean("a\x1b[2Jb\nc\x07") == "a�[2Jb c�"
+    assert cut("日本語テキスト", 7) == "日本語…"

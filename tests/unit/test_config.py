@@ -1,0 +1,186 @@
+"""Settings: one declaration, five layers, errors that name where a value came from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from shoal.config import SETTINGS, Settings, load
+from shoal.errors import Usage
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def write(text: str, name: str = "shoal.toml") -> None:
+    Path(name).write_text(text)
+
+
+def refused(match: str, **layers: object) -> Usage:
+    with pytest.raises(Usage, match=match) as caught:
+        load(layers.get("flags"), env=layers.get("env", {}), file=layers.get("file"))  # type: ignore[arg-type]
+    return caught.value
+
+
+def test_nothing_given_means_the_defaults() -> None:
+    settings = load(env={})
+    assert settings == Settings()
+    assert (settings.delay, settings.in_flight, settings.concurrency) == (1.0, 2, 16)
+    assert not settings.pace_given
+
+
+@pytest.mark.parametrize("name", list(SETTINGS))
+def test_every_setting_is_a_flag_a_variable_and_a_key_of_the_file(name: str) -> None:
+    values = {"queue": "x.db", "user_agent": "me/1", "log_file": "x.log", "allow_private": "1"}
+    words = {"synchronous": "normal", "log_format": "json", "log_level": "debug"}
+    switches = {"ignore_robots": "true", "debug": "true"}
+    text = (values | words | switches).get(name, "20")
+    lease = {"lease": "90"} if name == "heartbeat" else {}
+    by_flag = load({name: text, **lease}, env={})
+    by_variable = load(lease, env={SETTINGS[name].variable: text})
+    write(f'{name} = "{text}"')
+    by_file = load(lease, env={})
+    assert getattr(by_flag, name) == getattr(by_variable, name) == getattr(by_file, name)
+    assert getattr(by_flag, name) != SETTINGS[name].default
+    assert by_flag.sources[name] == "--" + name.replace("_", "-")
+    assert by_variable.sources[name] == f"SHOAL_{name.upper()}"
+    assert by_file.sources[name] == f"shoal.toml: {name}"
+
+
+def test_flag_wins_over_environment_over_file_over_scraper() -> None:
+    write("timeout = 1\nmax_pages = 1\nconcurrency = 1")
+    settings = load({"timeout": "3"}, env={"SHOAL_TIMEOUT": "2", "SHOAL_MAX_PAGES": "2"})
+    settings = settings.beneath({"timeout": 4, "max_pages": 4, "concurrency": 4, "workers": 4}, "books")
+    assert (settings.timeout, settings.max_pages, settings.concurrency, settings.workers) == (3, 2, 1, 4)
+    assert settings.sources["workers"] == "books: workers"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("delay", "500ms", 0.5),
+        ("delay", "0", 0.0),
+        ("delay", "1.5s", 1.5),
+        ("timeout", "2m", 120.0),
+        ("timeout", "1h", 3600.0),
+        ("rate", "30/m", 0.5),
+        ("rate", "4", 4.0),
+        ("max_body", "32MB", 32_000_000),
+        ("max_body", "1GiB", 2**30),
+        ("max_body", "1024", 1024),
+        ("max_pages", "10_000", 10_000),
+        ("max_depth", "0", 0),
+        ("max_depth", "none", None),
+        ("ignore_robots", "no", False),
+        ("ignore_robots", "ON", True),
+        ("allow_private", "1", "1"),
+        ("allow_private", "0", ""),
+        ("allow_private", "127.0.0.1:8000, LOCALHOST:*", "127.0.0.1:8000,localhost:*"),
+        ("allow_private", "[::1]:80", "[::1]:80"),
+    ],
+)
+def test_what_is_understood(name: str, text: str, value: object) -> None:
+    assert getattr(load({name: text}, env={}), name) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("delay", "soon"),
+        ("delay", "-1"),
+        ("delay", "nan"),
+        ("timeout", "0"),
+        ("rate", "0"),
+        ("rate", "2/ms"),
+        ("rate", "2/week"),
+        ("max_body", "32XB"),
+        ("max_body", "0"),
+        ("max_pages", "1.5"),
+        ("concurrency", "0"),
+        ("ignore_robots", "perhaps"),
+        ("allow_private", "localhost"),
+        ("synchronous", "off"),
+        ("log_level", "loud"),
+        ("user_agent", "a\nb"),
+    ],
+)
+def test_what_is_not_understood_names_source_value_and_what_is_accepted(name: str, text: str) -> None:
+    setting = SETTINGS[name]
+    for source, layers in {
+        setting.flag: {"flags": {name: text}},
+        setting.variable: {"env": {setting.variable: text}},
+    }.items():
+        error = refused(f"{source}: ", **layers)
+        assert repr(text) in str(error)
+        assert setting.accepts in error.hint
+
+
+def test_delay_and_rate_together_are_refused_on_one_level_and_override_across_levels() -> None:
+    error = refused("--delay and --rate", flags={"delay": "1", "rate": "2"})
+    assert "keep one" in error.hint
+    write("rate = 2")
+    assert load({"delay": "3"}, env={}).delay == 3.0
+    assert load({"delay": "3"}, env={}).rate == 0.0
+    assert load(env={}).delay == 0.5
+    assert load(env={}).beneath({"delay": 9}, "books").delay == 0.5
+
+
+def test_a_misspelled_name_is_told_with_the_nearest_one() -> None:
+    write("concurency = 3")
+    assert refused("shoal.toml: concurency").hint == "did you mean concurrency?"
+    write("")
+    assert refused("SHOAL_RAET", env={"SHOAL_RAET": "1"}).hint == "did you mean SHOAL_RATE?"
+    with pytest.raises(Usage, match="books: max_page: "):
+        load(env={}).beneath({"max_page": 3}, "books")
+
+
+def test_variables_of_the_platform_and_empty_ones_are_let_be() -> None:
+    env = {"SHOAL_API_SERVICE_HOST": "10.0.0.1", "SHOAL_RATE": "", "SHOAL_CONFIG": "", "PATH": "/bin"}
+    assert load(env=env) == Settings()
+
+
+def test_a_named_settings_file_must_exist_and_be_readable() -> None:
+    refused("there is no settings file other.toml", file="other.toml")
+    refused("there is no settings file gone.toml", env={"SHOAL_CONFIG": "gone.toml"})
+    write("rate = 4", "other.toml")
+    assert load(env={}, file="other.toml").rate == 4.0
+    write("rate = = 4", "other.toml")
+    refused("other.toml is not valid TOML", file="other.toml")
+
+
+def test_yaml_is_read_where_pyyaml_is_and_refused_with_the_fix_elsewhere() -> None:
+    write("rate: 2\n", "shoal.yaml")
+    try:
+        import yaml  # type: ignore[import-untyped] # noqa: F401
+    except ImportError:
+        assert "shoal[yaml]" in refused("needs PyYAML", file="shoal.yaml").hint
+    else:
+        assert load(env={}, file="shoal.yaml").rate == 2.0
+
+
+def test_a_heartbeat_too_slow_for_its_lease_is_refused() -> None:
+    refused("heartbeat", flags={"heartbeat": "20", "lease": "30"})
+
+
+@pytest.mark.parametrize(
+    ("queue", "file"),
+    [
+        ("", ".shoal/shoal.db"),
+        ("state.db", "state.db"),
+        ("sqlite:///state.db", "state.db"),
+        ("sqlite:////var/state.db?namespace=x", "/var/state.db"),
+        ("postgresql://db/shoal", None),
+    ],
+)
+def test_where_the_state_file_is(queue: str, file: str | None) -> None:
+    found = load({"queue": queue} if queue else {}, env={}).state_file
+    assert found == (Path(file) if file else None)
+
+
+def test_settings_travel_to_another_process_as_json() -> None:
+    settings = load({"rate": "2", "max_depth": "3", "allow_private": "1"}, env={})
+    assert msgspec.json.decode(msgspec.json.encode(settings), type=Settings) == settings

@@ -1,0 +1,310 @@
+"""Robots against a site that is a table of answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from shoal.core.page import Request, Response
+from shoal.errors import FetchFailed, FetchRefused, ShoalError
+from shoal.politeness import robots as module
+from shoal.politeness.robots import Robots
+
+SITE = "http://site.test"
+FILE = f"{SITE}/robots.txt"
+RULES = """
+User-agent: *
+Disallow: /private/
+Disallow: /*?sort=
+Allow: /private/open
+Crawl-delay: 2
+
+User-agent: greedybot
+Disallow: /
+"""
+
+Answer = Response | ShoalError
+
+
+def says(body: str | bytes = "", status: int = 200, **headers: str) -> Response:
+    raw = body.encode() if isinstance(body, str) else body
+    return Response("", status, tuple((k.replace("_", "-"), v) for k, v in headers.items()), raw)
+
+
+class World:
+    """A clock that moves when told, and the answers of the web at each address."""
+
+    def __init__(self, answers: dict[str, Answer]) -> None:
+        self.answers = answers
+        self.asked: list[str] = []
+        self.now = 1000.0
+        self.gate: asyncio.Event | None = None
+
+    async def fetch(self, request: Request) -> Response:
+        self.asked.append(request.url)
+        if self.gate is not None:
+            await self.gate.wait()
+        answer = self.answers[request.url]
+        if isinstance(answer, ShoalError):
+            raise answer
+        return answer
+
+    def robots(self, **options: object) -> Robots:
+        return Robots(self.fetch, user_agent="shoal", clock=lambda: self.now, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/", True),
+        ("/open", True),
+        ("/private/", False),
+        ("/private/x?y=z", False),
+        ("/private/open", True),
+        ("/list?sort=price", False),
+        ("/list?page=2", True),
+        ("/robots.txt", True),
+    ],
+)
+async def test_rules_are_obeyed(path: str, allowed: bool) -> None:
+    robots = World({FILE: says(RULES)}).robots()
+    for _ in range(2):  # asked, then remembered
+        assert (await robots.verdict(SITE + path)).allowed is allowed
+        assert robots.peek("site.test", SITE + path) is allowed
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [
+        ("User-agent: shoal\nDisallow: /\n", False),
+        ("User-agent: SHOAL\nDisallow: /\n", False),
+        ("User-agent: other\nDisallow: /\n", True),
+        ("User-agent: *\nDisallow: /\nUser-agent: shoal\nAllow: /\n", True),
+        ("User-agent: *\nDisallow:\n", True),
+        ("\ufeffUser-agent: *\nDisallow: /\n", False),
+        ("user-agent:*\r\ndissallow:/ # everything\r\n", False),
+        ("<html><body>Welcome!", True),
+        ("\x00\x01\x02", True),
+        ("", True),
+    ],
+)
+async def test_groups_spellings_and_nonsense(text: str, allowed: bool) -> None:
+    assert (await World({FILE: says(text)}).robots().verdict(f"{SITE}/page")).allowed is allowed
+
+
+@pytest.mark.parametrize(
+    ("text", "delay"),
+    [
+        ("User-agent: *\nCrawl-delay: 2.5", 2.5),
+        ("User-agent: *\nCrawl-delay: 99999", module.MAX_CRAWL_DELAY),
+        ("User-agent: *\nCrawl-delay: soon", None),
+        ("User-agent: *\nRequest-rate: 1/10s", 10.0),
+        ("User-agent: other\nCrawl-delay: 2", None),
+        ("", None),
+    ],
+)
+async def test_crawl_delay_is_told_and_limited(text: str, delay: float | None) -> None:
+    assert (await World({FILE: says(text)}).robots().verdict(f"{SITE}/")).crawl_delay == delay
+
+
+@pytest.mark.parametrize("status", [300, 302, 400, 401, 403, 404, 410, 451])
+async def test_a_site_without_the_file_allows_everything(status: int) -> None:
+    verdict = await World({FILE: says("User-agent: *\nDisallow: /", status)}).robots().verdict(f"{SITE}/x")
+    assert verdict.allowed
+    assert verdict.wait == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "wait"),
+    [
+        (says(status=500), 60),
+        (says(status=503), 60),
+        (says(status=503, retry_after="200"), 200),
+        (says(status=429, retry_after="1"), 60),
+        (FetchFailed("connect", "refused"), 60),
+        (FetchFailed("dns"), 60),
+        (FetchFailed("timeout.total"), 60),
+        (FetchRefused("too_large"), 60),
+        (FetchRefused("decode"), 60),
+    ],
+)
+async def test_an_unreadable_file_means_wait(answer: Answer, wait: float) -> None:
+    verdict = await World({FILE: answer}).robots().verdict(f"{SITE}/")
+    assert (verdict.allowed, verdict.wait) == (False, wait)
+    assert "robots.txt" in verdict.reason
+
+
+async def test_waiting_doubles_up_to_an_hour_and_ends_with_a_readable_file() -> None:
+    world = World({FILE: says(status=500)})
+    robots = world.robots()
+    waits = []
+    for _ in range(9):
+        verdict = await robots.verdict(f"{SITE}/")
+        waits.append(verdict.wait)
+        world.now += verdict.wait - 1
+        assert (await robots.verdict(f"{SITE}/")).wait == 1.0
+        assert robots.peek("site.test", f"{SITE}/") is None
+        world.now += 1
+    assert waits == [60, 120, 240, 480, 960, 1920, 3600, 3600, 3600]
+    assert len(world.asked) == 9
+    world.answers[FILE] = says(RULES)
+    assert (await robots.verdict(f"{SITE}/")).allowed
+
+
+async def test_the_rules_known_before_go_on_holding_while_the_file_cannot_be_read() -> None:
+    world = World({FILE: says(RULES)})
+    robots = world.robots(ttl=100)
+    await robots.verdict(f"{SITE}/")
+    world.now, world.answers[FILE] = world.now + 101, says(status=500)
+    assert (await robots.verdict(f"{SITE}/")).allowed
+    assert not (await robots.verdict(f"{SITE}/private/")).allowed
+    assert len(world.asked) == 2
+
+
+async def test_the_file_is_read_again_after_its_time_and_old_verdicts_are_forgotten() -> None:
+    world = World({FILE: says(RULES)})
+    robots = world.robots(ttl=100)
+    assert not (await robots.verdict(f"{SITE}/private/")).allowed
+    world.now, world.answers[FILE] = world.now + 99, says("")
+    assert not (await robots.verdict(f"{SITE}/private/")).allowed
+    world.now += 1
+    assert (await robots.verdict(f"{SITE}/private/")).allowed
+    assert robots.peek("site.test", f"{SITE}/private/") is True
+
+
+@pytest.mark.parametrize("cause", ["blocked.private", "tls"])
+async def test_a_site_that_is_refused_as_a_whole_is_refused_here_too(cause: str) -> None:
+    world = World({FILE: FetchRefused(cause, "not there")})
+    robots = world.robots()
+    for _ in range(2):
+        with pytest.raises(FetchRefused, match="not there") as caught:
+            await robots.verdict(f"{SITE}/")
+        assert caught.value.cause == cause
+    assert len(world.asked) == 1
+
+
+async def test_a_stall_of_our_own_is_not_held_against_the_site() -> None:
+    world = World({FILE: FetchFailed("stalled")})
+    robots = world.robots()
+    with pytest.raises(FetchFailed):
+        await robots.verdict(f"{SITE}/")
+    world.answers[FILE] = says(RULES)
+    assert (await robots.verdict(f"{SITE}/")).allowed
+
+
+def to(location: str) -> Response:
+    return says(status=301, location=location)
+
+
+@pytest.mark.parametrize(
+    ("answers", "allowed", "fetches"),
+    [
+        ({FILE: to("/r2"), f"{SITE}/r2": says("User-agent: *\nDisallow: /")}, False, 2),
+        (
+            {FILE: to("http://other.test/r"), "http://other.test/r": says("User-agent: *\nDisallow: /")},
+            False,
+            2,
+        ),
+        ({FILE: to("/robots.txt")}, True, 6),
+        ({FILE: to("http://10.0.0.1/"), "http://10.0.0.1/": FetchRefused("blocked.private")}, True, 2),
+        ({FILE: to("http://[bad/")}, True, 1),
+    ],
+    ids=["same site", "other site", "loop", "into the cellar", "nonsense"],
+)
+async def test_redirects_are_followed_five_times(
+    answers: dict[str, Answer], allowed: bool, fetches: int
+) -> None:
+    world = World(answers)
+    assert (await world.robots().verdict(f"{SITE}/page")).allowed is allowed
+    assert len(world.asked) == fetches
+
+
+async def test_many_callers_cause_one_fetch_and_one_of_them_hears_it_is_fresh() -> None:
+    world = World({FILE: says(RULES)})
+    world.gate = asyncio.Event()
+    robots = world.robots()
+    callers = [asyncio.ensure_future(robots.verdict(f"{SITE}/{n}")) for n in range(20)]
+    await asyncio.sleep(0)
+    world.gate.set()
+    verdicts = await asyncio.gather(*callers)
+    assert world.asked == [FILE]
+    assert all(verdict.allowed for verdict in verdicts)
+    assert [verdict.fresh for verdict in verdicts].count(True) == 1
+    assert not (await robots.verdict(f"{SITE}/")).fresh
+
+
+async def test_a_cancelled_caller_does_not_take_the_others_along() -> None:
+    world = World({FILE: says(RULES)})
+    world.gate = asyncio.Event()
+    robots = world.robots()
+    first, second = (asyncio.ensure_future(robots.verdict(f"{SITE}/{n}")) for n in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    world.gate.set()
+    assert (await second).allowed
+    assert first.cancelled()
+
+
+async def test_sites_differ_by_scheme_and_port() -> None:
+    forbidding = says("User-agent: *\nDisallow: /")
+    world = World(
+        {
+            FILE: says(""),
+            "https://site.test/robots.txt": forbidding,
+            "http://site.test:8080/robots.txt": forbidding,
+        }
+    )
+    robots = world.robots()
+    for url, lane, allowed in (
+        (f"{SITE}/a", "site.test", True),
+        ("https://site.test/a", "site.test", False),
+        ("http://site.test:8080/a", "site.test:8080", False),
+    ):
+        assert robots.peek(lane, url) is None
+        assert (await robots.verdict(url)).allowed is allowed
+        assert robots.peek(lane, url) is allowed
+
+
+async def test_only_the_first_half_megabyte_counts() -> None:
+    filler = "# filler\n" * (module.MAX_FILE // 9 + 1)
+    late = World({FILE: says(filler + "User-agent: *\nDisallow: /")})
+    assert (await late.robots().verdict(f"{SITE}/")).allowed
+    early = World({FILE: says("User-agent: *\nDisallow: /\n" + filler)})
+    assert not (await early.robots().verdict(f"{SITE}/")).allowed
+
+
+async def test_ignoring_robots_asks_nobody() -> None:
+    world = World({})
+    robots = world.robots(ignore=True)
+    assert (await robots.verdict(f"{SITE}/private/")).allowed
+    assert robots.peek("site.test", f"{SITE}/private/") is True
+    assert world.asked == []
+
+
+@pytest.mark.parametrize("limit", ["hosts", "text"])
+async def test_what_is_remembered_is_bounded_and_the_busiest_sites_stay(
+    limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = [f"http://h{n}.test" for n in range(50)]
+    world = World({f"{host}/robots.txt": says(RULES) for host in hosts})
+    robots = world.robots(max_hosts=10 if limit == "hosts" else 1000)
+    if limit == "text":
+        monkeypatch.setattr(module, "_MAX_RULE_TEXT", 10 * len(RULES))
+    for host in hosts:
+        await robots.verdict(f"{host}/")
+        await robots.verdict(f"{hosts[0]}/")
+    known = [host for host in hosts if robots.peek(host[7:], f"{host}/") is not None]
+    assert len(known) == 10
+    assert hosts[0] in known
+
+
+async def test_remembered_addresses_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_ANSWERS", 100)
+    robots = World({FILE: says(RULES)}).robots()
+    await robots.verdict(f"{SITE}/")
+    judge: Callable[[str, str], bool | None] = robots.peek
+    for n in range(1000):
+        assert judge("site.test", f"{SITE}/private/{n}") is False
+        assert sum(len(site.answers) for site in robots._sites.values()) <= 100

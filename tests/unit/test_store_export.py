@@ -1,0 +1,301 @@
+"""Export: whole rows only, nothing doubled, nothing lost, whatever is killed when."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.core.run import Run
+from shoal.errors import Act, OutputTaken, RunBusy, Usage
+from shoal.queue.base import StoredRecord
+from shoal.store import export, rows
+from shoal.store.export import Exporter, check_output
+
+RUN = Run(id=1, name="AAAAA", scraper="s", key="k", state="running", created_at=1, changed_at=1)
+OTHER = Run(id=2, name="BBBBB", scraper="s", key="k", state="running", created_at=2, changed_at=2)
+
+
+class Kept:
+    """Records as a queue keeps them."""
+
+    def __init__(self) -> None:
+        self.data: list[bytes] = []
+
+    def add(self, *values: Any) -> None:
+        self.data += [json.dumps(value).encode() for value in values]
+
+    async def records(self, run: int, *, after: int = 0, limit: int = 1000) -> list[StoredRecord]:
+        found = enumerate(self.data[after : after + limit], after + 1)
+        return [StoredRecord(seq=seq, task=1, data=data) for seq, data in found]
+
+
+@pytest.fixture
+def kept() -> Kept:
+    return Kept()
+
+
+def opened(kept: Kept, path: Path, run: Run = RUN, **options: Any) -> Exporter:
+    return Exporter(kept, run, path, path.parent / ".shoal", **options)
+
+
+def lines(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+async def test_drain_copies_what_is_new_each_time(kept: Kept, tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    exporter = opened(kept, path)
+    assert await exporter.drain() == 0
+    kept.add({"n": 1}, {"n": 2})
+    assert await exporter.drain() == 2
+    kept.add(*({"n": n} for n in range(3, 2503)))
+    assert await exporter.drain() == 2500
+    assert [row["n"] for row in lines(path)] == list(range(1, 2503))
+    exporter.close()
+
+
+async def test_a_later_process_goes_on_where_the_position_stands(kept: Kept, tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    kept.add({"n": 1})
+    first = opened(kept, path)
+    await first.drain()
+    first.close()
+    with path.open("ab") as file:
+        file.write(b'{"n": 2}\n{"n"')  # written by a process that was killed before it was durable
+    kept.add({"n": 2}, {"n": 3})
+    second = opened(kept, path)
+    assert await second.drain() == 2
+    assert second.rows == 3
+    second.close()
+    assert [row["n"] for row in lines(path)] == [1, 2, 3]
+
+
+async def test_a_row_is_one_line_even_if_the_record_was_not(kept: Kept, tmp_path: Path) -> None:
+    kept.data = [b'{\n "a": "x\\ny"\n}']
+    path = tmp_path / "out.jsonl"
+    exporter = opened(kept, path)
+    await exporter.drain()
+    exporter.close()
+    assert path.read_bytes() == b'{"a":"x\\ny"}\n'
+
+
+async def test_a_file_of_something_else_is_refused_and_kept_aside_by_fresh(
+    kept: Kept, tmp_path: Path
+) -> None:
+    path = tmp_path / "out.jsonl"
+    path.write_text("mine\n")
+    with pytest.raises(OutputTaken, match=r"out\.jsonl exists") as caught:
+        opened(kept, path)
+    assert "--fresh" in caught.value.hint
+    assert path.read_text() == "mine\n"
+    kept.add({"n": 1})
+    exporter = opened(kept, path, fresh=True)
+    await exporter.drain()
+    exporter.close()
+    assert lines(path) == [{"n": 1}]
+    assert (tmp_path / "out.jsonl.old").read_text() == "mine\n"
+
+
+async def test_the_file_of_another_run_is_refused_and_replaced_by_fresh(kept: Kept, tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    kept.add({"n": 1})
+    exporter = opened(kept, path)
+    await exporter.drain()
+    exporter.close()
+    with pytest.raises(OutputTaken, match="run AAAAA"):
+        opened(kept, path, OTHER)
+    exporter = opened(kept, path, OTHER, fresh=True)
+    assert await exporter.drain() == 1
+    exporter.close()
+    assert not (tmp_path / "out.jsonl.old").exists()
+
+
+async def test_a_file_changed_by_someone_else_is_refused(kept: Kept, tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    kept.add({"n": 1})
+    exporter = opened(kept, path)
+    await exporter.drain()
+    exporter.close()
+    path.write_text('{"n": 7}\n')
+    with pytest.raises(OutputTaken, match="changed"):
+        opened(kept, path)
+
+
+async def test_a_removed_file_is_written_again_and_an_empty_one_is_taken(kept: Kept, tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    path.touch()
+    kept.add({"n": 1})
+    for _ in range(2):
+        exporter = opened(kept, path)
+        assert await exporter.drain() == 1
+        exporter.close()
+        path.unlink()
+
+
+async def test_two_processes_cannot_write_one_file(kept: Kept, tmp_path: Path) -> None:
+    exporter = opened(kept, tmp_path / "out.jsonl")
+    with pytest.raises(RunBusy, match="another process"):
+        opened(kept, tmp_path / "out.jsonl")
+    exporter.close()
+    opened(kept, tmp_path / "out.jsonl").close()
+
+
+@pytest.mark.parametrize("name", ["out.json", "out.xlsx", "out", "none/out.csv"])
+def test_an_output_that_cannot_be_written_is_refused_with_what_can(name: str, tmp_path: Path) -> None:
+    with pytest.raises(Usage) as caught:
+        check_output(tmp_path / name)
+    assert caught.value.hint
+
+
+async def test_csv_has_a_column_per_key_in_order_of_appearance(kept: Kept, tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    kept.add(
+        {"b": 'say "hi", you', "a": None}, {"a": [1, {"x": "é"}], "b": "two\nlines\r", "c": True, "d": 1.5}
+    )
+    exporter = opened(kept, path)
+    await exporter.drain()
+    exporter.close()
+    text = path.read_bytes().decode()
+    assert text.startswith('b,a,c,d\r\n"say ""hi"", you",,,\r\n')
+    assert table(path)[1] == {"b": "two\nlines\r", "a": '[1, {"x": "é"}]', "c": "true", "d": "1.5"}
+
+
+async def test_a_column_that_appears_late_widens_the_whole_file(kept: Kept, tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    kept.add(*({"n": n} for n in range(2500)))
+    exporter = opened(kept, path)
+    await exporter.drain()
+    kept.add({"n": 2500, "late": "x"}, {"more": 1})
+    assert await exporter.drain() == 2
+    kept.add({"n": 2502})
+    assert await exporter.drain() == 1
+    exporter.close()
+    found = table(path)
+    assert [row["n"] for row in found] == [*map(str, range(2501)), "", "2502"]
+    assert found[0] == {"n": "0", "late": "", "more": ""}
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [".shoal", "out.csv"]
+
+
+async def test_a_kill_between_widening_and_its_position_is_recognised(
+    kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "out.csv"
+    kept.add({"n": 1})
+    for when in ("before the rename", "after the rename"):
+        exporter = opened(kept, path)
+        await exporter.drain()
+        kept.add({"n": 2, f"late {when}": "x"})
+        with monkeypatch.context() as patch:
+            target = (Path, "replace") if when.startswith("before") else (export, "sync_folder")
+            seen: list[object] = []
+            real = getattr(*target)
+
+            def stop(*args: Any, seen: list[object] = seen, real: Any = real) -> Any:
+                if args[0] == path.parent or getattr(args[0], "name", "").endswith(".csv.shoal"):
+                    raise KeyboardInterrupt
+                return real(*args)
+
+            patch.setattr(*target, stop)
+            with pytest.raises(KeyboardInterrupt):
+                await exporter.drain()
+        exporter.close()
+        again = opened(kept, path)
+        await again.drain()
+        again.close()
+        assert len(table(path)) == len(kept.data)
+    assert list(table(path)[0]) == ["n", "late before the rename", "late after the rename"]
+
+
+async def test_a_full_disk_leaves_whole_rows_and_says_what_to_do(kept: Kept, tmp_path: Path) -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("there is no /dev/full here")
+    file = rows.Rows.__new__(rows.Rows)
+    file.path, file.size, file._file = full, 0, os.open(full, os.O_WRONLY)
+    with pytest.raises(Act, match="no space left") as caught:
+        file.append(b"x\n")
+    assert "same command again" in caught.value.hint
+    file.close()
+
+
+async def test_a_failed_write_is_cut_back_and_can_be_repeated(kept: Kept, tmp_path: Path) -> None:
+    """With a limit on file sizes the kernel takes half a slice, as a full disk does."""
+    code = """
+import asyncio, json, resource, signal, sys
+sys.path.insert(0, sys.argv[1])
+from test_store_export import Kept, opened
+from pathlib import Path
+from shoal.errors import Act
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+async def main():
+    kept, path = Kept(), Path(sys.argv[2])
+    kept.add(*({"n": n} for n in range(100)))
+    exporter = opened(kept, path)
+    await exporter.drain()
+    whole = path.read_bytes()
+    kept.add(*({"n": n} for n in range(100, 1000)))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 1000, resource.RLIM_INFINITY))
+    try:
+        await exporter.drain()
+        raise SystemExit("nothing was refused")
+    except Act as error:
+        assert "no space left" in str(error), error
+    assert path.read_bytes() == whole
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    await exporter.drain()
+    assert [json.loads(line)["n"] for line in path.read_bytes().splitlines()] == list(range(1000))
+
+asyncio.run(main())
+"""
+    here = str(Path(__file__).parent)
+    subprocess.run([sys.executable, "-c", code, here, str(tmp_path / "out.jsonl")], check=True, timeout=30)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+async def test_killed_at_any_moment_it_ends_complete(kept: Kept, tmp_path: Path, suffix: str) -> None:
+    code = """
+import asyncio, sys
+sys.path.insert(0, sys.argv[1])
+from test_store_export import Kept, opened
+from pathlib import Path
+from shoal.store import export
+export.SLICE, export.COMMIT_EVERY = 7, 0.0
+kept = Kept()
+kept.add(*({"n": n, f"c{n // 300}": n} for n in range(1500)))
+
+async def main():
+    exporter = opened(kept, Path(sys.argv[2]))
+    print("begun", flush=True)
+    await exporter.drain()
+    print("complete", flush=True)
+
+asyncio.run(main())
+"""
+    here, path = str(Path(__file__).parent), tmp_path / f"out.{suffix}"
+    command = [sys.executable, "-c", code, here, str(path)]
+    for moment in range(6):
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert child.stdout is not None
+        child.stdout.readline()
+        try:
+            child.wait(0.01 * (moment + 1))
+        except subprocess.TimeoutExpired:
+            child.kill()
+        child.stdout.close()
+        child.wait()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=30)
+    found = lines(path) if suffix == "jsonl" else table(path)
+    assert [int(row["n"]) for row in found] == list(range(1500))
