@@ -7,14 +7,13 @@ Precedence: flag > environment > settings file > the scraper's own settings > de
 
 from __future__ import annotations
 
-import math
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from shoal.core import measure
 from shoal.errors import Usage
 from shoal.version import __version__
 
@@ -46,125 +45,13 @@ class Setting:
 
     @property
     def switch(self) -> bool:
-        return self.parse is _switch
+        return self.parse is measure.switch
 
     def read(self, value: object, source: str) -> Any:
         try:
             return self.parse(value)
         except (ValueError, TypeError):
             raise Usage(f"{source}: {value!r} is not understood", hint=f"give {self.accepts}") from None
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(value)
-    if any(ord(char) < 32 for char in value):
-        raise ValueError(value)
-    return value.strip()
-
-
-def _switch(value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    word = str(value).strip().lower()
-    if word in ("1", "true", "yes", "on"):
-        return True
-    if word in ("0", "false", "no", "off"):
-        return False
-    raise ValueError(value)
-
-
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise TypeError(value)
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError(value)
-    return number
-
-
-def _whole(least: int) -> Callable[[object], int]:
-    def parse(value: object) -> int:
-        number = _number(value.replace("_", "") if isinstance(value, str) else value)
-        if number != int(number) or number < least:
-            raise ValueError(value)
-        return int(number)
-
-    return parse
-
-
-_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
-_SIZES |= {"k": 10**3, "m": 10**6, "g": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
-_MEASURE = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*)\s*")
-
-
-def _measure(value: object, units: Mapping[str, float]) -> float:
-    if not isinstance(value, str):
-        return _number(value)
-    match = _MEASURE.fullmatch(value)
-    if match is None or match[2].lower() not in units:
-        raise ValueError(value)
-    return float(match[1]) * units[match[2].lower()]
-
-
-def _seconds(*, zero: bool = False) -> Callable[[object], float]:
-    def parse(value: object) -> float:
-        seconds = _measure(value, _UNITS)
-        if seconds < 0 or (seconds == 0 and not zero):
-            raise ValueError(value)
-        return seconds
-
-    return parse
-
-
-def _size(value: object) -> int:
-    size = int(_measure(value, _SIZES))
-    if size <= 0:
-        raise ValueError(value)
-    return size
-
-
-def _rate(value: object) -> float:
-    """Requests per second; "30/m" is one every two seconds."""
-    per = 1.0
-    if isinstance(value, str) and "/" in value:
-        value, _, unit = value.partition("/")
-        per = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}.get(unit.strip(), math.inf)
-    rate = _number(value) / per
-    if rate <= 0:
-        raise ValueError(value)
-    return rate
-
-
-def _maybe(parse: Callable[[object], int]) -> Callable[[object], int | None]:
-    return lambda value: None if str(value).strip().lower() in ("none", "no") else parse(value)
-
-
-def _one_of(*words: str) -> Callable[[object], str]:
-    def parse(value: object) -> str:
-        word = str(value).strip().lower()
-        if word not in words:
-            raise ValueError(value)
-        return word
-
-    return parse
-
-
-HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+):(\*|[0-9]{1,5})")
-
-
-def _private(value: object) -> str:
-    """ "" (none), "1" (all), or host:port pairs joined by commas."""
-    if isinstance(value, list | tuple):
-        value = ",".join(str(item) for item in value)
-    try:
-        return "1" if _switch(value) else ""
-    except ValueError:
-        pairs = [pair.strip().lower() for pair in str(value).split(",") if pair.strip()]
-        if not pairs or not all(HOST_AND_PORT.fullmatch(pair) for pair in pairs):
-            raise
-        return ",".join(pairs)
 
 
 def _declare(
@@ -190,51 +77,73 @@ class Settings:
     """Everything that can be set, validated; `sources` says where each given value came from."""
 
     delay: float = _declare(
-        1.0, _seconds(zero=True), _DURATION, "Time between two requests to a host; 0 is no limit.", "Pace"
+        1.0,
+        measure.seconds(zero=True),
+        _DURATION,
+        "Time between two requests to a host; 0 is no limit.",
+        "Pace",
     )
     rate: float = _declare(
-        0.0, _rate, "a number above 0, or a rate such as 30/m", "Requests per second and host.", "Pace"
+        0.0, measure.rate, "a number above 0, or a rate such as 30/m", "Requests per second and host.", "Pace"
     )
     in_flight: int = _declare(
-        2, _whole(0), "a whole number; 0 is no limit", "Requests under way at once per host.", "Pace"
+        2, measure.whole(0), "a whole number; 0 is no limit", "Requests under way at once per host.", "Pace"
     )
     concurrency: int = _declare(
-        16, _whole(1), "a whole number above 0", "Pages under way at once per worker process.", "Pace"
+        16, measure.whole(1), "a whole number above 0", "Pages under way at once per worker process.", "Pace"
     )
     workers: int = _declare(
-        0, _whole(0), "a whole number; 0 is one per core", "Worker processes; 0 is one per core.", "Pace"
+        0,
+        measure.whole(0),
+        "a whole number; 0 is one per core",
+        "Worker processes; 0 is one per core.",
+        "Pace",
     )
-    ignore_robots: bool = _declare(False, _switch, _ON, "Fetch what robots.txt asks not to fetch.", "Pace")
+    ignore_robots: bool = _declare(
+        False, measure.switch, _ON, "Fetch what robots.txt asks not to fetch.", "Pace"
+    )
     max_pages: int = _declare(
-        0, _whole(0), "a whole number; 0 is no limit", "Stop after so many pages; 0 is no limit.", "Limits"
+        0,
+        measure.whole(0),
+        "a whole number; 0 is no limit",
+        "Stop after so many pages; 0 is no limit.",
+        "Limits",
     )
     max_depth: int | None = _declare(
-        None, _maybe(_whole(0)), "a whole number, or none", "Follow links so far from the start.", "Limits"
+        None,
+        measure.maybe(measure.whole(0)),
+        "a whole number, or none",
+        "Follow links so far from the start.",
+        "Limits",
     )
-    timeout: float = _declare(30.0, _seconds(), _DURATION, "Time for one request.", "Limits")
+    timeout: float = _declare(30.0, measure.seconds(), _DURATION, "Time for one request.", "Limits")
     handler_timeout: float = _declare(
-        60.0, _seconds(), _DURATION, "Time for a handler to work on one page.", "Limits"
+        60.0, measure.seconds(), _DURATION, "Time for a handler to work on one page.", "Limits"
     )
-    max_body: int = _declare(32_000_000, _size, _SIZE, "Largest body that is read.", "Limits")
+    max_body: int = _declare(32_000_000, measure.size, _SIZE, "Largest body that is read.", "Limits")
     worker_memory: int = _declare(
-        1_000_000_000, _size, _SIZE, "Memory of one worker process before it is replaced.", "Limits"
+        1_000_000_000, measure.size, _SIZE, "Memory of one worker process before it is replaced.", "Limits"
     )
     retries: int | None = _declare(
-        None, _maybe(_whole(0)), "a whole number, or none", "Try a page again at most so often.", "Limits"
+        None,
+        measure.maybe(measure.whole(0)),
+        "a whole number, or none",
+        "Try a page again at most so often.",
+        "Limits",
     )
     allow_private: str = _declare(
         "",
-        _private,
-        "1, or a list of host:port such as 127.0.0.1:8000,localhost:*",
+        measure.private,
+        "1, or a list of host:port such as 127.0.0.1:8000,localhost:9000",
         "Reach private and loopback addresses: all, or a list of host:port.",
         "Web",
     )
     user_agent: str = _declare(
-        f"shoal/{__version__}", _text, "a line of text", "How requests introduce themselves.", "Web"
+        f"shoal/{__version__}", measure.text, "a line of text", "How requests introduce themselves.", "Web"
     )
     queue: str = _declare(
         "",
-        _text,
+        measure.text,
         "a file such as ./state.db, or an address such as sqlite:///state.db",
         f"Where the state is kept: ./{STATE_FOLDER}/{STATE_FILE} unless given.",
         "State",
@@ -242,31 +151,39 @@ class Settings:
     )
     synchronous: str = _declare(
         "full",
-        _one_of("full", "normal"),
+        measure.one_of("full", "normal"),
         "full (survives power loss) or normal (survives crashes)",
         "What SQLite makes durable: full or normal.",
         "State",
     )
     retention: int = _declare(
-        30, _whole(0), "days; 0 keeps everything", "Days to keep runs that ended; 0 keeps them.", "State"
+        30,
+        measure.whole(0),
+        "days; 0 keeps everything",
+        "Days to keep runs that ended; 0 keeps them.",
+        "State",
     )
     lease: float = _declare(
-        30.0, _seconds(), _DURATION, "Time after which a silent worker's pages go to another.", "State"
+        30.0, measure.seconds(), _DURATION, "Time after which a silent worker's pages go to another.", "State"
     )
-    heartbeat: float = _declare(10.0, _seconds(), _DURATION, "How often a worker reports.", "State")
+    heartbeat: float = _declare(10.0, measure.seconds(), _DURATION, "How often a worker reports.", "State")
     log_format: str = _declare(
-        "console", _one_of("console", "json"), "console or json", "Logs for people or machines.", "Logs"
+        "console",
+        measure.one_of("console", "json"),
+        "console or json",
+        "Logs for people or machines.",
+        "Logs",
     )
     log_level: str = _declare(
         "warning",
-        _one_of("debug", "info", "warning", "error"),
+        measure.one_of("debug", "info", "warning", "error"),
         "debug, info, warning or error",
         "Least important level that is logged.",
         "Logs",
     )
-    log_file: str = _declare("", _text, "a file name", "Log into a file instead of stderr.", "Logs")
+    log_file: str = _declare("", measure.text, "a file name", "Log into a file instead of stderr.", "Logs")
     debug: bool = _declare(
-        False, _switch, _ON, "Show where in the code an error came from.", "Logs", everywhere=True
+        False, measure.switch, _ON, "Show where in the code an error came from.", "Logs", everywhere=True
     )
     sources: Mapping[str, str] = field(default_factory=dict)
 

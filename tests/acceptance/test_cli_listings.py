@@ -6,18 +6,22 @@ import asyncio
 import csv
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shoal import run_sync
 from shoal.cli import status as status_command
 from shoal.cli.main import main
 from shoal.core.lane import FREE, Mark, Pace
 from shoal.core.run import NewRun, Run
 from shoal.core.task import Attempt, LaneChange, Outcome, Task
 from shoal.core.url import canonical, lane_of, request_digest
+from shoal.extract.load import load
 from shoal.queue.sqlite import SqliteQueue
 
 SHOP = "http://shop.example"
@@ -270,7 +274,7 @@ def test_export_writes_files_and_pipes(shoal: Shoal, state: None) -> None:
 def test_doctor_finds_the_state_and_states_its_promises(shoal: Shoal, state: None) -> None:
     found = read(shoal, "doctor")
     assert found["ok"]
-    assert any("state in .shoal/shoal.db: 1 runs" in finding["what"] for finding in found["findings"])
+    assert any("state in .shoal/shoal.db: 1 run," in finding["what"] for finding in found["findings"])
     assert found["promises"]["durable"]
     assert "at least once" in shoal("doctor")[1]
 
@@ -281,3 +285,27 @@ def test_doctor_names_what_is_bad_and_how_to_put_it_right(shoal: Shoal) -> None:
     assert code == 1
     assert "bad" in out
     assert "try: " in out
+
+
+def test_demo_serves_and_what_new_writes_brings_every_book(shoal: Shoal) -> None:
+    command = [sys.executable, "-m", "shoal", "demo", "--port", "0", "--products", "30"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as demo:
+        assert demo.stdout is not None
+        address = demo.stdout.readline().partition(" is at ")[2].partition(" ")[0]
+        try:
+            assert shoal("new", "books.py", "--start", address)[0] == 0
+            result = run_sync(load("books.py"), allow_private=True)
+            assert len({record["url"] for record in result}) == len(result) == 30
+        finally:
+            demo.terminate()
+        assert demo.wait(10) == 0
+    (run,) = read(shoal, "runs")
+    assert (run["scraper"], run["state"], run["records"], run["balanced"]) == ("books", "finished", 30, True)
+    found = read(shoal, "why", next(iter(result))["url"])
+    assert found["state"] == "done"
+    assert found["found_by"][-1] == address
+    assert [attempt["status"] for attempt in found["attempts"]] == [200]
+    assert "ended" in shoal("status")[1]
+    assert shoal("export", "-o", "books.csv")[0] == 0
+    with Path("books.csv").open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == 30

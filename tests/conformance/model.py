@@ -115,15 +115,17 @@ class ModelQueue(Handing, Looking):
         lane.asks[run] = paces.get(task.lane) or lane.asks.get(run) or Pace()
         if (run, task.digest) in self.seen:
             return "known"
-        about, now = self.all_runs[run], self.clock()
-        about.numbers += 1
+        now = self.clock()
         expires_at = None if task.ttl is None else now + micros(task.ttl)
-        new = ModelTask(
-            run << TASK_BITS | about.numbers, run, task, now, now + micros(task.delay), expires_at
-        )
+        new = ModelTask(self.new_id(run, task), run, task, now, now + micros(task.delay), expires_at)
         self.tasks[new.id] = new
         self.seen[run, task.digest] = new.id
         return "added"
+
+    def new_id(self, run: int, task: Task) -> int:
+        about = self.all_runs[run]
+        about.numbers += 1
+        return run << TASK_BITS | about.numbers
 
     def _lane(self, name: str) -> ModelLane:
         return self.all_lanes.setdefault(name, ModelLane(name))
@@ -202,10 +204,13 @@ class ModelQueue(Handing, Looking):
             if held is None or held.worker != worker or held.until <= self.clock():
                 lost.add(number)
                 continue
-            held.until, held.span = max(held.until, self.clock() + micros(lease)), max(held.span, lease)
-            held.started, held.extended = held.started | set(started), True
+            self.prolong(held, started, lease)
             cancelled |= {id for id in held.slots if self.tasks[id].state == "cancelled"}
         return Extended(frozenset(lost), frozenset(cancelled))
+
+    def prolong(self, held: ModelLease, started: Collection[int], lease: float) -> None:
+        held.until, held.span = max(held.until, self.clock() + micros(lease)), max(held.span, lease)
+        held.started, held.extended = set(started), True
 
     # settle
 

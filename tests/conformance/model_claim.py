@@ -80,7 +80,8 @@ class Handing:
         return [
             task
             for task in self.eligible(serves, now)
-            if self.all_lanes[task.task.lane].first_slot(now) <= now
+            if task.due_at <= now
+            and self.all_lanes[task.task.lane].first_slot(now) <= now
             and self.free_places(self.all_lanes[task.task.lane]) > 0
             and self.pages_left(task.run, strict=True) > 0
         ]

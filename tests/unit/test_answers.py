@@ -41,7 +41,8 @@ def test_retry_after_in_every_form(value: str, seconds: float | None) -> None:
     assert retry_after(value, NOW) == seconds
 
 
-DATES = st.builds("Sun, {} Nov {} {}:{}:07 {:+}".format, *[st.integers(-99, 99999)] * 5)
+LIKELY, ODD = st.integers(0, 31), st.integers(-99, 99999)
+DATES = st.builds("Sun, {} Nov {} {}:{}:07 {:+}".format, LIKELY, ODD, LIKELY, LIKELY, LIKELY | ODD)
 
 
 @given(st.text() | DATES)

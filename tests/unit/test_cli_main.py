@@ -142,7 +142,7 @@ def test_completion_completes_commands() -> None:
     [
         (["--allow-private", "x.py"], "x.py", "1"),
         (["x.py", "--allow-private"], "x.py", "1"),
-        (["--allow-private", "127.0.0.1:80,localhost:*", "x.py"], "x.py", "127.0.0.1:80,localhost:*"),
+        (["--allow-private", "127.0.0.1:80,localhost:8080", "x.py"], "x.py", "127.0.0.1:80,localhost:8080"),
         (["--allow-private=127.0.0.1:80", "x.py"], "x.py", "127.0.0.1:80"),
         (["--allow-private", "--fresh", "x.py"], "x.py", "1"),
         (["x.py:books", "--", "--allow-private"], "x.py:books", ""),

@@ -79,7 +79,7 @@ def test_flag_wins_over_environment_over_file_over_scraper() -> None:
         ("ignore_robots", "ON", True),
         ("allow_private", "1", "1"),
         ("allow_private", "0", ""),
-        ("allow_private", "127.0.0.1:8000, LOCALHOST:*", "127.0.0.1:8000,localhost:*"),
+        ("allow_private", "127.0.0.1:8000, LOCALHOST", "127.0.0.1:8000,localhost"),
         ("allow_private", "[::1]:80", "[::1]:80"),
     ],
 )
@@ -102,7 +102,7 @@ def test_what_is_understood(name: str, text: str, value: object) -> None:
         ("max_pages", "1.5"),
         ("concurrency", "0"),
         ("ignore_robots", "perhaps"),
-        ("allow_private", "localhost"),
+        ("allow_private", "http://localhost/"),
         ("synchronous", "off"),
         ("log_level", "loud"),
         ("user_agent", "a\nb"),

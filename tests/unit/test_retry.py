@@ -105,6 +105,10 @@ def test_limits_can_be_set_by_cause_or_class() -> None:
     assert decide("http.404", {"http.404": 2}, jitter=0.5, limits={"http.404": 2}) is None
     assert decide("timeout.slow", {}, jitter=0.5, limits={"timeout": 0}) is None
     assert decide("timeout.slow", {}, jitter=0.5, limits={"timeout": 0, "timeout.slow": 1}) is not None
+    assert decide("dns", {"dns": 4}, jitter=0.5, limits={"*": 5}) is not None
+    assert decide("dns", {}, jitter=0.5, limits={"*": 0}) is None
+    assert decide("dns", {}, jitter=0.5, limits={"*": 0, "dns": 1}) is not None
+    assert decide("http.404", {}, jitter=0.5, limits={"*": 5}) is None
     assert decide("stalled", {"stalled": 50}, jitter=0.5, limits={"stalled": 0}) is not None
 
 

@@ -170,6 +170,7 @@ async def test_the_file_is_read_again_after_its_time_and_old_verdicts_are_forgot
     world.now, world.answers[FILE] = world.now + 99, says("")
     assert not (await robots.verdict(f"{SITE}/private/")).allowed
     world.now += 1
+    assert robots.peek("site.test", f"{SITE}/private/") is None
     assert (await robots.verdict(f"{SITE}/private/")).allowed
     assert robots.peek("site.test", f"{SITE}/private/") is True
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from shoal.config import HOST_AND_PORT, SETTINGS
+from shoal.config import SETTINGS
+from shoal.core.measure import HOST_AND_PORT
 
 _SECTIONS = {setting.flag: setting.section for setting in SETTINGS.values()}
 

@@ -142,7 +142,7 @@ def _show_letters(views: list[TaskView], now: int) -> None:
 def _show_next(name: str, dead: int) -> None:
     if dead:
         line()
-        line(f"Next: shoal why ADDRESS --run {name}     every attempt at one of them")
+        line(f"Next: shoal why ADDRESS --run {name}    every attempt at one of them")
         line(f"      shoal revive {name} --all         put them back to work")
 
 

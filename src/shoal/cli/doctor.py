@@ -16,7 +16,7 @@ import msgspec
 
 from shoal.cli.command import Command
 from shoal.cli.options import as_json, click_options
-from shoal.cli.show import clean, document, line, paint, size
+from shoal.cli.show import clean, count, document, line, paint, size
 from shoal.config import Settings
 from shoal.errors import ShoalError
 from shoal.queue.base import Promises
@@ -140,7 +140,7 @@ async def _state(settings: Settings) -> tuple[Promises | None, Finding]:
         return None, Finding("bad", str(error), getattr(error, "hint", ""))
     try:
         runs = await queue.runs(limit=1000)
-        words = f"state in {file or settings.queue.partition('://')[0]}: {len(runs):,} runs"
+        words = f"state in {file or settings.queue.partition('://')[0]}: {count(len(runs), 'run')}"
         if file is not None:
             words += f", {size(_bytes(file))}, schema {_schema(file)}"
         return queue.promises, Finding("ok", words)

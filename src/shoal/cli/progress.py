@@ -216,11 +216,15 @@ def left_words(ahead: Forecast) -> str:
 
 
 def deciding(ahead: Forecast) -> str:
-    pace = f"{1 / ahead.lane_spacing:.3g}/s" if ahead.lane_spacing else "its own pace"
-    return (
-        f"slowest: {clean(ahead.lane)}  {count(ahead.lane_left)} left at {pace}"
-        f" = {lasting(ahead.seconds or 0)}  ← this site decides the end"
-    )
+    return f"slowest: {lane_sum(ahead)}  ← this site decides the end"
+
+
+def lane_sum(ahead: Forecast) -> str:
+    """How the deciding host comes to its time: "shop.example  84 left at 1/s = 1:24"."""
+    pace = f" at {1 / ahead.lane_spacing:.3g}/s" if ahead.lane_spacing else ""
+    held = f"held for {lasting(ahead.lane_held)}, then " if ahead.lane_held else ""
+    total = lasting(ahead.seconds or 0)
+    return f"{clean(ahead.lane)}  {held}{count(ahead.lane_left)} left{pace} = {total}"
 
 
 def lane_words(lane: LaneState, now: int) -> str:

@@ -37,7 +37,9 @@ def run(settings: Settings, target: str, inputs: tuple[str, ...], output: str | 
     """
     from shoal.app import run_command
     from shoal.cli.progress import run_ui
+    from shoal.logs import setup
 
+    setup(format=settings.log_format, level=settings.log_level, file=settings.log_file)
     ui = run_ui()
     try:
         return run_command(settings, target=target, inputs=inputs, output=output, fresh=fresh, ui=ui)

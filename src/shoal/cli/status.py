@@ -11,7 +11,7 @@ import msgspec
 from shoal.cli.command import Command
 from shoal.cli.options import as_json, click_options
 from shoal.cli.pick import RUN_HELP, listing, living, pick
-from shoal.cli.progress import account, lane_words
+from shoal.cli.progress import account, lane_sum, lane_words
 from shoal.cli.runs import run_document
 from shoal.cli.show import (
     ago,
@@ -100,14 +100,8 @@ def limits(found: Status) -> list[tuple[str, str]]:
     ahead = found.ahead
     if ahead.lane:
         others = f"; all others in {lasting(ahead.others)}" if ahead.others else ""
-        said.append(
-            (
-                "host",
-                f"{clean(ahead.lane)} decides the end: {count(ahead.lane_left)} left at one every"
-                f" {lasting(ahead.lane_spacing)} = {lasting(ahead.seconds or 0)}{others};"
-                " more workers will not help",
-            )
-        )
+        words = f"{lane_sum(ahead)}: this site decides the end, more workers will not help{others}"
+        said.append(("host", words))
     held = [lane for lane in found.lanes if lane.held_until > found.now]
     said += [("held", lane_words(lane, found.now)) for lane in held[:5]]
     full = [lane for lane in found.lanes if lane.max_in_flight and lane.in_flight >= lane.max_in_flight]

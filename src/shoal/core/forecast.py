@@ -15,13 +15,17 @@ class Forecast(msgspec.Struct, frozen=True):
     lane: str = ""  # the host that decides the end, if one does
     lane_left: int = 0
     lane_spacing: float = 0.0
+    lane_held: float = 0.0  # seconds before it takes any request at all
     others: float = 0.0  # when everything else is done
 
 
 def lane_seconds(lane: LaneState, now: int) -> float:
     """The least time a lane needs for what waits in it."""
-    held = max(0.0, (lane.held_until - now) / 1e6)
-    return held + lane.ready * lane.spacing if lane.ready else 0.0
+    return held_seconds(lane, now) + lane.ready * lane.spacing if lane.ready else 0.0
+
+
+def held_seconds(lane: LaneState, now: int) -> float:
+    return max(0.0, (lane.held_until - now) / 1e6)
 
 
 def forecast(
@@ -45,5 +49,10 @@ def forecast(
     # A host decides when it takes clearly longer than all the others together with it would.
     decides = slowest > others * 1.25
     return Forecast(
-        max(slowest, others), lane.name if decides else "", lane.ready, lane.spacing, min(others, slowest)
+        seconds=max(slowest, others),
+        lane=lane.name if decides else "",
+        lane_left=lane.ready,
+        lane_spacing=lane.spacing,
+        lane_held=held_seconds(lane, now),
+        others=min(others, slowest),
     )

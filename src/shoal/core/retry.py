@@ -62,7 +62,8 @@ def decide(
     """Seconds until the next try, or None when the task is dead.
 
     failures: earlier failures by cause, without this one. jitter: drawn from [0, 1). after: what the
-    server asked for, a floor. limits: retries by cause or class, in place of those of the table.
+    server asked for, a floor. limits: retries by cause or class, in place of those of the table; "*" is
+    for all that is tried again at all.
     """
     group, rule = _rule(cause)
     retries = _limit(cause, group, limits, rule.retries)
@@ -95,7 +96,10 @@ def _ends_a_word(cause: str, length: int) -> bool:
 def _limit(cause: str, group: str, limits: Mapping[str, int] | None, default: float) -> float:
     if limits is None or default == inf:
         return default
-    return limits.get(cause, limits.get(group, default))
+    for name in (cause, group):
+        if name in limits:
+            return limits[name]
+    return limits.get("*", default) if default else default  # what is final stays final
 
 
 def _counted(failures: Mapping[str, int]) -> int:

@@ -263,5 +263,6 @@ def _trouble(selector: str) -> int:
             empty.css(plain[:end])
         except SelectolaxError:
             continue
-        return len(plain[:end].rstrip())
+        good = len(plain[:end].rstrip())
+        return good + len(selector[good:]) - len(selector[good:].lstrip())
     return 0

@@ -104,7 +104,7 @@ class Robots:
         if self._ignore:
             return True
         site = self._sites.get(("https://" if url.startswith("https:") else "http://") + lane)
-        if site is None or not site.known:
+        if site is None or not site.known or site.until <= self._clock():
             return None
         return site.rules is None or self._allows(site, url)
 

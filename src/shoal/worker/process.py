@@ -46,35 +46,23 @@ async def keep_slot(visit: Visit, start_at: float) -> None:
 
 
 async def ask_robots(visit: Visit, served: Served, url: str) -> None:
-    robots = served.robots
-    if robots is None:
+    if served.robots is None:
         return
-    lane = lane_of(url)
-    allowed = robots.peek(lane, url)
-    if allowed is None:
-        asked_at = visit.tools.clock()
-        verdict = await robots.verdict(url)
-        if verdict.fresh and verdict.crawl_delay:
-            visit.learn(LaneChange(lane, spacing=verdict.crawl_delay, reason="crawl-delay"))
-        if verdict.wait:
-            raise Retry("robots_unreachable", f"robots.txt of {lane} cannot be read", after=verdict.wait)
-        allowed = verdict.allowed
-        if allowed:
-            # robots.txt went out in this task's slot, or this one passed while another asked.
-            await _renew_slot(visit, lane, verdict.fresh, asked_at, verdict.crawl_delay or 0.0)
-    if not allowed:
+    lane, asked_at = lane_of(url), visit.tools.clock()
+    verdict = await served.robots.verdict(url)
+    if verdict.wait:
+        raise Retry("robots_unreachable", f"robots.txt of {lane} cannot be read", after=verdict.wait)
+    delay = verdict.crawl_delay or 0.0
+    if verdict.fresh and delay:
+        visit.learn(LaneChange(lane, spacing=delay, reason="crawl-delay"))
+    if not verdict.allowed:
         raise RuledOut("robots", f"robots.txt of {lane} does not allow it")
-
-
-async def _renew_slot(visit: Visit, lane: str, used: bool, since: float, crawl_delay: float) -> None:
-    task, tools = visit.task, visit.tools
-    if lane != task.lane:
-        return
-    spacing = max(task.spacing, crawl_delay)
-    if spacing and (used or tools.clock() - since > spacing * slot.TOLERANCE):
-        if used and crawl_delay > task.spacing:
-            await tools.queue.set_lane(visit.lanes[-1])
-        await slot.take(tools, lane, spacing)
+    # robots.txt went out in this request's slot, or the slot passed while another task asked.
+    spacing = max(visit.task.spacing, delay) if lane == visit.task.lane else delay
+    if spacing and (verdict.fresh or visit.tools.clock() - asked_at > spacing * slot.TOLERANCE):
+        if verdict.fresh and delay:
+            await visit.tools.queue.set_lane(visit.lanes[-1])
+        await slot.take(visit.tools, lane, spacing)
 
 
 async def fetch(visit: Visit, served: Served) -> Response:

@@ -41,10 +41,6 @@ class Verdict(Protocol):
 class Robots(Protocol):
     async def verdict(self, url: str) -> Verdict: ...
 
-    def peek(self, lane: str, url: str) -> bool | None:
-        """The verdict where it is known already; None where the rules must be fetched first."""
-        ...
-
 
 class Handler(Protocol):
     @property

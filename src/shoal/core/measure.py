@@ -1,0 +1,124 @@
+"""Measures: durations, sizes, rates and other words people write, read into plain values.
+
+Each reader takes what a flag, a variable or a settings file held and raises ValueError or
+TypeError for what it does not understand.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+
+
+def text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    if any(ord(char) < 32 for char in value):
+        raise ValueError(value)
+    return value.strip()
+
+
+def switch(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    word = str(value).strip().lower()
+    if word in ("1", "true", "yes", "on"):
+        return True
+    if word in ("0", "false", "no", "off"):
+        return False
+    raise ValueError(value)
+
+
+def number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise TypeError(value)
+    found = float(value)
+    if not math.isfinite(found):
+        raise ValueError(value)
+    return found
+
+
+def whole(least: int) -> Callable[[object], int]:
+    def parse(value: object) -> int:
+        found = number(value.replace("_", "") if isinstance(value, str) else value)
+        if found != int(found) or found < least:
+            raise ValueError(value)
+        return int(found)
+
+    return parse
+
+
+_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_SIZES |= {"k": 10**3, "m": 10**6, "g": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_MEASURE = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*)\s*")
+
+
+def _measure(value: object, units: Mapping[str, float]) -> float:
+    if not isinstance(value, str):
+        return number(value)
+    match = _MEASURE.fullmatch(value)
+    if match is None or match[2].lower() not in units:
+        raise ValueError(value)
+    return float(match[1]) * units[match[2].lower()]
+
+
+def seconds(*, zero: bool = False) -> Callable[[object], float]:
+    def parse(value: object) -> float:
+        found = _measure(value, _UNITS)
+        if found < 0 or (found == 0 and not zero):
+            raise ValueError(value)
+        return found
+
+    return parse
+
+
+def size(value: object) -> int:
+    found = int(_measure(value, _SIZES))
+    if found <= 0:
+        raise ValueError(value)
+    return found
+
+
+def rate(value: object) -> float:
+    """Requests per second; "30/m" is one every two seconds."""
+    per = 1.0
+    if isinstance(value, str) and "/" in value:
+        value, _, unit = value.partition("/")
+        per = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}.get(unit.strip(), math.inf)
+    found = number(value) / per
+    if found <= 0:
+        raise ValueError(value)
+    return found
+
+
+def maybe(parse: Callable[[object], int]) -> Callable[[object], int | None]:
+    return lambda value: None if str(value).strip().lower() in ("none", "no") else parse(value)
+
+
+def one_of(*words: str) -> Callable[[object], str]:
+    def parse(value: object) -> str:
+        word = str(value).strip().lower()
+        if word not in words:
+            raise ValueError(value)
+        return word
+
+    return parse
+
+
+HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+):[0-9]{1,5}")
+_HOST = re.compile(r"\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+")
+
+
+def private(value: object) -> str:
+    """ "" (none), "1" (all), or places written host:port, or host for every port, joined by commas."""
+    if isinstance(value, list | tuple):
+        value = ",".join(str(item) for item in value)
+    try:
+        return "1" if switch(value) else ""
+    except ValueError:
+        places = str(value).lower().replace(",", " ").split()
+        if not places or not all(HOST_AND_PORT.fullmatch(it) or _HOST.fullmatch(it) for it in places):
+            raise
+        return ",".join(places)

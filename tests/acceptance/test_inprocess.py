@@ -1,0 +1,125 @@
+"""shoal.run and shoal.run_sync: in somebody's own process, any number of times."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import shoal
+from shoal.demo.server import Server
+
+
+def shop(url: str) -> shoal.Scraper:
+    books = shoal.Scraper("books", start=url)
+
+    @books.page("/catalogue/*_*/")
+    def book(page: shoal.Page):
+        yield {"title": page.css("h1::text").get(), "url": page.url}
+
+    @books.page("/catalogue/*")
+    async def listing(page: shoal.Page):
+        for follow in page.follow(".next a, .product a"):
+            yield follow
+
+    return books
+
+
+async def test_a_run_gives_every_record_once(demo: Server, workplace: Path) -> None:
+    result = await shoal.run(shop(demo.url), allow_private="1")
+    titles = sorted(record["title"] for record in result)
+    assert titles == sorted(product["title"] for product in demo.site.expected_products())
+    assert result.complete and len(result) == 200 and result.stats.balanced
+    assert all(demo.hits[path] == 1 for path in demo.site.product_paths())
+
+
+async def test_it_works_twice_in_the_same_process_and_fetches_anew(demo: Server, workplace: Path) -> None:
+    first = await shoal.run(shop(demo.url), allow_private="1")
+    second = await shoal.run(shop(demo.url), allow_private="1")
+    assert first.run != second.run
+    assert len(list(first)) == len(list(second)) == 200
+
+
+async def test_a_finished_run_can_be_asked_for_without_fetching(demo: Server, workplace: Path) -> None:
+    await shoal.run(shop(demo.url), allow_private="1")
+    demo.hits.clear()
+    again = await shoal.run(shop(demo.url), allow_private="1", fresh=False)
+    assert len(list(again)) == 200 and not demo.hits
+
+
+async def test_a_cancelled_run_goes_on_where_it_stopped(demo: Server, workplace: Path) -> None:
+    demo.site.host_delay = 0.01
+    running = asyncio.create_task(shoal.run(shop(demo.url), allow_private="1", concurrency=4))
+    while sum(demo.hits.values()) < 60 and not running.done():
+        await asyncio.sleep(0.005)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    result = await shoal.run(shop(demo.url), allow_private="1", concurrency=4)
+    assert sorted(r["title"] for r in result) == sorted(p["title"] for p in demo.site.expected_products())
+    assert sum(demo.hits[path] - 1 for path in demo.site.product_paths()) <= 4
+
+
+async def test_it_starts_no_process_and_leaves_signals_alone(demo: Server, workplace: Path) -> None:
+    handler = signal.getsignal(signal.SIGINT)
+    await shoal.run(shop(demo.url), allow_private="1")
+    assert signal.getsignal(signal.SIGINT) is handler
+    children = Path(f"/proc/self/task/{threading.get_native_id()}/children")
+    assert not children.exists() or not children.read_text().strip()
+
+
+async def test_records_are_written_to_a_file_on_request(demo: Server, workplace: Path) -> None:
+    await shoal.run(shop(demo.url), allow_private="1", output="books.jsonl")
+    lines = [json.loads(line) for line in Path("books.jsonl").read_text().splitlines()]
+    assert len({line["url"] for line in lines}) == len(lines) == 200
+
+
+async def test_private_addresses_are_refused_unless_allowed(demo: Server, workplace: Path) -> None:
+    result = await shoal.run(shop(demo.url))
+    assert (result.stats.dead, result.stats.done) == (1, 0) and not result.complete
+    assert not demo.hits
+
+
+async def test_a_setting_that_does_not_exist_is_a_usage_error(demo: Server, workplace: Path) -> None:
+    with pytest.raises(shoal.ShoalError, match="no such setting"):
+        await shoal.run(shop(demo.url), concurency=3)
+
+
+def test_run_sync_is_for_plain_scripts(workplace: Path) -> None:
+    script = workplace / "script.py"
+    script.write_text(
+        """
+import asyncio, threading, shoal
+from shoal.demo.server import serve
+from shoal.demo.site import Site
+
+ready = threading.Event()
+async def site():
+    global url
+    async with await serve(Site(products=20)) as server:
+        url = server.url
+        ready.set()
+        await asyncio.sleep(60)
+threading.Thread(target=lambda: asyncio.run(site()), daemon=True).start()
+ready.wait()
+books = shoal.Scraper("books", start=url)
+@books.page("/catalogue/*_*/")
+def book(page):
+    return {"title": page.css("h1::text").get()}
+@books.page("/catalogue/*")
+def listing(page):
+    return page.follow(".next a, .product a")
+for _ in range(2):
+    print(len(list(shoal.run_sync(books, allow_private="1"))))
+"""
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout, done.returncode) == ("20\n20\n", 0), done.stderr

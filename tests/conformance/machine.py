@@ -1,0 +1,401 @@
+"""A real queue and the model side by side, through crashes, zombies, lost replies and clock steps.
+
+The queue under test acts first. Where the contract leaves it a choice the model judges the answer
+and follows it; where it does not, the two must agree. After every step the accounts are compared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import hypothesis.strategies as st
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+
+from conformance.model import ModelQueue
+from conformance.model_claim import SLACK
+from conformance.model_state import ModelRun, micros
+from conformance.world import Opener, World, page
+from shoal.core.lane import FREE, Pace
+from shoal.core.run import NewRun
+from shoal.core.task import Attempt, Claim, LaneChange, Leased, Outcome, Task, digest
+from shoal.errors import Usage
+from shoal.queue.base import Queue, Where
+
+WORKERS = ("w0", "w1", "w2")
+PACES = {"free.test": FREE, "slow.test": Pace(0.5, 2), "narrow.test": Pace(0.0, 2)}
+LANES = tuple(PACES)
+COUNTED = ("seen", "ready", "leased", "done", "dead", "cancelled", "records", "retries", "lost", "stale", "bytes", "skipped")
+RECOUNTED = ("seen", "ready", "delayed", "leased", "done", "dead", "cancelled", "records")
+
+some = st.integers(0, 99)
+rarely = st.sampled_from([False, False, False, True])
+worker = st.sampled_from(WORKERS)
+results = st.sampled_from(["done", "done", "done", "retry", "retry", "dead", "released", "cancelled", "part"])
+
+
+def settings_for(examples: int, steps: int) -> settings:
+    """Deterministic, and longer with SHOAL_HYPOTHESIS=slow."""
+    slow = os.environ.get("SHOAL_HYPOTHESIS") == "slow"
+    return settings(
+        max_examples=examples * (20 if slow else 1),
+        stateful_step_count=steps * (2 if slow else 1),
+        deadline=None,
+        derandomize=not slow,
+        database=None,
+        print_blob=False,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+class Held(NamedTuple):
+    """What a worker believes to hold; the queue may know better."""
+
+    worker: str
+    leased: Leased
+
+
+class Reference(ModelQueue):
+    """The model, with the numbers that the queue under test has given."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        super().__init__(clock)
+        self.ids: dict[tuple[int, bytes], int] = {}
+
+    def new_id(self, run: int, task: Task) -> int:
+        assert (run, task.digest) in self.ids, f"{task.url} was not added"
+        return self.ids[run, task.digest]
+
+
+class QueueMachine(RuleBasedStateMachine):
+    make_opener: Callable[[], Opener]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.folder = tempfile.TemporaryDirectory()
+        self.world = World(type(self).make_opener(), Path(self.folder.name))
+        self.world.queue = self.do(self.world.open())
+        self.model = Reference(self.world.clock)
+        self.runs: list[int] = []
+        self.held: list[Held] = []
+        self.answers: list[Outcome] = []  # given some time ago
+        self.requests = 0
+
+    def teardown(self) -> None:
+        self.do(self.world.close())
+        self.runner.close()
+        self.folder.cleanup()
+
+    def do(self, verb: Coroutine[Any, Any, Any]) -> Any:
+        return self.runner.run(verb)
+
+    @property
+    def queue(self) -> Queue:
+        return self.world.queue
+
+    def run_of(self, number: int) -> int:
+        return self.runs[number % len(self.runs)]
+
+    # runs
+
+    @initialize()
+    def begin(self) -> None:
+        self.start_run(weight=1, max_pages=0)
+
+    @precondition(lambda self: len(self.runs) < 3)
+    @rule(weight=st.sampled_from([1, 3]), max_pages=st.sampled_from([0, 0, 4]))
+    def start_run(self, weight: int, max_pages: int) -> None:
+        name = f"run{len(self.runs)}"
+        new = NewRun(scraper=f"scraper{len(self.runs) % 2}", key=name, name=name, weight=weight, max_pages=max_pages)
+        run = self.do(self.queue.start_run(new))
+        assert run.id not in self.runs
+        self.model.all_runs[run.id] = ModelRun(run)
+        self.runs.append(run.id)
+
+    @rule(number=some, action=st.sampled_from(["pause", "resume", "resume", "finish", "finish", "cancel"]))
+    def set_run(self, number: int, action: Any) -> None:
+        run = self.run_of(number)
+        states = []
+        for queue in (self.queue, self.model):
+            try:
+                states.append(self.do(queue.set_run(run, action)).state)
+            except Usage:
+                states.append("refused")
+        assert states[0] == states[1], f"{action}: {states[0]}, not {states[1]}"
+
+    @rule(number=some, cause=st.sampled_from(["", "http.*", "worker_lost", "expired"]))
+    def revive(self, number: int, cause: str) -> None:
+        run = self.run_of(number)
+        if self.model.all_runs[run].run.state != "cancelled":
+            where = Where(cause=cause)
+            assert self.do(self.queue.revive(run, where)) == self.do(self.model.revive(run, where))
+
+    # the flow
+
+    @rule(
+        number=some,
+        pages=st.lists(st.integers(0, 30), min_size=1, max_size=6),
+        priority=st.sampled_from([0, 0, 100, -100]),
+        delay=st.sampled_from([0.0, 0.0, 4.0]),
+        ttl=st.sampled_from([None, None, 25.0]),
+        lost_reply=rarely,
+    )
+    def add(
+        self, number: int, pages: list[int], priority: int, delay: float, ttl: float | None, lost_reply: bool
+    ) -> None:
+        run = self.run_of(number)
+        tasks = [page(f"p{n}", LANES[n % 3], priority=priority, delay=delay, ttl=ttl) for n in pages]
+        answers = self.do(self.queue.add(run, tasks, PACES))
+        self.learn(run, tasks)
+        assert answers == self.do(self.model.add(run, tasks, PACES))
+        if lost_reply:
+            assert "added" not in self.do(self.queue.add(run, tasks, PACES))
+
+    def learn(self, run: int, tasks: Any) -> None:
+        for task in tasks:
+            view = self.do(self.queue.find(run, task.digest))
+            if view is not None:
+                self.model.ids.setdefault((run, task.digest), view.id)
+
+    @rule(
+        worker=worker,
+        limit=st.integers(1, 6),
+        span=st.sampled_from([5.0, 30.0]),
+        serves=st.sampled_from([None, None, None, ("scraper0",), ("run1", "scraper1")]),
+        lost_reply=rarely,
+    )
+    def claim(self, worker: str, limit: int, span: float, serves: Any, lost_reply: bool) -> None:
+        self.requests += 1
+        words = {"lease": span, "serves": serves, "request_id": f"r{self.requests}"}
+        self.model.note_time()
+        claim = self.do(self.queue.claim(worker, limit, **words))
+        self.follow_expiry()
+        self.judge(claim, limit, serves)
+        if not claim.tasks:
+            return
+        self.model.hand_out(claim, worker, span, words["request_id"])
+        if lost_reply:
+            again = self.do(self.queue.claim(worker, limit, **words))
+            assert again.lease == claim.lease, "the repeated request got another batch"
+            assert sorted(task.id for task in again.tasks) == sorted(task.id for task in claim.tasks)
+        self.held += [Held(worker, leased) for leased in claim.tasks]
+
+    def judge(self, claim: Claim, limit: int, serves: Any) -> None:
+        for leased in claim.tasks:
+            known = self.model.tasks.get(leased.id)
+            assert known is not None, f"{leased.url} was never added"
+            assert (known.task.url, known.run, known.task.lane) == (leased.url, leased.run, leased.lane)
+        wrong = self.model.may_hand_out(limit, serves, claim)
+        assert not wrong, "; ".join(wrong)
+
+    def follow_expiry(self) -> None:
+        """A claim may end some of the tasks whose time to live is over; ask which."""
+        for task in self.model.tasks.values():
+            if task.is_expired(self.world.clock()):
+                view = self.do(self.queue.find(task.run, task.task.digest))
+                if view.state == "dead":
+                    assert view.cause == "expired"
+                    self.model.end(task, "dead", "expired")
+
+    @precondition(lambda self: self.held)
+    @rule(picks=st.lists(st.tuples(some, results), min_size=1, max_size=4), after=st.sampled_from([0.0, 3.0, 3.0]), lost_reply=rarely)
+    def settle(self, picks: list[tuple[int, Any]], after: float, lost_reply: bool) -> None:
+        outcomes = []
+        for number, result in picks:
+            if self.held:
+                held = self.held.pop(number % len(self.held))
+                outcomes.append(self.outcome(held.leased, result, after))
+                if result == "part":
+                    self.held.append(held)
+        self.answer(outcomes)
+        if lost_reply:
+            self.answer(outcomes)
+        self.answers += [outcome for outcome in outcomes if outcome.result != "part"]
+
+    def outcome(self, leased: Leased, result: Any, after: float) -> Outcome:
+        n = int(leased.url.removeprefix("p").split("/")[0])
+        found = tuple(page(f"p{n}/{leased.attempts}/{i}", LANES[(n + i) % 3]) for i in range(2))
+        attempt = Attempt(at=1, worker="w", cause="" if result == "done" else "http.500", size=10)
+        good, links = result == "done", result in ("done", "part") and leased.url.count("/") < 4
+        return Outcome(
+            task=leased.id, lease=leased.lease, result=result, attempt=attempt, after=after,
+            cause="" if good else "http.500", records=(b'{"lease":%d}' % leased.lease,) if good else (),
+            found=found if links else (), skipped=(("scope", "x"),) if good else (),
+            lanes=(LaneChange(leased.lane, hold_for=1.0),) if result == "retry" and after else (),
+        )  # fmt: skip
+
+    def answer(self, outcomes: list[Outcome]) -> None:
+        self.model.note_time()
+        verdicts = self.do(self.queue.settle(outcomes, PACES))
+        assert len(verdicts) == len(outcomes)
+        for outcome, verdict in zip(outcomes, verdicts, strict=True):
+            allowed = self.model.may_answer(outcome)
+            assert verdict in allowed, f"{outcome.result} was {verdict}, not {allowed}"
+            if verdict == "ok":
+                self.learn(self.model.tasks[outcome.task].run, outcome.found)
+            self.model.make_true(outcome, verdict, PACES)
+
+    @precondition(lambda self: self.answers)
+    @rule(number=some)
+    def repeat_an_old_answer(self, number: int) -> None:
+        self.answer([self.answers[number % len(self.answers)]])
+
+    @precondition(lambda self: self.held)
+    @rule(number=some)
+    def redirect(self, number: int) -> None:
+        """A page that turns out to be another: recorded only if that one was not seen."""
+        held = self.held.pop(number % len(self.held))
+        target = digest(f"p{number % 31}")
+        records = (b'{"lease":%d}' % held.leased.lease,)
+        self.answer([Outcome(held.leased.id, held.leased.lease, "done", records=records, same_as=target)])
+
+    @precondition(lambda self: self.held)
+    @rule(worker=worker, started=st.sets(some), span=st.sampled_from([5.0, 30.0]))
+    def extend(self, worker: str, started: set[int], span: float) -> None:
+        mine = [held.leased for held in self.held if held.worker == worker]
+        leases = {
+            lease: [item.id for n, item in enumerate(mine) if item.lease == lease and n in started]
+            for lease in {item.lease for item in mine}
+        }
+        answer = self.do(self.queue.extend(worker, leases, lease=span))
+        cancelled = set()
+        for number, begun in leases.items():
+            known = self.model.leases.get(number)
+            if known is None or known.worker != worker:
+                assert number in answer.lost, "a lost lease was extended"
+            elif number in answer.lost:
+                assert known.until <= self.world.clock(), "a living lease is said to be lost"
+            else:
+                self.model.prolong(known, begun, span)
+                cancelled |= {task for task in known.slots if self.model.tasks[task].state == "cancelled"}
+        assert answer.cancelled == cancelled
+
+    @rule(worker=worker)
+    def crash(self, worker: str) -> None:
+        """A worker is gone with all it knew; its leases run out some day."""
+        self.held = [held for held in self.held if held.worker != worker]
+
+    @rule()
+    def reap(self) -> None:
+        self.reap_with({})
+
+    @rule(worker=worker, executing=st.sets(some))
+    def reap_dead_worker(self, worker: str, executing: set[int]) -> None:
+        """A worker is taken for dead; it keeps what it holds, and may come back as a zombie."""
+        mine = [held.leased.id for held in self.held if held.worker == worker]
+        self.reap_with({worker: [task for n, task in enumerate(mine) if n in executing]})
+
+    def reap_with(self, dead: dict[str, list[int]]) -> None:
+        answer = self.do(self.queue.reap(dead))
+        assert answer == self.do(self.model.reap(dead))
+
+    # lanes
+
+    @rule(name=st.sampled_from(LANES), change=st.sampled_from(["hold", "park", "release", "slow", "forget"]))
+    def set_lane(self, name: str, change: str) -> None:
+        lane = self.model.all_lanes.get(name)
+        if lane is None or (change == "park" and lane.held_until > self.world.clock()):
+            return
+        words = {
+            "hold": LaneChange(name, hold_for=3.0, reason="asked to wait"),
+            "park": LaneChange(name, park_for=8.0, reason="blocked"),
+            "release": LaneChange(name, park_for=0.0),
+            "slow": LaneChange(name, spacing=1.5),
+            "forget": LaneChange(name, spacing=0.0),
+        }
+        for queue in (self.queue, self.model):
+            self.do(queue.set_lane(words[change]))
+
+    @rule(name=st.sampled_from(LANES))
+    def reserve(self, name: str) -> None:
+        lane, now = self.model.all_lanes.get(name), self.world.clock()
+        if lane is None:
+            return
+        slot = self.do(self.queue.reserve(name))
+        parked = lane.parked and lane.held_until > now
+        assert bool(slot.parked) == parked
+        if not parked:
+            at = now + micros(slot.wait)
+            assert at >= lane.first_slot(now) - SLACK, "a reserved slot comes too early"
+            self.model.take_slot(lane, at)
+
+    # time and restarts
+
+    @rule(seconds=st.sampled_from([0.3, 1.0, 3.0, 6.0, 31.0, 70.0]))
+    def wait(self, seconds: float) -> None:
+        self.world.clock.step(seconds)
+
+    @rule(seconds=st.sampled_from([0.5, 4.0, 20.0]))
+    def step_clock_back(self, seconds: float) -> None:
+        self.model.note_time()
+        self.world.clock.step(-seconds)
+
+    @rule()
+    def reopen(self) -> None:
+        self.do(self.world.reopen())
+
+    # what holds at every moment
+
+    @invariant()
+    def accounts_agree(self) -> None:
+        for run in self.runs:
+            ours, theirs = self.do(self.model.stats(run)), self.do(self.queue.stats(run))
+            assert theirs.balanced, theirs
+            for name in COUNTED:
+                found, expected = getattr(theirs, name), getattr(ours, name)
+                assert found == expected, f"{name} of run {run} is {found}, not {expected}"
+            if self.world.clock() >= self.model.latest:
+                assert theirs.delayed == ours.delayed, f"delayed is {theirs.delayed}, not {ours.delayed}"
+            assert 0 <= theirs.claimable <= theirs.ready
+            recount = self.do(self.queue.recount(run))
+            for name in RECOUNTED:
+                assert getattr(recount, name) == getattr(theirs, name), f"{name} is out of step with a recount"
+
+    @invariant()
+    def run_states_agree(self) -> None:
+        states = {run.id: run.state for run in self.do(self.queue.runs())}
+        assert states == {id: about.run.state for id, about in self.model.all_runs.items()}
+
+    @invariant()
+    def places_in_flight_are_leased_tasks(self) -> None:
+        lanes = self.do(self.queue.lanes())
+        for lane in lanes:
+            assert lane.in_flight == self.model.in_flight(lane.name), f"{lane.name} has {lane.in_flight} in flight"
+            known = self.model.all_lanes[lane.name]
+            if self.model.asking(known):
+                assert lane.spacing == self.model.spacing(known)
+                assert lane.max_in_flight == self.model.max_in_flight(known)
+            held_until = known.held_until if known.held_until > self.world.clock() else 0
+            assert lane.held_until == held_until
+        leased = sum(self.do(self.queue.stats(run)).leased for run in self.runs)
+        assert sum(lane.in_flight for lane in lanes) == leased
+
+    @invariant()
+    def every_record_is_there_exactly_once(self) -> None:
+        for run in self.runs:
+            kept = self.do(self.queue.records(run))
+            assert [record.seq for record in kept] == sorted({record.seq for record in kept})
+            expected = self.model.all_runs[run].records
+            assert [(item.task, item.data) for item in kept] == [(item.task, item.data) for item in expected]
+            assert len({item.task for item in kept}) == len(kept), "a task has its records twice"
+
+    @invariant()
+    def something_claimable_is_seen(self) -> None:
+        for run in self.runs:
+            waiting = [task for task in self.model.must_hand_out(None) if task.run == run]
+            assert not waiting or self.do(self.queue.stats(run)).claimable > 0, "claimable work is not seen"
+
+
+def machine_for(make_opener: Callable[[], Opener]) -> type[QueueMachine]:
+    return type("Machine", (QueueMachine,), {"make_opener": staticmethod(make_opener)})
+
+
+def drive(make_opener: Callable[[], Opener], examples: int, steps: int) -> None:
+    """Run the machine over a backend; an AssertionError tells what it found."""
+    run_state_machine_as_test(machine_for(make_opener), settings=settings_for(examples, steps))
