@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from shoal.config import Settings
+from shoal.control.runs import Found, find_or_start
 from shoal.core.lane import FREE, Pace
-from shoal.core.page import Request, Response
+from shoal.core.run import Run
 from shoal.core.task import Task
 from shoal.errors import QueueRefused, Usage
 from shoal.extract.links import LinkGate, start_tasks
-from shoal.extract.load import load
 from shoal.extract.scraper import Scraper
 from shoal.fetch.guard import AllowPrivate
 from shoal.fetch.http import HttpFetcher
 from shoal.politeness.robots import Robots
 from shoal.queue.base import Queue
+from shoal.store.export import Exporter
 from shoal.worker.note import Note
 from shoal.worker.plan import Plan
 from shoal.worker.tools import Served, Tools
@@ -68,6 +64,25 @@ def start_of(scraper: Scraper, settings: Settings) -> tuple[list[Task], dict[str
     return tasks, {task.lane: rule(task.lane) for task in tasks}
 
 
+async def begin(
+    queue: Queue, scraper: Scraper, settings: Settings, *, key: str, output: str, fresh: bool
+) -> tuple[Run, Found, Exporter | None]:
+    """Find or start the run of a command, with its output; a refused output leaves no run behind."""
+    spec = {"output": output, "start": list(scraper.start)}
+    run, found = await find_or_start(
+        queue, scraper=scraper.name, key=key, spec=spec, max_pages=settings.max_pages, fresh=fresh
+    )
+    if not output:
+        return run, found, None
+    try:
+        return run, found, Exporter(queue, run, output, settings.state_folder, fresh=fresh)
+    except BaseException:
+        if found == "new":
+            await queue.set_run(run.id, "cancel")
+            await queue.purge(run=run.id)
+        raise
+
+
 def worker_name() -> str:
     return f"w-{secrets.token_hex(4)}"
 
@@ -88,7 +103,7 @@ def serve(scraper: Scraper, settings: Settings, fetcher: HttpFetcher, run: str) 
 
 
 async def worker_tools(
-    scraper: Scraper, settings: Settings, *, run: str, queue: Queue, worker: str, supervised: bool
+    scraper: Scraper, settings: Settings, *, run: str, queue: Queue, note: Note, supervised: bool
 ) -> Tools:
     fetcher = HttpFetcher(
         user_agent=settings.user_agent,
@@ -102,11 +117,11 @@ async def worker_tools(
         return served
 
     return Tools(
-        worker=worker,
+        worker=note.worker,
         queue=queue,
         fetcher=fetcher,
         serve=serve_run,
-        note=Note.create(notes_folder(settings), worker),
+        note=note,
         open_queue=lambda: open_queue(settings),
         supervised=supervised,
     )
@@ -116,11 +131,11 @@ def notes_folder(settings: Settings) -> Path:
     return settings.state_folder / "workers"
 
 
-def plan_for(settings: Settings, run_id: int, run: str) -> Plan:
+def plan_for(settings: Settings, run: Run) -> Plan:
     return Plan(
         concurrency=settings.concurrency,
         lease=settings.lease,
         heartbeat=settings.heartbeat,
-        serves=(run,),
-        runs=(run_id,),
+        serves=(run.name,),
+        runs=(run.id,),
     )

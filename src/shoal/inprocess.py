@@ -14,12 +14,14 @@ from shoal import app
 from shoal.config import Settings, load
 from shoal.control.crawl import Crawl
 from shoal.control.ownership import Ownership
-from shoal.control.runs import find_or_start, run_key
+from shoal.control.runs import run_key
+from shoal.core.lane import Pace
 from shoal.core.stats import Stats
+from shoal.core.task import Task
 from shoal.extract.scraper import Scraper
-from shoal.store.export import Exporter
+from shoal.queue.base import Queue
 from shoal.worker.alone import Alone
-from shoal.worker.note import dead_notes, discard
+from shoal.worker.note import Note, dead_notes, discard
 
 SLICE = 1000
 
@@ -56,7 +58,8 @@ class Result:
 
     def __repr__(self) -> str:
         stats = self.stats
-        return f"<Result of run {self.run}: {stats.records} records, {stats.done} pages done, {stats.dead} dead, {stats.open} open>"
+        pages = f"{stats.done} pages done, {stats.dead} dead, {stats.open} open"
+        return f"<Result of run {self.run}: {stats.records} records, {pages}>"
 
 
 async def run(
@@ -69,13 +72,13 @@ async def run(
     """
     chosen = load(settings).beneath(scraper.settings, f"scraper {scraper.name}")
     tasks, paces = app.start_of(scraper, chosen)
-    place = str(Path(output).resolve()) if output else ""
+    place = str(Path(output).resolve()) if output else ""  # noqa: ASYNC240 - no I/O worth a thread
     key = run_key(scraper.name, [task.url for task in tasks], place or "python")
     queue = await app.open_queue(chosen)
     try:
         owner = await Ownership.take(chosen.state_folder, key, f"scraper {scraper.name}")
         try:
-            return await _owned(queue, scraper, chosen, key, output, fresh, tasks, paces)
+            return await _owned(queue, scraper, chosen, key, place, fresh, tasks, paces)
         finally:
             owner.release()
     finally:
@@ -83,48 +86,39 @@ async def run(
 
 
 async def _owned(
-    queue: Any,
+    queue: Queue,
     scraper: Scraper,
     settings: Settings,
     key: str,
-    output: str | None,
+    output: str,
     fresh: bool | None,
-    tasks: Any,
-    paces: Any,
+    tasks: list[Task],
+    paces: dict[str, Pace],
 ) -> Result:
     known = await queue.runs(key=key, limit=1)
     if fresh is None:
         fresh = bool(known) and known[0].state in ("finished", "cancelled")
-    found, how = await find_or_start(
-        queue,
-        scraper=scraper.name,
-        key=key,
-        spec={"output": output or ""},
-        max_pages=settings.max_pages,
-        fresh=fresh,
-    )
-    if how == "ended":
-        return Result(settings, found.name, found.id, await queue.stats(found.id))
-    await take_over(queue, settings)
-    tools = await app.worker_tools(
-        scraper, settings, run=found.name, queue=queue, worker=app.worker_name(), supervised=False
-    )
-    exporter = (
-        Exporter(queue, found, output, settings.state_folder, fresh=how == "new" and fresh)
-        if output
-        else None
-    )
-    crawl = Crawl(queue, found, Alone(tools, app.plan_for(settings, found.id, found.name)), output=exporter)
+    begun, how, exporter = await app.begin(queue, scraper, settings, key=key, output=output, fresh=fresh)
     try:
-        await crawl.seed(tasks, paces)
-        stats = await crawl.drive()
+        if how != "ended":
+            await take_over(queue, settings)
+            note = Note.create(app.notes_folder(settings), app.worker_name())
+            tools = await app.worker_tools(
+                scraper, settings, run=begun.name, queue=queue, note=note, supervised=False
+            )
+            alone = Alone(tools, app.plan_for(settings, begun))
+            crawl = Crawl(queue, begun, alone, output=exporter)
+            await crawl.seed(tasks, paces)
+            await crawl.drive()
+        elif exporter:
+            await exporter.drain()
     finally:
         if exporter:
             exporter.close()
-    return Result(settings, found.name, found.id, stats)
+    return Result(settings, begun.name, begun.id, await queue.stats(begun.id))
 
 
-async def take_over(queue: Any, settings: Settings) -> None:
+async def take_over(queue: Queue, settings: Settings) -> None:
     """Give back at once what workers held that died on this machine."""
     folder = app.notes_folder(settings)
     dead = dead_notes(folder)

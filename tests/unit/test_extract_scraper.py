@@ -136,7 +136,8 @@ def test_what_is_no_host_is_refused(host: str) -> None:
 def test_pages_without_a_handler_lead_on_to_pages_with_one() -> None:
     scraper = Scraper("a", "http://h.example/")
     scraper.page("/catalogue/*")(handler)
-    body = b'<a href="/catalogue/1">1</a><a href="/about">no</a><a href="catalogue/2?x#y">2</a><a href="tel:1">m</a>'
+    links = ("/catalogue/1", "/about", "catalogue/2?x#y", "mailto:x")
+    body = "".join(f'<a href="{link}">x</a>' for link in links).encode()
     (found,) = scraper.default_follow(Page(Response("http://h.example/", 200, (), body)))
     assert found.hrefs == ("http://h.example/catalogue/1", "http://h.example/catalogue/2?x")
     assert scraper.default_follow(Page(Response("http://h.example/", 200, (), b"nothing"))) == ()

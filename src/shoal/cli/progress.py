@@ -258,6 +258,7 @@ def closing(summary: Summary) -> list[str]:
     words = {
         "complete": "Done",
         "dead": "Done",
+        "cancelled": "Cancelled",
         "interrupted": "Stopped",
         "unbalanced": "Ended",
     }[summary.end]

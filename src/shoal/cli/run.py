@@ -35,9 +35,9 @@ def run(settings: Settings, target: str, inputs: tuple[str, ...], output: str | 
     Exit status: 0 complete, 3 finished with pages that failed, 4 interrupted and ready to go on,
     2 wrong usage, 1 internal.
     """
-    from shoal.app import run_command
     from shoal.cli.progress import run_ui
     from shoal.logs import setup
+    from shoal.onemachine import run_command
 
     setup(format=settings.log_format, level=settings.log_level, file=settings.log_file)
     ui = run_ui()

@@ -11,7 +11,7 @@ from shoal.core.run import Run
 from shoal.core.stats import Stats
 from shoal.queue.base import DeadGroup
 
-End = Literal["complete", "dead", "interrupted", "unbalanced"]
+End = Literal["complete", "dead", "cancelled", "interrupted", "unbalanced"]
 
 
 class RunInfo(msgspec.Struct, frozen=True):

@@ -55,7 +55,10 @@ async def account(queue: Queue, run: Run) -> Stats:
         details = ", ".join(
             f"{name} {getattr(stats, name)} (counted {getattr(counted, name)})" for name in wrong
         )
-        sides = f"seen {stats.seen} = done {stats.done} + dead {stats.dead} + cancelled {stats.cancelled} + open {stats.open}"
+        sides = (
+            f"seen {stats.seen} = done {stats.done} + dead {stats.dead} + cancelled {stats.cancelled}"
+            f" + open {stats.open}"
+        )
         raise NotBalanced(
             f"the account of run {run.name} does not balance: {sides}" + (f"; {details}" if details else ""),
             hint=f"keep the state file and report this; `shoal status {run.name}` shows the run",

@@ -83,7 +83,7 @@ class LinkGate:
     def __init__(
         self,
         scope: Callable[[str], bool],
-        max_depth: int,
+        max_depth: int | None,
         robots_allows: Callable[[str, str], bool | None],
         cache_size: int = 200_000,
     ) -> None:
@@ -117,7 +117,7 @@ class LinkGate:
                 if reason := self._reason(lane, url):
                     self._refuse(reason, url, skipped)
                     self._recall(resolver, href)
-                elif self._max_depth and depth >= self._max_depth:
+                elif self._max_depth is not None and depth >= self._max_depth:
                     self._too_deep(url, skipped)
                 else:
                     tasks.append(_task(url, lane, depth + 1, parent, follow))

@@ -52,7 +52,7 @@ def _from_file(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except Usage:
         raise
-    except Exception as error:  # noqa: BLE001 - anything can go wrong in a person's file, and all of it is theirs to fix
+    except Exception as error:
         raise Usage(
             f"{path.name} cannot be loaded: {_complaint(error, path)}", hint="put that right and run it again"
         ) from error

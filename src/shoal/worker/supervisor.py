@@ -64,9 +64,12 @@ class Child:
         self.extended = self.born
         self.doomed: tuple[str, Seen] | None = None  # why it was killed, and what it was executing then
         self.leaving = False
+        self.forwarding: list[asyncio.Task[None]] = []
 
     def signal(self, number: signal.Signals) -> None:
-        """To the whole session of the child: what its handlers have started goes with it."""
+        """A kill goes to its whole session: what its handlers have started goes with it."""
+        if self.process.returncode is not None:
+            return
         with contextlib.suppress(ProcessLookupError):
             if number == signal.SIGKILL:
                 os.killpg(self.process.pid, number)
@@ -154,8 +157,11 @@ class Supervisor:
         dead = dead_notes(self._folder)
         await self._patiently(lambda: self._queue.reap(dead))
         for worker in dead:
-            await self._patiently(lambda worker=worker: self._queue.forget_worker(worker))
-            discard(self._folder / worker)
+            await self._forget(worker)
+
+    async def _forget(self, worker: str) -> None:
+        await self._patiently(lambda: self._queue.forget_worker(worker))
+        discard(self._folder / worker)
 
     async def _keep_one(self) -> None:
         """One place: a child, and after its death another one."""
@@ -198,9 +204,7 @@ class Supervisor:
         self._living.add(child)
         for stream in (process.stdout, process.stderr):
             if stream is not None:
-                forwarding = asyncio.create_task(self._forward(worker, stream))
-                forwarding.add_done_callback(lambda task: None if task.cancelled() else task.exception())
-                process.forwarding = forwarding  # type: ignore[attr-defined]
+                child.forwarding.append(asyncio.create_task(self._forward(worker, stream)))
         orders = Orders(worker, str(self._folder), os.getpid(), self._limits.memory, self._settings)
         assert process.stdin is not None
         process.stdin.write(msgspec.json.encode(orders) + b"\n")
@@ -235,10 +239,13 @@ class Supervisor:
         if code != 0 and not child.leaving:
             log.warning("worker_died", extra={"worker": child.worker, "status": code, "executing": charged})
         await self._patiently(lambda: self._queue.reap({child.worker: charged}))
-        await self._patiently(lambda: self._queue.forget_worker(child.worker))
-        discard(child.note)
+        await self._forget(child.worker)
         if child.process.stdin is not None:
             child.process.stdin.close()
+        if child.forwarding:  # what a handler left running may hold the pipe open for ever
+            await asyncio.wait(child.forwarding, timeout=1.0)
+            for forwarding in child.forwarding:
+                forwarding.cancel()
 
     async def _settle_for(self, worker: str, cause: str, seen: Seen) -> None:
         """The outcome that the killed child could not report itself."""

@@ -1,0 +1,105 @@
+"""The child process of test_supervisor: a worker with handlers that misbehave in every way."""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from shoal.core.lane import FREE
+from shoal.errors import Usage
+from shoal.extract.links import LinkGate
+from shoal.extract.page import Page
+from shoal.extract.scraper import Scraper
+from shoal.fetch.guard import AllowPrivate
+from shoal.fetch.http import HttpFetcher
+from shoal.queue.sqlite import SqliteQueue
+from shoal.worker import child
+from shoal.worker.note import Note
+from shoal.worker.plan import Plan
+from shoal.worker.tools import Served, Tools
+
+
+def misbehaving(marks: Path) -> Scraper:
+    scraper = Scraper("bad", hosts="*")
+
+    def mark(page: Page) -> bool:
+        """Leave a sign for the test; True the first time."""
+        path = marks / page.url.rpartition("/")[2]
+        first = not path.exists()
+        path.touch()
+        return first
+
+    @scraper.page("/good*")
+    def good(page: Page) -> Any:
+        yield {"url": page.url}
+
+    @scraper.page("/exit")
+    def leave(page: Page) -> None:
+        os._exit(3)
+
+    @scraper.page("/loop")
+    def loop(page: Page) -> None:
+        while True:
+            pass
+
+    @scraper.page("/hog")
+    def hog(page: Page) -> None:
+        hoard = []
+        while True:
+            hoard.append(bytes(8_000_000))
+
+    @scraper.page("/share")
+    def share(page: Page) -> None:
+        """Memory that no limit of the process counts."""
+        hoard = mmap.mmap(-1, 500_000_000)
+        for start in range(0, len(hoard), 4096):
+            hoard[start] = 1
+        while True:
+            pass
+
+    @scraper.page("/raise/*")
+    def throw(page: Page) -> None:
+        raise {"exit": SystemExit, "interrupt": KeyboardInterrupt, "close": GeneratorExit}[
+            page.url.rpartition("/")[2]
+        ]("no")
+
+    @scraper.page("/sleep")
+    async def sleep(page: Page) -> Any:
+        if mark(page):
+            await asyncio.sleep(60)
+        yield {"url": page.url}
+
+    @scraper.page("/block")
+    def block(page: Page) -> Any:
+        if mark(page):
+            time.sleep(60)
+        yield {"url": page.url}
+
+    return scraper
+
+
+async def build(orders: child.Orders, note: Note) -> tuple[Tools, Plan]:
+    said = orders.settings
+    if "refuse" in said:
+        raise Usage(said["refuse"], hint="do it otherwise")
+    queue = await SqliteQueue.open(said["queue"])
+    fetcher = HttpFetcher(user_agent="test", allow_private=AllowPrivate.parse("1"))
+    scraper = misbehaving(Path(said["marks"]))
+    links = LinkGate(scraper.in_scope, 0, lambda lane, url: None)
+
+    async def serve(run: int) -> Served:
+        return Served(scraper, links, None, lambda lane: FREE, retries=said.get("retries"))
+
+    async def open_queue() -> SqliteQueue:
+        return await SqliteQueue.open(said["queue"])
+
+    tools = Tools(orders.worker, queue, fetcher, serve, note, open_queue)
+    return tools, Plan(concurrency=4, stop_when_empty=False, heartbeat=0.5)
+
+
+if __name__ == "__main__":
+    child.main(build)
