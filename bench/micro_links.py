@@ -57,7 +57,7 @@ def measure(work: Callable[[], object], seconds: float) -> float:
 
 
 def gate() -> LinkGate:
-    return LinkGate(lambda lane: True, 0, lambda lane, url: True)
+    return LinkGate(lambda lane: True, None, lambda lane, url: True)
 
 
 def report(kind: str, seconds: float) -> None:

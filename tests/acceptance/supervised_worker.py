@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import mmap
 import os
 import time
@@ -79,6 +80,23 @@ def misbehaving(marks: Path) -> Scraper:
             time.sleep(60)
         yield {"url": page.url}
 
+    @scraper.page("/spawn")
+    async def spawn(page: Page) -> None:
+        """An endless loop in a task of the handler's own."""
+
+        async def endless() -> None:
+            while True:
+                pass
+
+        await asyncio.create_task(endless())
+
+    @scraper.page("/grip")
+    def grip(page: Page) -> Any:
+        """Like a parser in C that does not let other threads run, the heart included."""
+        mark(page)
+        ctypes.PyDLL(None).sleep(3)
+        yield {"url": page.url}
+
     return scraper
 
 
@@ -89,7 +107,7 @@ async def build(orders: child.Orders, note: Note) -> tuple[Tools, Plan]:
     queue = await SqliteQueue.open(said["queue"])
     fetcher = HttpFetcher(user_agent="test", allow_private=AllowPrivate.parse("1"))
     scraper = misbehaving(Path(said["marks"]))
-    links = LinkGate(scraper.in_scope, 0, lambda lane, url: None)
+    links = LinkGate(scraper.in_scope, None, lambda lane, url: None)
 
     async def serve(run: int) -> Served:
         return Served(scraper, links, None, lambda lane: FREE, retries=said.get("retries"))
@@ -98,7 +116,7 @@ async def build(orders: child.Orders, note: Note) -> tuple[Tools, Plan]:
         return await SqliteQueue.open(said["queue"])
 
     tools = Tools(orders.worker, queue, fetcher, serve, note, open_queue)
-    return tools, Plan(concurrency=4, stop_when_empty=False, heartbeat=0.5)
+    return tools, Plan(concurrency=4, stop_when_empty=False, heartbeat=0.3, lease=said.get("lease", 30.0))
 
 
 if __name__ == "__main__":

@@ -132,6 +132,7 @@ async def test_handler_that_exits_the_process_is_dead_after_three_deaths_and_har
     ("path", "cause", "limits"),
     [
         ("/loop", "handler_timeout", {"handler_timeout": 0.5}),
+        ("/spawn", "handler_timeout", {"handler_timeout": 0.5}),
         ("/hog", "memory", {"memory": 400_000_000}),
         ("/share", "memory", {"memory": 300_000_000}),
     ],
@@ -149,6 +150,17 @@ async def test_handler_without_end_is_stopped_and_charged_alone(
     assert all(
         task.attempts <= 1 and task.lost == 0 for task in await crew.queue.look(crew.run, state="done")
     )
+
+
+async def test_leases_are_renewed_for_a_child_that_cannot_do_it_itself(crew: Crew) -> None:
+    await crew.add("/grip", "/sleep")
+    (crew.marks / "sleep").touch()
+    crew.settings["lease"] = 1.5
+    supervisor = crew.supervisor(lease=1.5, heartbeat=0.3)
+    await supervisor.start()
+    await crew.until(crew.finished)
+    stats = await crew.queue.stats(crew.run)
+    assert (stats.done, stats.lost, stats.stale) == (2, 0, 0)
 
 
 async def test_exceptions_that_end_processes_end_only_their_task(crew: Crew) -> None:

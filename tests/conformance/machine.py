@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import hypothesis.strategies as st
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from conformance.model import ModelQueue
@@ -39,7 +39,7 @@ worker = st.sampled_from(WORKERS)
 results = st.sampled_from(["done", "done", "done", "retry", "retry", "dead", "released", "cancelled", "part"])
 
 
-def settings_for(examples: int, steps: int) -> settings:
+def settings_for(examples: int, steps: int, *, shrink: bool) -> settings:
     """Deterministic, and longer with SHOAL_HYPOTHESIS=slow."""
     slow = os.environ.get("SHOAL_HYPOTHESIS") == "slow"
     return settings(
@@ -49,6 +49,8 @@ def settings_for(examples: int, steps: int) -> settings:
         derandomize=not slow,
         database=None,
         print_blob=False,
+        report_multiple_bugs=False,
+        phases=[Phase.generate, Phase.shrink] if shrink else [Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
 
@@ -241,6 +243,14 @@ class QueueMachine(RuleBasedStateMachine):
                 self.learn(self.model.tasks[outcome.task].run, outcome.found)
             self.model.make_true(outcome, verdict, PACES)
 
+    @rule(worker=worker, limit=st.integers(1, 6), result=results)
+    def work(self, worker: str, limit: int, result: Any) -> None:
+        """What goes on most of the time: a worker claims, executes and settles."""
+        before = len(self.held)
+        self.claim(worker=worker, limit=limit, span=30.0, serves=None, lost_reply=False)
+        if len(self.held) > before:
+            self.settle(picks=[(-1, result)] * (len(self.held) - before), after=0.0, lost_reply=False)
+
     @precondition(lambda self: self.answers)
     @rule(number=some)
     def repeat_an_old_answer(self, number: int) -> None:
@@ -343,6 +353,13 @@ class QueueMachine(RuleBasedStateMachine):
     # what holds at every moment
 
     @invariant()
+    def all_is_well(self) -> None:
+        self.accounts_agree()
+        self.run_states_agree()
+        self.places_in_flight_are_leased_tasks()
+        self.every_record_is_there_exactly_once()
+        self.claimable_work_is_seen()
+
     def accounts_agree(self) -> None:
         for run in self.runs:
             ours, theirs = self.do(self.model.stats(run)), self.do(self.queue.stats(run))
@@ -357,12 +374,10 @@ class QueueMachine(RuleBasedStateMachine):
             for name in RECOUNTED:
                 assert getattr(recount, name) == getattr(theirs, name), f"{name} is out of step with a recount"
 
-    @invariant()
     def run_states_agree(self) -> None:
         states = {run.id: run.state for run in self.do(self.queue.runs())}
         assert states == {id: about.run.state for id, about in self.model.all_runs.items()}
 
-    @invariant()
     def places_in_flight_are_leased_tasks(self) -> None:
         lanes = self.do(self.queue.lanes())
         for lane in lanes:
@@ -376,7 +391,6 @@ class QueueMachine(RuleBasedStateMachine):
         leased = sum(self.do(self.queue.stats(run)).leased for run in self.runs)
         assert sum(lane.in_flight for lane in lanes) == leased
 
-    @invariant()
     def every_record_is_there_exactly_once(self) -> None:
         for run in self.runs:
             kept = self.do(self.queue.records(run))
@@ -385,8 +399,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert [(item.task, item.data) for item in kept] == [(item.task, item.data) for item in expected]
             assert len({item.task for item in kept}) == len(kept), "a task has its records twice"
 
-    @invariant()
-    def something_claimable_is_seen(self) -> None:
+    def claimable_work_is_seen(self) -> None:
         for run in self.runs:
             waiting = [task for task in self.model.must_hand_out(None) if task.run == run]
             assert not waiting or self.do(self.queue.stats(run)).claimable > 0, "claimable work is not seen"
@@ -396,6 +409,7 @@ def machine_for(make_opener: Callable[[], Opener]) -> type[QueueMachine]:
     return type("Machine", (QueueMachine,), {"make_opener": staticmethod(make_opener)})
 
 
-def drive(make_opener: Callable[[], Opener], examples: int, steps: int) -> None:
+def drive(make_opener: Callable[[], Opener], examples: int, steps: int, *, shrink: bool = True) -> None:
     """Run the machine over a backend; an AssertionError tells what it found."""
-    run_state_machine_as_test(machine_for(make_opener), settings=settings_for(examples, steps))
+    how = settings_for(examples, steps, shrink=shrink)
+    run_state_machine_as_test(machine_for(make_opener), settings=how)

@@ -231,7 +231,9 @@ class ModelQueue(Handing, Looking):
         now, pair = self.clock(), (outcome.task, outcome.lease)
         task = self.tasks.get(outcome.task)
         if pair in self.settled:
-            return ["already"] if now < self.settled[pair] else ["already", "stale"]
+            newest = max(lease for id, lease in self.settled if id == outcome.task)
+            sure = now < self.settled[pair] and outcome.lease == newest
+            return ["already"] if sure else ["already", "stale"]
         if task is None or task.lease != outcome.lease:
             return ["stale"]
         if task.state == "leased":
@@ -377,6 +379,8 @@ class ModelQueue(Handing, Looking):
             task.expires_at = None if task.task.ttl is None else self.clock() + micros(task.task.ttl)
             task.attempts, task.lost, task.cause, task.finished_at = 0, 0, "", 0
             task.failures.clear()
+            # A new life: what is remembered of the old one is the backend's own affair.
+            self.settled.update({pair: 0 for pair in self.settled if pair[0] == task.id})
         if again and about.run.state == "finished":
             self._set_state(about, "running")
         return len(again)

@@ -75,8 +75,10 @@ class Handing:
         ]
 
     def must_hand_out(self, serves: Collection[str] | None) -> list[ModelTask]:
-        """Tasks that nothing holds back this very moment."""
+        """Tasks that nothing holds back this very moment; a clock that went back excuses waiting."""
         now = self.clock()
+        if now < self.latest:
+            return []
         return [
             task
             for task in self.eligible(serves, now)

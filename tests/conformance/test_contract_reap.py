@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.world import LANE, World, failed, pages, urls
+from conformance.world import LANE, World, failed, page, pages, urls
 from shoal.core.lane import Pace
 from shoal.queue.base import LOST_LIMIT, Reaped
 
@@ -238,6 +238,17 @@ async def test_a_delayed_task_expires_too(world: World) -> None:
     assert (await world.queue.reap()).expired == 1
     stats = await world.stats(run)
     assert (stats.dead, stats.delayed, stats.ready) == (1, 0, 0)
+
+
+async def test_tasks_of_a_cancelled_run_do_not_expire(world: World) -> None:
+    run = await world.run()
+    await world.add(run, pages(3, ttl=10.0))
+    await world.add(run, [page("a", ttl=10.0), page("b", ttl=10.0, delay=5.0)])
+    await world.queue.set_run(run, "cancel")
+    await world.advance(11)
+    assert await world.queue.reap() == Reaped()
+    stats = await world.stats(run)
+    assert (stats.cancelled, stats.dead, stats.ready) == (5, 0, 0)
 
 
 async def test_a_returned_task_whose_time_is_over_is_never_handed_out_again(world: World) -> None:

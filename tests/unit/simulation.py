@@ -11,6 +11,7 @@ import selectors
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import msgspec
@@ -25,7 +26,7 @@ from shoal.errors import FetchFailed, QueueUnavailable
 from shoal.extract.links import LinkGate, start_tasks
 from shoal.extract.page import Page
 from shoal.extract.scraper import Scraper
-from shoal.queue.base import LEASE, SLOT_HORIZON, Queue, StoredRecord
+from shoal.queue.base import SLOT_HORIZON, Queue, StoredRecord
 from shoal.queue.sqlite import SqliteQueue
 from shoal.worker.loop import Worker
 from shoal.worker.note import Note
@@ -34,6 +35,8 @@ from shoal.worker.tools import Served, Tools
 
 T = TypeVar("T")
 EPOCH = 1_750_000_000_000_000
+LEASE = 9.0
+TROUBLES = ("crash", "crash", "outage", "long outage", "freeze", "sleep", "nap", "forward", "back")
 LONGEST = 4 * 3600.0  # virtual seconds after which a run counts as stuck
 
 
@@ -178,7 +181,7 @@ class Machine:
 
     def freeze(self, seconds: float, *, clock_too: bool) -> None:
         now = asyncio.get_running_loop().time()
-        self.frozen_until = now + seconds
+        self.frozen_until = max(self.frozen_until, now + seconds)
         self.odd_until = self.frozen_until + 2 * SLOT_HORIZON + 1
         if clock_too:
             asyncio.get_running_loop().call_later(seconds, self._overslept, seconds)
@@ -215,7 +218,8 @@ class Wire:
         return call
 
     async def _lag(self) -> None:
-        await asyncio.sleep(self._world.dice.uniform(0.0, 0.003))
+        if self._world.dice.random() < 0.5:
+            await asyncio.sleep(self._world.dice.uniform(0.0, 0.001))
         if asyncio.get_running_loop().time() < self._world.outage_until:
             raise QueueUnavailable("no route to the queue")
 
@@ -265,6 +269,7 @@ class World:
         self.crashes = self.stale = 0
         self._wrap = wrap
         self._stepped = 0
+        self._furthest = 0.0  # seconds the store's clock was set back
         self._fates: Counter[str] = Counter()
         self._living: dict[asyncio.Task[Any], tuple[Machine, str]] = {}
         self._born = 0
@@ -291,7 +296,7 @@ class World:
         await self.queue.add(self.run, tasks, {task.lane: self._pace(task.lane) for task in tasks})
         reaping = asyncio.create_task(self._reap())
         troubling = asyncio.create_task(self._trouble())
-        for _ in range(self.dice.randint(1, 4)):
+        for _ in range(self.dice.randint(1, 3)):
             self._start_worker()
         async with asyncio.timeout(LONGEST):
             while self._living:
@@ -322,7 +327,7 @@ class World:
             yield {"url": page.url}
             yield from page.follow()
 
-        links = LinkGate(scraper.in_scope, 0, lambda lane, url: None)
+        links = LinkGate(scraper.in_scope, None, lambda lane, url: None)
 
         async def serve(run: int) -> Served:
             return Served(scraper, links, None, self._pace)
@@ -337,7 +342,9 @@ class World:
             clock=machine.clock,
             jitter=self.dice.random,
         )
-        plan = Plan(runs=(self.run,), concurrency=self.dice.choice((1, 3, 8)))
+        plan = Plan(
+            runs=(self.run,), concurrency=self.dice.choice((1, 3, 8)), lease=LEASE, heartbeat=LEASE / 3
+        )
         return await Worker(tools, plan).run()
 
     def _crash(self, task: asyncio.Task[Any]) -> None:
@@ -368,29 +375,35 @@ class World:
             await asyncio.sleep(self.dice.expovariate(0.5))
             now = asyncio.get_running_loop().time()
             victims = list(self._living)
-            kind = self.dice.choice(("crash", "crash", "outage", "freeze", "sleep", "nap", "forward", "back"))
+            kind = self.dice.choice(TROUBLES)
             if kind == "crash" and victims:
                 self._crash(self.dice.choice(victims))
             elif kind == "outage":
-                self.outage_until = now + self.dice.uniform(0.5, 25.0)
+                self.outage_until = now + self.dice.uniform(0.5, 3.5)
+            elif kind == "long outage" and self._charges:
+                self._charges -= 1
+                self.outage_until = now + self.dice.uniform(3.5, 30.0)
             elif kind == "nap" and victims:
                 self._living[self.dice.choice(victims)][0].freeze(
-                    self.dice.uniform(0.1, 5.0), clock_too=False
+                    self.dice.uniform(0.1, 2.0), clock_too=False
                 )
             elif kind in ("freeze", "sleep") and victims and self._charges:
                 self._charges -= 1
-                seconds = LEASE + self.dice.uniform(1.0, 60.0)
+                seconds = LEASE + self.dice.uniform(1.0, 20.0)
                 self._living[self.dice.choice(victims)][0].freeze(seconds, clock_too=kind == "sleep")
             elif kind == "forward" and self._charges:
                 self._charges -= 1
-                self._step(self.dice.uniform(0.1, 100.0))
+                self._step(self.dice.uniform(0.1, 60.0))
             elif kind == "back":
-                self._step(-self.dice.uniform(0.1, 30.0))
+                self._step(-self.dice.uniform(0.1, 15.0))
 
     def _step(self, seconds: float) -> None:
+        """Slots given out and slots yet to come are counted on different clocks, for as long as any waits."""
         self._stepped += round(seconds * 1_000_000)
-        if seconds > 0:  # slots handed out and slots yet to come are now counted on different clocks
-            self.odd_until = asyncio.get_running_loop().time() + 2 * SLOT_HORIZON + 1
+        self._furthest += max(0.0, -seconds)
+        if seconds > 0:
+            waits = 2 * SLOT_HORIZON + 1 + self._furthest
+            self.odd_until = asyncio.get_running_loop().time() + waits
 
     # what must be true in the end
 
@@ -429,7 +442,7 @@ def _about_spacing(server: Server) -> list[str]:
     hits, least = server.hits, 0.95 * server.pace.spacing
     return [
         f"{before.path} and {after.path} only {after.at - before.at:.3f} s apart at {after.at:.3f}"
-        for before, after in zip(hits, hits[1:], strict=False)
+        for before, after in pairwise(hits)
         if before.counts and after.counts and after.at - before.at < least
     ]
 

@@ -157,7 +157,7 @@ def test_allow_private_never_swallows_the_scraper(
         seen.update(rest, private=settings.allow_private)  # type: ignore[attr-defined]
         return 3
 
-    monkeypatch.setattr(import_module("shoal.app"), "run_command", run_command, raising=False)
+    monkeypatch.setattr(import_module("shoal.onemachine"), "run_command", run_command, raising=False)
     assert main(["run", *args]) == 3
     assert (seen["target"], seen["private"]) == (target, private)
 
@@ -180,7 +180,7 @@ def test_help_imports_nothing_heavy() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=True
     )
     loaded = set(done.stderr.split())
-    heavy = {"rich", "pycurl", "selectolax", "parsel", "lxml", "asyncio", "sqlite3", "msgspec", "shoal.app"}
+    heavy = {"rich", "pycurl", "selectolax", "parsel", "lxml", "asyncio", "sqlite3", "msgspec", "shoal.onemachine"}
     assert not heavy & loaded
 
 

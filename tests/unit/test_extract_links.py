@@ -16,7 +16,7 @@ URL = "http://h.example/a/b.html"
 class Gate(LinkGate):
     """A gate that counts what it asks."""
 
-    def __init__(self, *, max_depth: int = 0, cache_size: int = 200_000) -> None:
+    def __init__(self, *, max_depth: int | None = None, cache_size: int = 200_000) -> None:
         self.asked: list[str] = []
         super().__init__(self.scoped, max_depth, self.allowed, cache_size)
 
@@ -134,7 +134,8 @@ def test_depth_is_a_limit_of_the_way_and_not_of_the_link() -> None:
     assert gate.see("/x", depth=2) == Found()
     assert [task.depth for task in gate.see("/x", depth=1).tasks] == [2]
     assert gate.see("/x", depth=2) == Found()
-    assert len(Gate(max_depth=0).see("/x", depth=1000).tasks) == 1
+    assert len(Gate(max_depth=None).see("/x", depth=1000).tasks) == 1
+    assert Gate(max_depth=0).see("/x", depth=0).skipped == (("depth", "http://h.example/x"),)
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,9 @@ def page() -> Selection:
     ],
 )
 def test_pseudo_elements_give_what_parsel_gives(selector: str) -> None:
-    assert page().css(selector).getall() == parsel.Selector(HTML).css(selector).getall()
+    theirs = parsel.Selector(HTML).css(selector)
+    assert page().css(selector).getall() == theirs.getall()
+    assert page().css(selector).get() == theirs.get()
 
 
 @pytest.mark.parametrize(

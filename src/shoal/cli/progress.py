@@ -20,6 +20,7 @@ from shoal.version import __version__
 WINDOW = 8.0  # seconds over which pages/s are measured
 REDRAW_EVERY = 0.1
 LINE_EVERY = 5.0
+LINE_EVERY_AT_REST = 60.0  # when nothing has moved
 
 Clock = Callable[[], float]
 
@@ -57,6 +58,7 @@ class PlainUi:
         self._clock = clock
         self._rates = Rates()
         self._shown = -math.inf
+        self._known: Stats | None = None
         self._max_pages = 0
 
     def start(self, info: RunInfo) -> None:
@@ -67,9 +69,10 @@ class PlainUi:
     def update(self, progress: Progress) -> None:
         now = self._clock()
         self._rates.note(now, progress.stats.done)
-        if now - self._shown < LINE_EVERY:
+        at_rest = self._known == progress.stats
+        if now - self._shown < (LINE_EVERY_AT_REST if at_rest else LINE_EVERY):
             return
-        self._shown = now
+        self._shown, self._known = now, progress.stats
         rate = self._rates.pages
         ahead = foresee(progress, rate, self._max_pages)
         held = [lane for lane in progress.lanes if lane.held_until > progress.now]

@@ -14,7 +14,7 @@ from shoal.core.page import Response
 from shoal.core.url import Resolver
 from shoal.errors import GiveUp, Usage
 from shoal.extract.charset import decode, encoding_of
-from shoal.extract.selection import Selection, find_all, select
+from shoal.extract.selection import Selection, find_all
 
 if TYPE_CHECKING:
     from parsel import Selector, SelectorList
@@ -125,7 +125,7 @@ class Page:
         return self._base
 
     def css(self, selector: str) -> Selection:
-        return Selection(select(self.html, selector))
+        return Selection.of(self.html, selector)
 
     def xpath(self, expression: str) -> SelectorList[Selector]:
         """Search by XPath, with parsel; the page is parsed a second time for it."""

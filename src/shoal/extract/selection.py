@@ -23,17 +23,36 @@ _UNSPOKEN = frozenset(("script", "style"))
 class Selection:
     """Elements, texts or attribute values in document order; iterating gives single Selections."""
 
-    __slots__ = ("_items",)
+    __slots__ = ("_known", "_query", "_root")
 
     def __init__(self, items: list[Item]) -> None:
-        self._items = items
+        self._known: list[Item] | None = items
+        self._root: LexborHTMLParser | LexborNode | None = None
+        self._query = ""
+
+    @classmethod
+    def of(cls, root: LexborHTMLParser | LexborNode, selector: str) -> Selection:
+        """A selection that searches when it is looked at, and no further than it is looked at."""
+        _compiled(selector)  # a wrong pseudo-element is said here and now
+        selection = cls.__new__(cls)
+        selection._known, selection._root, selection._query = None, root, selector
+        return selection
+
+    @property
+    def _items(self) -> list[Item]:
+        if self._known is None:
+            assert self._root is not None
+            self._known = select(self._root, self._query)
+        return self._known
 
     def css(self, selector: str) -> Selection:
         """Search in and below each element, as parsel does."""
+        nodes = self.nodes
+        if len(nodes) == 1:
+            return Selection.of(nodes[0], selector)
         found: list[Item] = []
-        for item in self._items:
-            if not isinstance(item, str):
-                found += select(item, selector)
+        for node in nodes:
+            found += select(node, selector)
         return Selection(found)
 
     @overload
@@ -42,6 +61,10 @@ class Selection:
     def get(self, default: _D) -> str | _D: ...
     def get(self, default: _D | None = None) -> str | _D | None:
         """The first text, attribute value or outer HTML."""
+        if self._known is None and self._root is not None:
+            first = select_first(self._root, self._query)
+            if first is not None:
+                return _markup(first)
         return _markup(self._items[0]) if self._items else default
 
     def getall(self) -> list[str]:
@@ -110,6 +133,24 @@ def select(root: LexborHTMLParser | LexborNode, selector: str) -> list[Item]:
         return _read_mixed(root, parts)
     except SelectolaxError as error:
         raise _not_understood(selector) from error
+
+
+def select_first(root: LexborHTMLParser | LexborNode, selector: str) -> Item | None:
+    """What `select` would give first, where that can be told from the first element found."""
+    ((query, kind), *more) = _compiled(selector)
+    if more or "," in query:
+        return None
+    try:
+        node = root.css_first(query)
+    except SelectolaxError as error:
+        raise _not_understood(selector) from error
+    if node is None or not kind:
+        return node
+    if kind != _TEXT:
+        return node.attrs.sget(kind) if kind in node.attrs else None
+    child = node.first_child
+    # Text of the element itself comes first; text further in may belong to another element found.
+    return child.text_content or "" if child is not None and child.is_text_node else None
 
 
 def find_all(pattern: str | Pattern[str], texts: Iterable[str]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from shoal.core.task import Leased
 
@@ -58,12 +58,16 @@ class Buffer:
             await waiter
         return self.ready.popleft()
 
-    def empty(self) -> list[Held]:
-        """Take out everything."""
-        held = [*self.ready, *self.later]
+    def take_out(self, leases: Collection[int] | None = None) -> list[Held]:
+        """Remove what belongs to some leases, or everything."""
+        out: list[Held] = []
+        kept: list[Held] = []
+        for held in (*self.ready, *self.later):
+            (out if leases is None or held.task.lease in leases else kept).append(held)
         self.ready.clear()
         self.later.clear()
-        return held
+        self.put(kept)
+        return out
 
     def _wake(self) -> None:
         wanted = len(self.ready)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator
+from contextvars import ContextVar
 from types import GeneratorType, TracebackType
 from typing import Any
 
@@ -80,6 +81,19 @@ class Stepwise:
                 error = thrown
 
 
+_executing: ContextVar[Step | None] = ContextVar("shoal_executing", default=None)
+
+
+def noting_tasks(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:
+    """A task factory: what a handler starts as tasks of its own is noted as its code, too."""
+    step = _executing.get()
+    return asyncio.Task(coro if step is None else _noted(coro, step), loop=loop, **options)
+
+
+async def _noted(coro: Any, step: Step) -> Any:
+    return await Stepwise(coro, step)
+
+
 async def handle(func: Callable[[Page], Any], page: Page, step: Step, harvest: Harvest, limit: float) -> None:
     """Run one handler to its end and collect what it yields."""
     until = step.clock() + limit
@@ -87,6 +101,7 @@ async def handle(func: Callable[[Page], Any], page: Page, step: Step, harvest: H
         waiting = _collect(func(page), step, harvest, until)
     if waiting is None:
         return
+    _executing.set(step)
     try:
         async with asyncio.timeout(limit) as timer:
             await _collect_awaited(waiting, step, harvest, until)
@@ -94,6 +109,8 @@ async def handle(func: Callable[[Page], Any], page: Page, step: Step, harvest: H
         if timer.expired():
             raise HandlerTimeout from error
         raise
+    finally:
+        _executing.set(None)
 
 
 def _collect(result: Any, step: Step, harvest: Harvest, until: float) -> Any:

@@ -35,6 +35,8 @@ class Harvest:
     def take(self, item: Any) -> None:
         """One yielded thing: a record or links to follow."""
         if isinstance(item, Follow):
+            if item.meta is not None:
+                _checked(item.meta, "meta")
             self.follows.append(item)
             return
         # Encoded at once: a handler may go on changing the dict it yielded.
@@ -49,10 +51,7 @@ class Harvest:
 
 
 def _record(item: Any) -> bytes:
-    try:
-        data = _encode(item)
-    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
-        raise TypeError(_complaint(item, error)) from error
+    data = _checked(item, "record")
     if data[:1] != b"{":
         raise TypeError(
             f"a handler yields records (dict, dataclass, model) and page.follow(…), not {type(item).__name__}"
@@ -60,7 +59,14 @@ def _record(item: Any) -> bytes:
     return data
 
 
-def _complaint(item: Any, error: Exception) -> str:
+def _checked(item: Any, what: str) -> bytes:
+    try:
+        return _encode(item)
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
+        raise TypeError(_complaint(item, what, error)) from error
+
+
+def _complaint(item: Any, what: str, error: Exception) -> str:
     """Name the key that cannot be written."""
     if not isinstance(item, dict):
         return f"{type(item).__name__}: {error}"
@@ -68,5 +74,5 @@ def _complaint(item: Any, error: Exception) -> str:
         try:
             _encode({key: value})
         except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as why:
-            return f"record key {key!r}: {why}"
+            return f"{what} key {key!r}: {why}"
     return str(error)

@@ -10,13 +10,14 @@ TRUST = 2 / 3  # of a lease: whoever could not renew it by then stops, so that n
 
 
 class Lease:
-    __slots__ = ("confirmed", "left", "number", "started")
+    __slots__ = ("confirmed", "given_up", "left", "number", "started")
 
     def __init__(self, number: int, tasks: Iterable[int], confirmed: float) -> None:
         self.number = number
         self.left = set(tasks)  # not settled yet
         self.started: set[int] = set()  # of those, the ones a death of this worker is charged to
         self.confirmed = confirmed
+        self.given_up = False
 
 
 class Leases:
@@ -79,7 +80,10 @@ class Leases:
             if lease is not None:
                 lease.confirmed = sent
 
-    def doubtful(self, now: float) -> list[int]:
-        """Leases not renewed for two thirds of their time."""
+    def give_up(self, now: float) -> frozenset[int]:
+        """Leases not renewed for two thirds of their time, each named once."""
         limit = now - self.seconds * TRUST
-        return [lease.number for lease in self._held.values() if lease.confirmed < limit]
+        old = [lease for lease in self._held.values() if lease.confirmed < limit and not lease.given_up]
+        for lease in old:
+            lease.given_up = True
+        return frozenset(lease.number for lease in old)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -136,8 +136,7 @@ class Worker:
 
     async def _hand_back(self) -> None:
         """Release what was not started, call back what is unfinished, settle the rest, within the grace."""
-        for held in self._buffer.empty():
-            self._settler.put(Outcome(task=held.task.id, lease=held.task.lease, result="released"))
+        self._release_unstarted()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._plan.grace):
                 if self._running:
@@ -148,6 +147,11 @@ class Worker:
                     await self._settler.flushed()
         if len(self._leases):
             log.warning("left_behind", extra={"worker": self._tools.worker, "tasks": len(self._leases)})
+
+    def _release_unstarted(self, leases: Collection[int] | None = None) -> None:
+        for held in self._buffer.take_out(leases):
+            if self._leases.holds(held.task.id, held.task.lease):
+                self._settler.put(Outcome(task=held.task.id, lease=held.task.lease, result="released"))
 
     def _call_back(self, runners: Iterable[asyncio.Task[None]]) -> None:
         for runner in list(runners):
@@ -239,10 +243,10 @@ class Worker:
         now, before = self._tools.clock(), self._ticked_at
         self._ticked_at = now
         # After a stall the heart may only just be renewing: give it one tick before giving up the leases.
-        if now - before < 2 * TICK and (doubtful := self._leases.doubtful(now)):
-            log.warning("leases_in_doubt", extra={"worker": self._tools.worker, "leases": len(doubtful)})
-            self._leases.lose(doubtful)
-            self._call_back_lost()
+        if now - before < 2 * TICK and (old := self._leases.give_up(now)):
+            log.warning("leases_in_doubt", extra={"worker": self._tools.worker, "leases": len(old)})
+            self._release_unstarted(old)
+            self._call_back(runner for runner, held in self._running.items() if held.task.lease in old)
         self._ticker = asyncio.get_running_loop().call_later(TICK, self._tick)
 
     def _end(self) -> None:

@@ -8,7 +8,9 @@ from shoal.core.lane import Pace
 from shoal.errors import Retry
 from shoal.worker.tools import Tools
 
-TOLERANCE = 0.05  # of the spacing; whoever comes later takes a new slot, so that slots are never bunched
+# Of the spacing; whoever comes later takes a new slot, so that slots are never bunched. A twentieth is
+# promised, and the way of the queue's answer takes some of it.
+TOLERANCE = 0.04
 PATIENCE = 60.0  # a slot further away is not worth a place in this worker
 _TRIES = 5
 

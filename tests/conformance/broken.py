@@ -1,0 +1,434 @@
+"""Deliberately broken queues, each against one rule: proof that the suite can fail.
+
+Each class breaks the model in one small place, the way real queues have been broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from conformance.model import ModelQueue
+from conformance.model_state import ModelLane, ModelLease, ModelTask
+from shoal.core.lane import LaneState, Pace, Slot
+from shoal.core.stats import Stats
+from shoal.core.task import Admission, Outcome, Task, Verdict
+from shoal.queue.base import Extended, Reaped
+
+
+class NoFencing(ModelQueue):
+    """A late answer is taken although the task was given to another."""
+
+    def may_answer(self, outcome: Outcome) -> list[Verdict]:
+        task = self.tasks.get(outcome.task)
+        if task is not None and task.state == "leased":
+            return ["ok"]
+        return super().may_answer(outcome)
+
+
+class FencedByLeaseOnly(ModelQueue):
+    """Any living lease may settle any task."""
+
+    def may_answer(self, outcome: Outcome) -> list[Verdict]:
+        if outcome.lease in self.leases and self.tasks[outcome.task].state == "leased":
+            return ["ok"]
+        return super().may_answer(outcome)
+
+
+class EarlyAcknowledgement(ModelQueue):
+    """Handing out is taken for done: a crash loses the task."""
+
+    def give(self, task: ModelTask, lease: ModelLease, slot: int) -> None:
+        super().give(task, lease, slot)
+        task.state = "done"
+
+
+class ReapForgets(ModelQueue):
+    """What a dead worker held is gone from the queue, not given back."""
+
+    def lose(self, task: ModelTask, *, charged: bool) -> str:
+        answer = super().lose(task, charged=charged)
+        del self.tasks[task.id]
+        return answer
+
+
+class LeaseIsTheClock(ModelQueue):
+    """Lease numbers are the time of day, which stands still and steps back."""
+
+    def next_lease(self) -> int:
+        return self.clock()
+
+
+class LeaseStartsAnew(ModelQueue):
+    """Lease numbers are counted in memory and begin again after a restart."""
+
+    def next_lease(self) -> int:
+        return self.last_lease + 1
+
+    def reopened(self) -> None:
+        self.last_lease = 0
+
+
+class CountersMissFound(ModelQueue):
+    """Found tasks are not counted."""
+
+    def __init__(self, clock: object) -> None:
+        super().__init__(clock)  # type: ignore[arg-type]
+        self.uncounted = 0
+
+    def keep_links(self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool) -> None:
+        before = len(self.tasks)
+        super().keep_links(task, outcome, paces, late=late)
+        self.uncounted += len(self.tasks) - before
+
+    async def stats(self, run: int) -> Stats:
+        stats = await super().stats(run)
+        missing = min(self.uncounted, stats.ready)
+        return replace(stats, seen=stats.seen - missing, ready=stats.ready - missing)
+
+    async def recount(self, run: int) -> Stats:
+        return await super().stats(run)
+
+
+class CountersDrift(ModelQueue):
+    """A task that lost its worker is counted as ready and as leased for ever."""
+
+    drift = 0
+
+    def lose(self, task: ModelTask, *, charged: bool) -> str:
+        self.drift += 1
+        return super().lose(task, charged=charged)
+
+    async def stats(self, run: int) -> Stats:
+        stats = await super().stats(run)
+        return replace(stats, seen=stats.seen + self.drift, leased=stats.leased + self.drift)
+
+
+class DoubledRecords(ModelQueue):
+    """A repeated settle stores its records again."""
+
+    def make_true(self, outcome: Outcome, verdict: Verdict, paces: Mapping[str, Pace] = {}) -> None:
+        super().make_true(outcome, verdict, paces)
+        if verdict == "already" and outcome.result == "done":
+            self.keep_records(self.tasks[outcome.task], outcome)
+
+
+class RecordsOfStaleAnswers(ModelQueue):
+    """A late answer is refused, but its records were stored before anyone looked."""
+
+    def make_true(self, outcome: Outcome, verdict: Verdict, paces: Mapping[str, Pace] = {}) -> None:
+        super().make_true(outcome, verdict, paces)
+        if verdict == "stale":
+            self.keep_records(self.tasks[outcome.task], outcome)
+
+
+class SpacingIgnored(ModelQueue):
+    """Slots are given without moving the lane."""
+
+    def take_slot(self, lane: ModelLane, at: int) -> None:
+        pass
+
+
+class ReserveTakesNoSlot(ModelQueue):
+    """A reserved slot is given to the next claim as well."""
+
+    async def reserve(self, lane: str, pace: Pace | None = None) -> Slot:
+        before = self._lane(lane).next_at
+        slot = await super().reserve(lane, pace)
+        self._lane(lane).next_at = before
+        return slot
+
+
+class ConcurrencyIgnored(ModelQueue):
+    """Any number of tasks of a lane is in flight."""
+
+    def free_places(self, lane: ModelLane) -> int:
+        return 1 << 30
+
+
+class InFlightLeaked(ModelQueue):
+    """Reap gives the tasks back, but not their places in flight."""
+
+    def __init__(self, clock: object) -> None:
+        super().__init__(clock)  # type: ignore[arg-type]
+        self.leaked: list[str] = []
+
+    def lose(self, task: ModelTask, *, charged: bool) -> str:
+        self.leaked.append(task.task.lane)
+        return super().lose(task, charged=charged)
+
+    def lane_state(self, lane: ModelLane) -> LaneState:
+        state = super().lane_state(lane)
+        return replace(state, in_flight=state.in_flight + self.leaked.count(lane.name))
+
+
+class FoundComeLater(ModelQueue):
+    """Found tasks are added in a second step, which a restart or a repeated settle loses."""
+
+    waiting: tuple[int, tuple[Task, ...]] | None = None
+
+    def keep_links(self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool) -> None:
+        self.waiting = (task.run, outcome.found)
+
+    async def settle(
+        self, outcomes: Sequence[Outcome], paces: Mapping[str, Pace] | None = None
+    ) -> list[Verdict]:
+        self.waiting = None
+        return await super().settle(outcomes, paces)
+
+    async def claim(self, *args: object, **words: object):  # type: ignore[no-untyped-def, override]
+        if self.waiting:
+            for task in self.waiting[1]:
+                self.admit(self.waiting[0], task, {})
+            self.waiting = None
+        return await super().claim(*args, **words)  # type: ignore[arg-type]
+
+
+class SeenForgotten(ModelQueue):
+    """The seen-set holds open tasks only: what is done is crawled again."""
+
+    def finish_task(self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool) -> None:
+        super().finish_task(task, outcome, paces, late=late)
+        self.seen.pop((task.run, task.task.digest), None)
+
+
+class CancelledHandedOut(ModelQueue):
+    """Cancel closes the account, but the tasks are still in line."""
+
+    def cancel_open(self, run: int) -> None:
+        pass
+
+    def is_served(self, run: int, serves: Collection[str] | None) -> bool:
+        return self.all_runs[run].run.state == "cancelled" or super().is_served(run, serves)
+
+
+class PausedHandedOut(ModelQueue):
+    """A paused run goes on."""
+
+    def is_served(self, run: int, serves: Collection[str] | None) -> bool:
+        return self.all_runs[run].run.state == "paused" or super().is_served(run, serves)
+
+
+class ServesIgnored(ModelQueue):
+    """A worker gets work it has no code for."""
+
+    def is_served(self, run: int, serves: Collection[str] | None) -> bool:
+        return super().is_served(run, None)
+
+
+class RetryAtOnce(ModelQueue):
+    """A retry does not wait."""
+
+    def end_attempt(self, task: ModelTask, outcome: Outcome) -> None:
+        super().end_attempt(task, replace(outcome, after=0.0))
+
+
+class ReleaseCostsAnAttempt(ModelQueue):
+    """Handing work back at a shutdown uses up its retries."""
+
+    def end_attempt(self, task: ModelTask, outcome: Outcome) -> None:
+        super().end_attempt(task, outcome)
+        task.attempts += outcome.result == "released"
+
+
+class RequestForgotten(ModelQueue):
+    """A repeated request gets a second batch."""
+
+    def same_request(self, worker: str, request_id: str) -> ModelLease | None:
+        return None
+
+
+class ChargesAll(ModelQueue):
+    """Every task of a lost worker is charged, also those it never started."""
+
+    def lose(self, task: ModelTask, *, charged: bool) -> str:
+        return super().lose(task, charged=True)
+
+
+class ChargesNobody(ModelQueue):
+    """A task that kills its workers is handed out for ever."""
+
+    def lose(self, task: ModelTask, *, charged: bool) -> str:
+        return super().lose(task, charged=False)
+
+
+class ZombieExtends(ModelQueue):
+    """A worker whose lease was lost is told that all is well."""
+
+    async def extend(self, worker: str, leases: Mapping[int, Collection[int]], *, lease: float = 30.0) -> Extended:
+        answer = await super().extend(worker, leases, lease=lease)
+        return replace(answer, lost=frozenset())
+
+
+class ExtendDoesNothing(ModelQueue):
+    """The heartbeat is answered, but the lease runs out all the same."""
+
+    def prolong(self, held: ModelLease, started: Collection[int], lease: float) -> None:
+        held.extended, held.started = True, set(started)
+
+
+class ExpiredHandedOut(ModelQueue):
+    """Nobody looks at the time to live."""
+
+    def admit(self, run: int, task: Task, paces: Mapping[str, Pace]) -> Admission:
+        return super().admit(run, replace(task, ttl=None), paces)
+
+
+class HoldIgnored(ModelQueue):
+    """Retry-After is noted and not obeyed."""
+
+    def give(self, task: ModelTask, lease: ModelLease, slot: int) -> None:
+        super().give(task, lease, self.clock())
+
+    def choose(self, serves: Collection[str] | None, *, first: bool) -> ModelTask | None:
+        for lane in self.all_lanes.values():
+            lane.held_until = 0
+        return super().choose(serves, first=first)
+
+
+class PartAcknowledges(ModelQueue):
+    """The first part of a big page is taken for the whole."""
+
+    def make_true(self, outcome: Outcome, verdict: Verdict, paces: Mapping[str, Pace] = {}) -> None:
+        super().make_true(outcome, verdict, paces)
+        if outcome.result == "part" and verdict == "ok":
+            self.end(self.tasks[outcome.task], "done", "")
+
+
+class LateLinksKept(ModelQueue):
+    """Links of a cancelled run's last pages bring it back to life."""
+
+    def keep_links(self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool) -> None:
+        for found in outcome.found:
+            self.admit(task.run, found, paces)
+        super().keep_links(task, outcome, paces, late=late)
+
+
+class LateRecordsDropped(ModelQueue):
+    """Pages fetched while their run was cancelled are thrown away."""
+
+    def make_true(self, outcome: Outcome, verdict: Verdict, paces: Mapping[str, Pace] = {}) -> None:
+        late = self.tasks[outcome.task].state == "cancelled" if outcome.task in self.tasks else False
+        super().make_true(replace(outcome, records=()) if late else outcome, verdict, paces)
+
+
+class ReviveDoubles(ModelQueue):
+    """Dead letters are put back and kept as well."""
+
+    async def stats(self, run: int) -> Stats:
+        stats = await super().stats(run)
+        revived = sum(task.run == run and task.evidence == {"revived": True} for task in self.tasks.values())
+        return replace(stats, seen=stats.seen + revived, dead=stats.dead + revived)
+
+    async def revive(self, run, where):  # type: ignore[no-untyped-def, override]
+        for task in self.matching(run, "dead", where):
+            task.evidence = {"revived": True}
+        return await super().revive(run, where)
+
+
+class FinishedTooEarly(ModelQueue):
+    """A run is finished while work is out with its workers."""
+
+    async def set_run(self, run, action):  # type: ignore[no-untyped-def, override]
+        if action == "finish":
+            self._set_state(self._run(run), "finished")
+            return self._run(run).run
+        return await super().set_run(run, action)
+
+
+class ForgetsOnRestart(ModelQueue):
+    """Leases live in memory: after a restart everything is handed out again."""
+
+    def reopened(self) -> None:
+        for task in self.tasks.values():
+            if task.state == "leased":
+                task.state = "ready"
+        self.leases.clear()
+
+
+class NothingOldest(ModelQueue):
+    """High priorities come first, always: low ones starve."""
+
+    def choose(self, serves: Collection[str] | None, *, first: bool) -> ModelTask | None:
+        for about in self.all_runs.values():
+            about.picks.clear()
+        return super().choose(serves, first=first)
+
+
+class PriorityIgnored(ModelQueue):
+    """First in, first out."""
+
+    def choose(self, serves: Collection[str] | None, *, first: bool) -> ModelTask | None:
+        for about in self.all_runs.values():
+            about.picks.update({lane: 15 - count % 16 for lane, count in about.picks.items()})
+            for lane in self.all_lanes:
+                about.picks[lane] = 15
+        return super().choose(serves, first=first)
+
+
+class NotAlone(ModelQueue):
+    """A task that lost a worker comes with others, and takes them down again."""
+
+    def give(self, task: ModelTask, lease: ModelLease, slot: int) -> None:
+        super().give(task, lease, slot)
+
+    def choose(self, serves: Collection[str] | None, *, first: bool) -> ModelTask | None:
+        lost = {id: task.lost for id, task in self.tasks.items()}
+        for task in self.tasks.values():
+            task.lost = 0
+        try:
+            return super().choose(serves, first=first)
+        finally:
+            for id, count in lost.items():
+                self.tasks[id].lost = count
+
+
+class UnfairShare(ModelQueue):
+    """The first run takes all."""
+
+    def turn(self, run: int) -> float:
+        return float(run)
+
+
+class MaxPagesIgnored(ModelQueue):
+    """A run hands out more pages than were asked for."""
+
+    def pages_left(self, run: int, *, strict: bool) -> int:
+        return 1 << 30
+
+
+class SameAsIgnored(ModelQueue):
+    """Two addresses of one page are two pages."""
+
+    def finish_task(self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool) -> None:
+        super().finish_task(task, replace(outcome, same_as=None), paces, late=late)
+
+
+class SilentExpiry(ModelQueue):
+    """Expired tasks vanish instead of becoming dead letters."""
+
+    def expire_waiting(self) -> int:
+        over = [id for id, task in self.tasks.items() if task.is_expired(self.clock())]
+        for id in over:
+            del self.tasks[id]
+        return len(over)
+
+
+class HalfABatch(ModelQueue):
+    """A batch that fails in the middle leaves its first half behind."""
+
+    def _check(self, tasks: Sequence[Task]) -> None:
+        pass
+
+    def admit(self, run: int, task: Task, paces: Mapping[str, Pace]) -> Admission:
+        super()._check([task])
+        return super().admit(run, task, paces)
+
+
+class CountsTwice(ModelQueue):
+    """Reap says that it returned more than it did."""
+
+    async def reap(self, dead_workers: Mapping[str, Collection[int]] | None = None) -> Reaped:
+        reaped = await super().reap(dead_workers)
+        return replace(reaped, returned=reaped.returned * 2)
