@@ -33,7 +33,7 @@ class Selection:
     @classmethod
     def of(cls, root: LexborHTMLParser | LexborNode, selector: str) -> Selection:
         """A selection that searches when it is looked at, and no further than it is looked at."""
-        _compiled(selector)  # a wrong pseudo-element is said here and now
+        _checked(selector)  # what is wrong with it is said here and now
         selection = cls.__new__(cls)
         selection._known, selection._root, selection._query = None, root, selector
         return selection
@@ -227,6 +227,11 @@ def _words(node: LexborNode) -> list[str]:
             if parent is None or parent.tag not in _UNSPOKEN or parent.mem_id == node.mem_id:
                 words += (piece.text_content or "").split()
     return words
+
+
+@lru_cache(maxsize=1024)
+def _checked(selector: str) -> None:
+    select(LexborHTMLParser(""), selector)
 
 
 @lru_cache(maxsize=1024)
