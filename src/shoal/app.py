@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from shoal.config import Settings
@@ -11,7 +12,8 @@ from shoal.control.runs import Found, find_or_start
 from shoal.core.lane import FREE, Pace
 from shoal.core.run import Run
 from shoal.core.task import Task
-from shoal.errors import QueueRefused, Usage
+from shoal.core.url import canonical, lane_of
+from shoal.errors import InvalidUrl, Usage
 from shoal.extract.links import LinkGate, start_tasks
 from shoal.extract.scraper import Scraper
 from shoal.fetch.guard import AllowPrivate
@@ -29,7 +31,7 @@ async def open_queue(settings: Settings) -> Queue:
     path = settings.state_file
     if path is None:
         scheme = settings.queue.partition("://")[0]
-        raise QueueRefused(
+        raise Usage(
             f"queues of the kind {scheme}:// are not known here", hint="--queue sqlite:///path/to/state.db"
         )
     from shoal.queue.sqlite import SqliteQueue
@@ -42,10 +44,14 @@ async def open_queue(settings: Settings) -> Queue:
 def pace_rule(settings: Settings) -> Callable[[str], Pace]:
     """What a run asks of a host: the given pace, or the default, which private hosts are spared."""
     allowed = AllowPrivate.parse(settings.allow_private)
-    given = Pace(settings.delay, settings.in_flight)
+    asked = Pace(settings.delay, settings.in_flight)
+    spared = Pace(
+        settings.delay if settings.given("delay", "rate") else FREE.spacing,
+        settings.in_flight if settings.given("in_flight") else FREE.max_in_flight,
+    )
 
     def pace(lane: str) -> Pace:
-        return FREE if not settings.pace_given and allowed.covers(lane) else given
+        return spared if allowed.covers(lane) else asked
 
     return pace
 
@@ -62,6 +68,16 @@ def start_of(scraper: Scraper, settings: Settings) -> tuple[list[Task], dict[str
         )
     rule = pace_rule(settings)
     return tasks, {task.lane: rule(task.lane) for task in tasks}
+
+
+def check_reach(tasks: Sequence[Task], settings: Settings) -> None:
+    """Refuse at once what could only fail: start addresses on private hosts where none is allowed."""
+    private = AllowPrivate(everything=True).covers
+    if AllowPrivate.parse(settings.allow_private) == AllowPrivate() and all(private(t.lane) for t in tasks):
+        raise Usage(
+            f"{tasks[0].url} is on a private host, and those are not reached unless allowed",
+            hint="--allow-private if that is where it should go",
+        )
 
 
 async def begin(
@@ -87,14 +103,27 @@ def worker_name() -> str:
     return f"w-{secrets.token_hex(4)}"
 
 
-def serve(scraper: Scraper, settings: Settings, fetcher: HttpFetcher, run: str) -> Served:
-    robots = Robots(fetcher.fetch, user_agent=settings.user_agent, ignore=settings.ignore_robots)
+def serve(scraper: Scraper, settings: Settings, fetcher: HttpFetcher, queue: Queue, run: str) -> Served:
+    pace = pace_rule(settings)
+
+    async def slot_for(url: str) -> None:
+        """robots.txt itself goes out in its task's slot; where it redirects to, it needs one of its own."""
+        try:
+            lane = lane_of(canonical(url))
+        except InvalidUrl:
+            return  # the fetcher says what is wrong with it
+        if pace(lane).spacing:
+            await asyncio.sleep((await queue.reserve(lane, pace(lane))).wait)
+
+    robots = Robots(
+        fetcher.fetch, user_agent=settings.user_agent, ignore=settings.ignore_robots, moving=slot_for
+    )
     links = LinkGate(scraper.in_scope, settings.max_depth, robots.peek)
     return Served(
         scraper=scraper,
         links=links,
         robots=robots,
-        pace=pace_rule(settings),
+        pace=pace,
         name=run,
         timeout=settings.timeout,
         handler_timeout=settings.handler_timeout,
@@ -111,7 +140,7 @@ async def worker_tools(
         concurrency=settings.concurrency,
         max_body=settings.max_body,
     )
-    served = serve(scraper, settings, fetcher, run)
+    served = serve(scraper, settings, fetcher, queue, run)
 
     async def serve_run(_: int) -> Served:
         return served

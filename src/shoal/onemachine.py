@@ -40,7 +40,12 @@ def run_command(
     place = str(Path(output).resolve()) if output else ""
     if place:
         check_output(Path(place))
-    scraper = load(target)
+    try:
+        scraper = load(target)
+    except SystemExit as error:
+        raise Usage(
+            f"{target} ends the program with SystemExit: {error}", hint="let it only make a scraper"
+        ) from error
     settings = settings.beneath(scraper.settings, f"scraper {scraper.name}")
     return asyncio.run(OneMachine(settings, scraper, target, place, ui).run(fresh))
 
@@ -56,6 +61,7 @@ class OneMachine:
 
     async def run(self, fresh: bool) -> int:
         tasks, paces = app.start_of(self._scraper, self._settings)
+        app.check_reach(tasks, self._settings)
         key = run_key(self._scraper.name, [task.url for task in tasks], self._output)
         queue = await app.open_queue(self._settings)
         owner: Ownership | None = None
@@ -153,11 +159,9 @@ class OneMachine:
             for task in app.start_of(self._scraper, self._settings)[0]
         }
         spacing = max(pace.spacing for pace in paces)
-        return (
-            f"at most {1 / spacing:.3g} pages/s per site"
-            if spacing
-            else "no limit on pages/s (private hosts)"
-        )
+        if not spacing:
+            return "as fast as the site answers"
+        return f"at most {1 / spacing:.3g} {'page' if spacing == 1 else 'pages'}/s per site"
 
     async def _ended_before(self, queue: Queue, run: Run, exporter: Exporter | None) -> int:
         if exporter:

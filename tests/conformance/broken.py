@@ -6,15 +6,17 @@ Each class breaks the model in one small place, the way real queues have been br
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
 from conformance.model import ModelQueue
 from conformance.model_state import ModelLane, ModelLease, ModelTask
 from shoal.core.lane import LaneState, Pace, Slot
+from shoal.core.run import Run
 from shoal.core.stats import Stats
-from shoal.core.task import Admission, Outcome, Task, Verdict
-from shoal.queue.base import Extended, Reaped
+from shoal.core.task import Admission, Claim, Outcome, Task, Verdict
+from shoal.queue.base import LEASE, Extended, Reaped, RunAction, Where
 
 
 class NoFencing(ModelQueue):
@@ -73,9 +75,7 @@ class LeaseStartsAnew(ModelQueue):
 class CountersMissFound(ModelQueue):
     """Found tasks are not counted."""
 
-    def __init__(self, clock: object) -> None:
-        super().__init__(clock)  # type: ignore[arg-type]
-        self.uncounted = 0
+    uncounted = 0
 
     def keep_links(self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool) -> None:
         before = len(self.tasks)
@@ -150,12 +150,10 @@ class ConcurrencyIgnored(ModelQueue):
 class InFlightLeaked(ModelQueue):
     """Reap gives the tasks back, but not their places in flight."""
 
-    def __init__(self, clock: object) -> None:
-        super().__init__(clock)  # type: ignore[arg-type]
-        self.leaked: list[str] = []
+    leaked: tuple[str, ...] = ()
 
     def lose(self, task: ModelTask, *, charged: bool) -> str:
-        self.leaked.append(task.task.lane)
+        self.leaked += (task.task.lane,)
         return super().lose(task, charged=charged)
 
     def lane_state(self, lane: ModelLane) -> LaneState:
@@ -177,18 +175,20 @@ class FoundComeLater(ModelQueue):
         self.waiting = None
         return await super().settle(outcomes, paces)
 
-    async def claim(self, *args: object, **words: object):  # type: ignore[no-untyped-def, override]
+    async def claim(self, *args: Any, **words: Any) -> Claim:
         if self.waiting:
             for task in self.waiting[1]:
                 self.admit(self.waiting[0], task, {})
             self.waiting = None
-        return await super().claim(*args, **words)  # type: ignore[arg-type]
+        return await super().claim(*args, **words)
 
 
 class SeenForgotten(ModelQueue):
     """The seen-set holds open tasks only: what is done is crawled again."""
 
-    def finish_task(self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool) -> None:
+    def finish_task(
+        self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool
+    ) -> None:
         super().finish_task(task, outcome, paces, late=late)
         self.seen.pop((task.run, task.task.digest), None)
 
@@ -256,7 +256,9 @@ class ChargesNobody(ModelQueue):
 class ZombieExtends(ModelQueue):
     """A worker whose lease was lost is told that all is well."""
 
-    async def extend(self, worker: str, leases: Mapping[int, Collection[int]], *, lease: float = 30.0) -> Extended:
+    async def extend(
+        self, worker: str, leases: Mapping[int, Collection[int]], *, lease: float = LEASE
+    ) -> Extended:
         answer = await super().extend(worker, leases, lease=lease)
         return replace(answer, lost=frozenset())
 
@@ -321,7 +323,7 @@ class ReviveDoubles(ModelQueue):
         revived = sum(task.run == run and task.evidence == {"revived": True} for task in self.tasks.values())
         return replace(stats, seen=stats.seen + revived, dead=stats.dead + revived)
 
-    async def revive(self, run, where):  # type: ignore[no-untyped-def, override]
+    async def revive(self, run: int, where: Where = Where()) -> int:
         for task in self.matching(run, "dead", where):
             task.evidence = {"revived": True}
         return await super().revive(run, where)
@@ -330,7 +332,7 @@ class ReviveDoubles(ModelQueue):
 class FinishedTooEarly(ModelQueue):
     """A run is finished while work is out with its workers."""
 
-    async def set_run(self, run, action):  # type: ignore[no-untyped-def, override]
+    async def set_run(self, run: int, action: RunAction) -> Run:
         if action == "finish":
             self._set_state(self._run(run), "finished")
             return self._run(run).run
@@ -361,17 +363,12 @@ class PriorityIgnored(ModelQueue):
 
     def choose(self, serves: Collection[str] | None, *, first: bool) -> ModelTask | None:
         for about in self.all_runs.values():
-            about.picks.update({lane: 15 - count % 16 for lane, count in about.picks.items()})
-            for lane in self.all_lanes:
-                about.picks[lane] = 15
+            about.picks.update({lane: 15 - about.picks[lane] for lane in self.all_lanes})
         return super().choose(serves, first=first)
 
 
 class NotAlone(ModelQueue):
     """A task that lost a worker comes with others, and takes them down again."""
-
-    def give(self, task: ModelTask, lease: ModelLease, slot: int) -> None:
-        super().give(task, lease, slot)
 
     def choose(self, serves: Collection[str] | None, *, first: bool) -> ModelTask | None:
         lost = {id: task.lost for id, task in self.tasks.items()}
@@ -401,7 +398,9 @@ class MaxPagesIgnored(ModelQueue):
 class SameAsIgnored(ModelQueue):
     """Two addresses of one page are two pages."""
 
-    def finish_task(self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool) -> None:
+    def finish_task(
+        self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool
+    ) -> None:
         super().finish_task(task, replace(outcome, same_as=None), paces, late=late)
 
 

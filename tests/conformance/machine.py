@@ -15,11 +15,18 @@ from typing import Any, NamedTuple
 
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, Phase, settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from conformance.model import ModelQueue
 from conformance.model_claim import SLACK
-from conformance.model_state import ModelRun, micros
+from conformance.model_state import ModelLane, ModelRun, micros
 from conformance.world import Opener, World, page
 from shoal.core.lane import FREE, Pace
 from shoal.core.run import NewRun
@@ -30,13 +37,18 @@ from shoal.queue.base import Queue, Where
 WORKERS = ("w0", "w1", "w2")
 PACES = {"free.test": FREE, "slow.test": Pace(0.5, 2), "narrow.test": Pace(0.0, 2)}
 LANES = tuple(PACES)
-COUNTED = ("seen", "ready", "leased", "done", "dead", "cancelled", "records", "retries", "lost", "stale", "bytes", "skipped")
-RECOUNTED = ("seen", "ready", "delayed", "leased", "done", "dead", "cancelled", "records")
+STATES = ("seen", "ready", "leased", "done", "dead", "cancelled", "records")
+COUNTED = (*STATES, "retries", "lost", "stale", "bytes", "skipped")
+RECOUNTED = (*STATES, "delayed")
 
 some = st.integers(0, 99)
 rarely = st.sampled_from([False, False, False, True])
 worker = st.sampled_from(WORKERS)
-results = st.sampled_from(["done", "done", "done", "retry", "retry", "dead", "released", "cancelled", "part"])
+results = st.sampled_from(
+    ["done", "done", "done", "retry", "retry", "dead", "released", "cancelled", "part", "redirect"]
+)
+actions = st.sampled_from(["pause", "pause", "resume", "resume", "finish", "revive", "revive", "cancel"])
+changes = st.sampled_from(["reserve", "hold", "park", "release", "slow", "forget"])
 
 
 def settings_for(examples: int, steps: int, *, shrink: bool) -> settings:
@@ -109,20 +121,24 @@ class QueueMachine(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.start_run(weight=1, max_pages=0)
+        self.add_tasks(self.runs[0], [page(f"p{n}", LANES[n % 3]) for n in range(9)])
 
     @precondition(lambda self: len(self.runs) < 3)
     @rule(weight=st.sampled_from([1, 3]), max_pages=st.sampled_from([0, 0, 4]))
     def start_run(self, weight: int, max_pages: int) -> None:
-        name = f"run{len(self.runs)}"
-        new = NewRun(scraper=f"scraper{len(self.runs) % 2}", key=name, name=name, weight=weight, max_pages=max_pages)
+        name, scraper = f"run{len(self.runs)}", f"scraper{len(self.runs) % 2}"
+        new = NewRun(scraper=scraper, key=name, name=name, weight=weight, max_pages=max_pages)
         run = self.do(self.queue.start_run(new))
         assert run.id not in self.runs
         self.model.all_runs[run.id] = ModelRun(run)
         self.runs.append(run.id)
 
-    @rule(number=some, action=st.sampled_from(["pause", "resume", "resume", "finish", "finish", "cancel"]))
-    def set_run(self, number: int, action: Any) -> None:
+    @rule(number=some, action=actions)
+    def administer(self, number: int, action: Any) -> None:
         run = self.run_of(number)
+        if action == "revive":
+            self.revive(run, ["", "http.*", "worker_lost", "expired"][number % 4])
+            return
         states = []
         for queue in (self.queue, self.model):
             try:
@@ -131,9 +147,7 @@ class QueueMachine(RuleBasedStateMachine):
                 states.append("refused")
         assert states[0] == states[1], f"{action}: {states[0]}, not {states[1]}"
 
-    @rule(number=some, cause=st.sampled_from(["", "http.*", "worker_lost", "expired"]))
-    def revive(self, number: int, cause: str) -> None:
-        run = self.run_of(number)
+    def revive(self, run: int, cause: str) -> None:
         if self.model.all_runs[run].run.state != "cancelled":
             where = Where(cause=cause)
             assert self.do(self.queue.revive(run, where)) == self.do(self.model.revive(run, where))
@@ -153,11 +167,14 @@ class QueueMachine(RuleBasedStateMachine):
     ) -> None:
         run = self.run_of(number)
         tasks = [page(f"p{n}", LANES[n % 3], priority=priority, delay=delay, ttl=ttl) for n in pages]
+        self.add_tasks(run, tasks)
+        if lost_reply:
+            assert "added" not in self.do(self.queue.add(run, tasks, PACES))
+
+    def add_tasks(self, run: int, tasks: list[Task]) -> None:
         answers = self.do(self.queue.add(run, tasks, PACES))
         self.learn(run, tasks)
         assert answers == self.do(self.model.add(run, tasks, PACES))
-        if lost_reply:
-            assert "added" not in self.do(self.queue.add(run, tasks, PACES))
 
     def learn(self, run: int, tasks: Any) -> None:
         for task in tasks:
@@ -169,7 +186,7 @@ class QueueMachine(RuleBasedStateMachine):
         worker=worker,
         limit=st.integers(1, 6),
         span=st.sampled_from([5.0, 30.0]),
-        serves=st.sampled_from([None, None, None, ("scraper0",), ("run1", "scraper1")]),
+        serves=st.sampled_from([None, None, None, None, ("scraper0",), ("run1", "scraper1")]),
         lost_reply=rarely,
     )
     def claim(self, worker: str, limit: int, span: float, serves: Any, lost_reply: bool) -> None:
@@ -206,11 +223,17 @@ class QueueMachine(RuleBasedStateMachine):
                     self.model.end(task, "dead", "expired")
 
     @precondition(lambda self: self.held)
-    @rule(picks=st.lists(st.tuples(some, results), min_size=1, max_size=4), after=st.sampled_from([0.0, 3.0, 3.0]), lost_reply=rarely)
+    @rule(
+        picks=st.lists(st.tuples(some, results), min_size=1, max_size=4),
+        after=st.sampled_from([0.0, 3.0, 3.0]),
+        lost_reply=rarely,
+    )
     def settle(self, picks: list[tuple[int, Any]], after: float, lost_reply: bool) -> None:
         outcomes = []
+        if picks[0][1] == "redirect":
+            picks = picks[:1]  # what a redirect leads to depends on all that was found before
         for number, result in picks:
-            if self.held:
+            if self.held and (result != "redirect" or not outcomes):
                 held = self.held.pop(number % len(self.held))
                 outcomes.append(self.outcome(held.leased, result, after))
                 if result == "part":
@@ -222,6 +245,9 @@ class QueueMachine(RuleBasedStateMachine):
 
     def outcome(self, leased: Leased, result: Any, after: float) -> Outcome:
         n = int(leased.url.removeprefix("p").split("/")[0])
+        if result == "redirect":  # a page that turns out to be another: kept only if that one was not seen
+            record = b'{"lease":%d}' % leased.lease
+            return Outcome(leased.id, leased.lease, "done", records=(record,), same_as=digest(f"p{n + 1}"))
         found = tuple(page(f"p{n}/{leased.attempts}/{i}", LANES[(n + i) % 3]) for i in range(2))
         attempt = Attempt(at=1, worker="w", cause="" if result == "done" else "http.500", size=10)
         good, links = result == "done", result in ("done", "part") and leased.url.count("/") < 4
@@ -257,15 +283,6 @@ class QueueMachine(RuleBasedStateMachine):
         self.answer([self.answers[number % len(self.answers)]])
 
     @precondition(lambda self: self.held)
-    @rule(number=some)
-    def redirect(self, number: int) -> None:
-        """A page that turns out to be another: recorded only if that one was not seen."""
-        held = self.held.pop(number % len(self.held))
-        target = digest(f"p{number % 31}")
-        records = (b'{"lease":%d}' % held.leased.lease,)
-        self.answer([Outcome(held.leased.id, held.leased.lease, "done", records=records, same_as=target)])
-
-    @precondition(lambda self: self.held)
     @rule(worker=worker, started=st.sets(some), span=st.sampled_from([5.0, 30.0]))
     def extend(self, worker: str, started: set[int], span: float) -> None:
         mine = [held.leased for held in self.held if held.worker == worker]
@@ -291,15 +308,18 @@ class QueueMachine(RuleBasedStateMachine):
         """A worker is gone with all it knew; its leases run out some day."""
         self.held = [held for held in self.held if held.worker != worker]
 
-    @rule()
-    def reap(self) -> None:
-        self.reap_with({})
-
-    @rule(worker=worker, executing=st.sets(some))
-    def reap_dead_worker(self, worker: str, executing: set[int]) -> None:
-        """A worker is taken for dead; it keeps what it holds, and may come back as a zombie."""
+    @rule(worker=worker, executing=st.sets(st.integers(0, 5)), known=st.booleans())
+    def reap(self, worker: str, executing: set[int], known: bool) -> None:
+        """Upkeep. A worker may be taken for dead: it keeps what it holds, and comes back as a zombie."""
         mine = [held.leased.id for held in self.held if held.worker == worker]
-        self.reap_with({worker: [task for n, task in enumerate(mine) if n in executing]})
+        self.reap_with({worker: [task for n, task in enumerate(mine) if n in executing]} if known else {})
+
+    @rule(worker=worker, seconds=st.sampled_from([6.0, 31.0]))
+    def overtake(self, worker: str, seconds: float) -> None:
+        """Leases run out, and what was too slow goes to another; the slow ones know nothing of it."""
+        self.world.clock.step(seconds)
+        self.reap_with({})
+        self.claim(worker=worker, limit=4, span=30.0, serves=None, lost_reply=False)
 
     def reap_with(self, dead: dict[str, list[int]]) -> None:
         answer = self.do(self.queue.reap(dead))
@@ -307,27 +327,25 @@ class QueueMachine(RuleBasedStateMachine):
 
     # lanes
 
-    @rule(name=st.sampled_from(LANES), change=st.sampled_from(["hold", "park", "release", "slow", "forget"]))
-    def set_lane(self, name: str, change: str) -> None:
-        lane = self.model.all_lanes.get(name)
-        if lane is None or (change == "park" and lane.held_until > self.world.clock()):
-            return
-        words = {
-            "hold": LaneChange(name, hold_for=3.0, reason="asked to wait"),
-            "park": LaneChange(name, park_for=8.0, reason="blocked"),
-            "release": LaneChange(name, park_for=0.0),
-            "slow": LaneChange(name, spacing=1.5),
-            "forget": LaneChange(name, spacing=0.0),
-        }
-        for queue in (self.queue, self.model):
-            self.do(queue.set_lane(words[change]))
+    @rule(name=st.sampled_from(LANES), change=changes)
+    def lane(self, name: str, change: str) -> None:
+        lane = self.model.all_lanes[name]
+        if change == "reserve":
+            self.reserve(lane)
+        elif change != "park" or lane.held_until <= self.world.clock():
+            words = {
+                "hold": LaneChange(name, hold_for=3.0, reason="asked to wait"),
+                "park": LaneChange(name, park_for=8.0, reason="blocked"),
+                "release": LaneChange(name, park_for=0.0),
+                "slow": LaneChange(name, spacing=1.5),
+                "forget": LaneChange(name, spacing=0.0),
+            }
+            for queue in (self.queue, self.model):
+                self.do(queue.set_lane(words[change]))
 
-    @rule(name=st.sampled_from(LANES))
-    def reserve(self, name: str) -> None:
-        lane, now = self.model.all_lanes.get(name), self.world.clock()
-        if lane is None:
-            return
-        slot = self.do(self.queue.reserve(name))
+    def reserve(self, lane: ModelLane) -> None:
+        now = self.world.clock()
+        slot = self.do(self.queue.reserve(lane.name))
         parked = lane.parked and lane.held_until > now
         assert bool(slot.parked) == parked
         if not parked:
@@ -337,14 +355,10 @@ class QueueMachine(RuleBasedStateMachine):
 
     # time and restarts
 
-    @rule(seconds=st.sampled_from([0.3, 1.0, 3.0, 6.0, 31.0, 70.0]))
-    def wait(self, seconds: float) -> None:
-        self.world.clock.step(seconds)
-
-    @rule(seconds=st.sampled_from([0.5, 4.0, 20.0]))
-    def step_clock_back(self, seconds: float) -> None:
+    @rule(seconds=st.sampled_from([0.3, 1.0, 3.0, 3.0, 6.0, 31.0, 70.0, -0.5, -4.0, -20.0]))
+    def step_clock(self, seconds: float) -> None:
         self.model.note_time()
-        self.world.clock.step(-seconds)
+        self.world.clock.step(seconds)
 
     @rule()
     def reopen(self) -> None:
@@ -372,7 +386,8 @@ class QueueMachine(RuleBasedStateMachine):
             assert 0 <= theirs.claimable <= theirs.ready
             recount = self.do(self.queue.recount(run))
             for name in RECOUNTED:
-                assert getattr(recount, name) == getattr(theirs, name), f"{name} is out of step with a recount"
+                found, expected = getattr(theirs, name), getattr(recount, name)
+                assert found == expected, f"{name} of run {run} is {found}, a recount says {expected}"
 
     def run_states_agree(self) -> None:
         states = {run.id: run.state for run in self.do(self.queue.runs())}
@@ -381,8 +396,8 @@ class QueueMachine(RuleBasedStateMachine):
     def places_in_flight_are_leased_tasks(self) -> None:
         lanes = self.do(self.queue.lanes())
         for lane in lanes:
-            assert lane.in_flight == self.model.in_flight(lane.name), f"{lane.name} has {lane.in_flight} in flight"
-            known = self.model.all_lanes[lane.name]
+            known, expected = self.model.all_lanes[lane.name], self.model.in_flight(lane.name)
+            assert lane.in_flight == expected, f"{lane.name} has {lane.in_flight} in flight, not {expected}"
             if self.model.asking(known):
                 assert lane.spacing == self.model.spacing(known)
                 assert lane.max_in_flight == self.model.max_in_flight(known)

@@ -89,6 +89,7 @@ class ModelQueue(Handing, Looking):
         for task in self.tasks.values():
             if task.run == run and task.state in ("ready", "leased"):
                 task.state = "cancelled"  # it keeps its lease number, for a late answer
+                self.forget_answers(task)
 
     def _set_state(self, about: ModelRun, state: str) -> None:
         now = self.clock()
@@ -272,6 +273,10 @@ class ModelQueue(Handing, Looking):
         self.settled[task.id, outcome.lease] = self.clock() + micros(2 * span)
         self.leave_lease(task.id, outcome.lease)
 
+    def forget_answers(self, task: ModelTask) -> None:
+        """From here on a backend may or may not know which of its leases were settled."""
+        self.settled.update({pair: 0 for pair in self.settled if pair[0] == task.id})
+
     def leave_lease(self, task: int, number: int) -> None:
         lease = self.leases.get(number)
         if lease:
@@ -305,9 +310,7 @@ class ModelQueue(Handing, Looking):
             kept.append(StoredRecord(len(kept) + 1, task.id, data))
         task.records += len(outcome.records)
 
-    def keep_links(
-        self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool
-    ) -> None:
+    def keep_links(self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool) -> None:
         about = self.all_runs[task.run]
         if not late and about.takes_work:
             for found in outcome.found:
@@ -379,8 +382,7 @@ class ModelQueue(Handing, Looking):
             task.expires_at = None if task.task.ttl is None else self.clock() + micros(task.task.ttl)
             task.attempts, task.lost, task.cause, task.finished_at = 0, 0, "", 0
             task.failures.clear()
-            # A new life: what is remembered of the old one is the backend's own affair.
-            self.settled.update({pair: 0 for pair in self.settled if pair[0] == task.id})
+            self.forget_answers(task)
         if again and about.run.state == "finished":
             self._set_state(about, "running")
         return len(again)
@@ -398,8 +400,9 @@ class ModelQueue(Handing, Looking):
             del self.all_runs[id]
             self.tasks = {key: task for key, task in self.tasks.items() if task.run != id}
             self.seen = {key: task for key, task in self.seen.items() if key[0] != id}
-            for task in [task for lease in self.leases.values() for task in lease.slots if run_of(task) == id]:
-                for number in list(self.leases):
+            held = [(task, lease.number) for lease in self.leases.values() for task in lease.slots]
+            for task, number in held:
+                if run_of(task) == id:
                     self.leave_lease(task, number)
         return len(gone)
 

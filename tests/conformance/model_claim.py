@@ -8,9 +8,10 @@ rule that a claim broke, and `hand_out` then makes the model follow.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 
 from conformance.model_state import ModelLane, ModelLease, ModelRun, ModelTask, micros
+from shoal.core.lane import Pace
 from shoal.core.task import ALONE, Claim, Leased
 from shoal.queue.base import SLOT_HORIZON
 
@@ -43,8 +44,10 @@ class Handing:
     def max_in_flight(self, lane: ModelLane) -> int:
         return min((pace.max_in_flight for pace in self.asking(lane) if pace.max_in_flight), default=0)
 
-    def asking(self, lane: ModelLane) -> Iterable:
-        return [pace for run, pace in lane.asks.items() if run in self.all_runs and self.all_runs[run].takes_work]
+    def asking(self, lane: ModelLane) -> list[Pace]:
+        """What unfinished runs ask of a lane."""
+        runs = [run for run in lane.asks if run in self.all_runs and self.all_runs[run].takes_work]
+        return [lane.asks[run] for run in runs]
 
     def free_places(self, lane: ModelLane) -> int:
         limit = self.max_in_flight(lane)
@@ -52,10 +55,11 @@ class Handing:
 
     def is_served(self, run: int, serves: Collection[str] | None) -> bool:
         about = self.all_runs[run].run
-        return about.state == "running" and (serves is None or about.scraper in serves or about.name in serves)
+        wanted = serves is None or about.scraper in serves or about.name in serves
+        return wanted and about.state == "running"
 
     def pages_left(self, run: int, *, strict: bool) -> int:
-        """How many more a run may hand out; strict counts every page that was not returned, not only good ones."""
+        """How many more a run may hand out; strict counts every page not returned, not only good ones."""
         limit = self.all_runs[run].run.max_pages
         if not limit:
             return 1 << 30
@@ -84,6 +88,7 @@ class Handing:
             for task in self.eligible(serves, now)
             if task.due_at <= now
             and self.all_lanes[task.task.lane].first_slot(now) <= now
+            and self.all_lanes[task.task.lane].last_slot <= now
             and self.free_places(self.all_lanes[task.task.lane]) > 0
             and self.pages_left(task.run, strict=True) > 0
         ]
@@ -129,6 +134,7 @@ class Handing:
 
     def take_slot(self, lane: ModelLane, at: int) -> None:
         spacing = micros(self.spacing(lane))
+        lane.last_slot = at
         if spacing:
             lane.next_at = at + spacing
 

@@ -117,7 +117,9 @@ class Looking:
         return [record for record in self._run(run).records if record.seq > after][:limit]
 
     async def lanes(self, *, run: int | None = None, limit: int = 100) -> list[LaneState]:
-        listed = [self.lane_state(lane) for lane in self.all_lanes.values() if run is None or run in lane.asks]
+        listed = [
+            self.lane_state(lane) for lane in self.all_lanes.values() if run is None or run in lane.asks
+        ]
         return sorted(listed, key=lambda lane: -lane.ready)[:limit]
 
     def lane_state(self, lane: ModelLane) -> LaneState:

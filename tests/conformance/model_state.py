@@ -70,6 +70,7 @@ class ModelTask:
 class ModelLane:
     name: str
     next_at: int = 0
+    last_slot: int = 0  # the last one given
     learned: float = 0.0
     held_until: int = 0
     parked: bool = False  # while held: shown to people as parked

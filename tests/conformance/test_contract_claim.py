@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from conformance.world import World, page, pages, urls
 
 
@@ -52,7 +54,7 @@ async def test_lease_numbers_only_grow(world: World) -> None:
     run = await world.run()
     await world.add(run, pages(10))
     leases = [(await world.one()).lease for _ in range(10)]
-    assert all(later > earlier for earlier, later in zip(leases, leases[1:], strict=False))
+    assert all(later > earlier for earlier, later in pairwise(leases))
 
 
 async def test_a_lease_number_is_not_below_the_clock(world: World) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from conformance.world import LANE, World, outcome, page, pages
@@ -24,7 +26,7 @@ async def drain(world: World, pace: float, rounds: int = 60) -> list[int]:
 
 
 def gaps(slots: list[int]) -> list[float]:
-    return [(later - earlier) / SECOND for earlier, later in zip(slots, slots[1:], strict=False)]
+    return [(later - earlier) / SECOND for earlier, later in pairwise(slots)]
 
 
 @pytest.mark.parametrize("spacing", [0.25, 1.0, 3.0])
@@ -356,9 +358,10 @@ async def test_places_in_flight_add_up_to_leased_tasks(world: World) -> None:
 
     claim = await world.claim(7)
     await check()
-    await world.queue.settle([outcome(claim.tasks[0]), outcome(claim.tasks[1], "retry"), outcome(claim.tasks[2], "dead", cause="x")])
+    one, two, three, four = claim.tasks[:4]
+    await world.queue.settle([outcome(one), outcome(two, "retry"), outcome(three, "dead", cause="x")])
     await check()
-    await world.lose("w1", [claim.tasks[3].id])
+    await world.lose("w1", [four.id])
     await check()
     await world.claim(5)
     await world.queue.set_run(run, "cancel")
@@ -367,9 +370,11 @@ async def test_places_in_flight_add_up_to_leased_tasks(world: World) -> None:
 
 async def test_lanes_with_the_most_ready_work_come_first(world: World) -> None:
     run = await world.run()
-    await world.add(run, pages(2, "s", "small.test") + pages(9, "b", "big.test") + pages(5, "m", "middle.test"))
+    await world.add(run, pages(2, "s", "small.test"))
+    await world.add(run, pages(9, "b", "big.test") + pages(5, "m", "middle.test"))
     listed = await world.queue.lanes(run=run)
-    assert [(lane.name, lane.ready) for lane in listed] == [("big.test", 9), ("middle.test", 5), ("small.test", 2)]
+    expected = [("big.test", 9), ("middle.test", 5), ("small.test", 2)]
+    assert [(lane.name, lane.ready) for lane in listed] == expected
     assert [lane.name for lane in await world.queue.lanes(limit=1)] == ["big.test"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from conformance.world import LANE, World, failed, outcome, page, pages
 from shoal.core.lane import FREE, Pace
@@ -94,11 +95,12 @@ async def test_dead_is_a_dead_letter_with_cause_attempts_and_evidence(world: Wor
     run = await world.run()
     await world.add(run, "a")
     await world.settle(await world.one(), "retry", **failed("http.500"))
-    await world.settle(await world.one(), "dead", evidence={"status": 404, "body": "gone"}, **failed("http.404"))
+    evidence = {"status": 404, "body": "gone"}
+    await world.settle(await world.one(), "dead", evidence=evidence, **failed("http.404"))
     assert (await world.stats(run)).dead == 1
     (letter,) = await world.queue.look(run, state="dead")
     assert (letter.cause, letter.attempts) == ("http.404", 2)
-    assert letter.evidence == {"status": 404, "body": "gone"}
+    assert letter.evidence == evidence
     assert [attempt.cause for attempt in letter.history] == ["http.500", "http.404"]
     assert letter.history[-1].message == "it was http.404"
     assert not (await world.claim()).tasks
@@ -229,7 +231,7 @@ async def test_a_lease_number_that_was_never_given_is_stale(world: World, wrong:
     run = await world.run()
     await world.add(run, "a")
     leased = await world.one()
-    assert await world.queue.settle([outcome(type(leased)(leased.id, leased.lease + wrong, run, LANE, "a"))]) == ["stale"]
+    assert await world.settle(replace(leased, lease=leased.lease + wrong)) == "stale"
     assert (await world.stats(run)).leased == 1
 
 
@@ -237,7 +239,7 @@ async def test_a_lease_covers_only_its_own_tasks(world: World) -> None:
     run = await world.run()
     await world.add(run, "a b")
     one, other = await world.one("w1"), await world.one("w2")
-    assert await world.queue.settle([outcome(type(one)(one.id, other.lease, run, LANE, "a"))]) == ["stale"]
+    assert await world.settle(replace(one, lease=other.lease)) == "stale"
     assert (await world.stats(run)).leased == 2
 
 
@@ -245,7 +247,7 @@ async def test_a_task_that_never_was_is_stale(world: World) -> None:
     run = await world.run()
     await world.add(run, "a")
     leased = await world.one()
-    assert await world.queue.settle([outcome(type(leased)(leased.id + 77, leased.lease, run, LANE, "x"))]) == ["stale"]
+    assert await world.settle(replace(leased, id=leased.id + 77)) == "stale"
 
 
 async def test_fencing_holds_over_a_restart(world: World) -> None:
@@ -305,7 +307,7 @@ async def test_a_settled_pair_is_remembered_for_two_leases(world: World) -> None
 
 
 @pytest.mark.parametrize("result", ["retry", "released"])
-async def test_a_repeated_answer_is_already_though_the_task_went_to_another(world: World, result: str) -> None:
+async def test_a_repeated_answer_is_already_when_the_task_went_on(world: World, result: str) -> None:
     run = await world.run()
     await world.add(run, "a")
     first = await world.one("w1")
@@ -423,7 +425,8 @@ async def test_a_redirect_to_a_known_page_is_done_without_records_and_links(worl
     run = await world.run()
     await world.add(run, "target a")
     held = {leased.url: leased for leased in (await world.claim()).tasks}
-    assert await world.settle(held["a"], records=RECORDS, found=(page("b"),), same_as=digest("target")) == "ok"
+    words = {"records": RECORDS, "found": (page("b"),), "same_as": digest("target")}
+    assert await world.settle(held["a"], **words) == "ok"
     stats = await world.stats(run)
     assert (stats.done, stats.records, stats.seen) == (1, 0, 2)
 

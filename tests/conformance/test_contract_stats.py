@@ -23,7 +23,8 @@ async def live(world: World, run: int, chance: random.Random, held: list[Leased]
     """One random moment in the life of a run."""
     what = chance.randrange(9)
     if what == 0:
-        await world.add(run, [page(f"{chance.randrange(60)}", f"{chance.randrange(3)}.test", delay=chance.choice([0, 0, 5]))])
+        lane, delay = f"{chance.randrange(3)}.test", chance.choice([0, 0, 5])
+        await world.add(run, [page(f"{chance.randrange(60)}", lane, delay=delay)])
     elif what <= 3:
         held += (await world.claim(chance.randint(1, 4), f"w{chance.randrange(2)}", lease=20.0)).tasks
     elif what <= 6 and held:
@@ -66,8 +67,9 @@ async def test_the_account_balances_in_every_state(world: World) -> None:
         [outcome(task, result, cause="x", after=9.0) for task, result in zip(tasks, results, strict=False)]
     )
     stats = await world.stats(run)
-    expected = Stats(seen=7, ready=3, delayed=2, leased=1, done=1, dead=1, cancelled=1, retries=1, claimable=1)
-    assert stats == expected
+    assert stats == Stats(
+        seen=7, ready=3, delayed=2, leased=1, done=1, dead=1, cancelled=1, retries=1, claimable=1
+    )
     assert stats.balanced
 
 

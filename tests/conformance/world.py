@@ -70,7 +70,8 @@ def outcome(leased: Leased, result: Any = "done", **more: Any) -> Outcome:
 
 def failed(cause: str, **more: Any) -> dict[str, Any]:
     """The words of a failure: its cause, and the attempt that says so."""
-    return {"cause": cause, "attempt": Attempt(at=1, worker="w", cause=cause, message=f"it was {cause}", **more)}
+    attempt = Attempt(at=1, worker="w", cause=cause, message=f"it was {cause}", **more)
+    return {"cause": cause, "attempt": attempt}
 
 
 def urls(claim: Claim) -> list[str]:

@@ -247,8 +247,9 @@ class Line:
                 await asyncio.sleep(latency)
             except asyncio.CancelledError:
                 hit.orphan = self._machine.dead
-                hit.until = loop.time()
                 raise
+            finally:
+                hit.until = loop.time()
         if await self._machine.ready():
             hit.counts = False
         return response

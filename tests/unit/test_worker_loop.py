@@ -197,6 +197,15 @@ async def test_hard_stop_ends_at_once() -> None:
 
 
 @virtually
+async def test_hold_of_a_lane_without_spacing_is_kept_to_its_end() -> None:
+    bench = Bench()
+    await bench.open("/1")
+    await bench.queue.queue.set_lane(LaneChange("a.test", hold_for=3.0))
+    await bench.worker.run()
+    assert asyncio.get_running_loop().time() >= 3.0
+
+
+@virtually
 async def test_lease_lost_to_another_is_left_at_once_and_its_outcome_dropped() -> None:
     bench = Bench(heartbeat=3.0, lease=9.0)
     await bench.open("/1")
@@ -305,6 +314,21 @@ async def test_links_dropped_with_a_redirect_are_not_taken_for_known() -> None:
     assert told == []
     worker._on_settled([plain], ["ok"])
     assert told == [found]
+
+
+@virtually
+async def test_pace_that_came_too_late_is_told_again() -> None:
+    bench = Bench()
+    await bench.open()
+    worker: Any = bench.worker
+    await worker._tools.served(bench.run)
+    found = start_tasks(["http://b.test/x"])[0][0]
+    outcome = Outcome(task=bench.run << 32 | 1, lease=1, result="done", found=(found,))
+    assert worker._paces([outcome]) == {"b.test": FREE}
+    worker._on_settled([outcome], ["stale"])
+    assert worker._paces([outcome]) == {"b.test": FREE}
+    worker._on_settled([outcome], ["ok"])
+    assert worker._paces([outcome]) is None
 
 
 @virtually

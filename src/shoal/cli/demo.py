@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import signal
+import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import click
 
 from shoal.cli.command import Command
 from shoal.cli.new import DEMO
-from shoal.cli.show import line
-from shoal.errors import Act
+from shoal.cli.show import clean, line
+from shoal.errors import Act, Usage
 
 PORT = int(DEMO.rstrip("/").rpartition(":")[2])
+RECORDS = "demo-books.jsonl"
+SHOWN = 3
 
 
 @click.command(
     cls=Command,
     examples="""
-    shoal demo                 until Ctrl-C
+    shoal demo                 serve the site until Ctrl-C
     shoal demo --port 9000     on another port
+    shoal demo --crawl         serve it, crawl it, show what came of it
     """,
 )
 @click.option(
@@ -28,9 +36,16 @@ PORT = int(DEMO.rstrip("/").rpartition(":")[2])
 )
 @click.option("--products", type=click.IntRange(1), default=200, show_default=True, help="Size of the shop.")
 @click.option("--slow", type=click.FloatRange(0, 60), default=0.0, help="Seconds every answer takes.")
-def demo(port: int, products: int, slow: float) -> None:
+@click.option("--crawl", is_flag=True, help="Crawl the site too, with live progress.")
+@click.option("-o", "--output", metavar="FILE", default=None, help=f"With --crawl: records ({RECORDS}).")
+def demo(port: int, products: int, slow: float, crawl: bool, output: str | None) -> int:
     """Serve a small web site on this machine to try things on."""
+    if crawl:
+        return _crawl(products, slow or 0.1, output or RECORDS)
+    if output:
+        raise Usage("-o says where the records of a crawl go", hint="shoal demo --crawl -o books.jsonl")
     asyncio.run(_serve(port, products, slow))
+    return 0
 
 
 async def _serve(port: int, products: int, slow: float) -> None:
@@ -54,3 +69,53 @@ async def _serve(port: int, products: int, slow: float) -> None:
         line("  shoal status")
         sys.stdout.flush()
         await stop.wait()
+
+
+def _crawl(products: int, slow: float, output: str) -> int:
+    from shoal.cli.progress import run_ui
+    from shoal.config import load
+    from shoal.onemachine import run_command
+
+    with _site(products, slow) as url:
+        line(f"A bookshop of {products:,} books is at {url}; crawling it.")
+        sys.stdout.flush()
+        os.environ["SHOAL_DEMO_URL"] = url
+        settings = load({"allow_private": url.partition("//")[2].rstrip("/")})
+        ui = run_ui()
+        try:
+            code = run_command(
+                settings, target="shoal.demo.books", inputs=(), output=output, fresh=True, ui=ui
+            )
+        finally:
+            ui.close()
+    _show(Path(output))
+    return code
+
+
+@contextlib.contextmanager
+def _site(products: int, slow: float) -> Iterator[str]:
+    """The site in a process of its own, which ends with this one whatever happens."""
+    command = [sys.executable, "-m", "shoal.demo.server", "--port", "0", "--until-stdin-closes"]
+    command += ["--products", str(products), "--delay", str(slow)]
+    site = subprocess.Popen(  # noqa: S603 - our own module
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        assert site.stdout is not None
+        url = site.stdout.readline().strip()
+        if not url.startswith("http://"):
+            raise Act("the demo site did not start", hint="python -m shoal.demo.server says why")
+        yield url
+    finally:
+        assert site.stdin is not None
+        site.stdin.close()
+        site.wait(timeout=10)
+
+
+def _show(output: Path) -> None:
+    if output.suffix != ".jsonl" or not output.exists():
+        return
+    with output.open(encoding="utf-8") as records:
+        for _, record in zip(range(SHOWN), records, strict=False):
+            line(f"  {clean(record.rstrip())}")
+    line(f"  … all of them: {output}      what next: shoal status · shoal new mine.py · shoal --help")

@@ -11,7 +11,7 @@ from shoal.cli.command import Command
 from shoal.cli.show import line
 from shoal.errors import Act, Usage
 
-DEMO = "http://127.0.0.1:8765/"
+DEMO = "http://127.0.0.1:8808/"
 
 TEMPLATE = '''\
 """{name}: what to visit, and what to keep of it.

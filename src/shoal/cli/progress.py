@@ -21,6 +21,7 @@ WINDOW = 8.0  # seconds over which pages/s are measured
 REDRAW_EVERY = 0.1
 LINE_EVERY = 5.0
 LINE_EVERY_AT_REST = 60.0  # when nothing has moved
+CAUSES_SHOWN = 5
 
 Clock = Callable[[], float]
 
@@ -65,6 +66,7 @@ class PlainUi:
         self._max_pages = info.run.max_pages
         for text in opening(info):
             self.message(text)
+        self._shown = self._clock()  # a run that ends at once needs no line of its own on the way
 
     def update(self, progress: Progress) -> None:
         now = self._clock()
@@ -257,7 +259,7 @@ def opening(info: RunInfo) -> list[str]:
 
 
 def closing(summary: Summary) -> list[str]:
-    stats = summary.stats
+    stats, run = summary.stats, summary.run
     words = {
         "complete": "Done",
         "dead": "Done",
@@ -265,28 +267,49 @@ def closing(summary: Summary) -> list[str]:
         "interrupted": "Stopped",
         "unbalanced": "Ended",
     }[summary.end]
+    failed = f"; {count(stats.dead, 'page')} failed" if stats.dead else ""
     lines = [
         f"{words} after {lasting(summary.seconds)}: {count(stats.done, 'page')}, "
-        f"{count(stats.records, 'record')}, {size(stats.bytes)}."
+        f"{count(stats.records, 'record')}, {size(stats.bytes)}{failed}.",
+        account(stats),
     ]
-    lines.append(account(stats))
+    if summary.end in ("complete", "dead") and run.max_pages and stats.cancelled:
+        limit = count(run.max_pages, "page")
+        lines.append(f"  the limit of {limit} was reached: {count(stats.cancelled)} more were known")
     if stats.skipped:
         reasons = sorted(stats.skipped.items(), key=lambda pair: -pair[1])
         lines.append("  links not followed: " + " · ".join(f"{clean(why)} {count(n)}" for why, n in reasons))
     if summary.output:
         lines.append(f"  {summary.output}   {count(summary.rows, 'row')}")
-    causes: dict[str, int] = {}
-    for group in summary.dead:
-        causes[group.cause] = causes.get(group.cause, 0) + group.count
-    if causes:
-        ranked = sorted(causes.items(), key=lambda pair: -pair[1])
-        lines.append("  failed: " + " · ".join(f"{count(n)} × {cause}" for cause, n in ranked[:5]))
-        lines.append(f"Next: shoal dead {summary.run.name}            what failed, by host and cause")
-        lines.append(f"      shoal revive {summary.run.name} --all    put it back to work")
+    lines += _failures(summary)
     if summary.end == "interrupted":
         lines.append(f"Nothing is lost. The same command goes on:  {summary.again}".rstrip())
     if summary.end == "unbalanced":
         lines.append("The account does not balance: please keep the state file and report this.")
+    return lines
+
+
+def _failures(summary: Summary) -> list[str]:
+    """What failed, by cause, with the words of one of each; and what can be done about it."""
+    causes: dict[str, int] = {}
+    said: dict[str, str] = {}
+    for group in summary.dead:
+        causes[group.cause] = causes.get(group.cause, 0) + group.count
+        said.setdefault(group.cause, group.message)
+    if not causes:
+        return []
+    ranked = sorted(causes.items(), key=lambda pair: -pair[1])[:CAUSES_SHOWN]
+    room = max(len(cause) for cause, _ in ranked)
+    lines = [
+        f"  failed: {count(n)} × {cause.ljust(room)}  {said[cause] if said[cause] != cause else ''}".rstrip()
+        for cause, n in ranked
+    ]
+    if len(causes) > len(ranked):
+        lines.append(f"  failed: … and {count(len(causes) - len(ranked), 'other cause')}")
+    name = summary.run.name
+    lines.append(f"Next: shoal dead {name}            what failed, by host and cause")
+    if summary.end in ("complete", "dead"):
+        lines.append(f"      shoal revive {name} --all    put it back; the same command then goes on with it")
     return lines
 
 

@@ -71,8 +71,12 @@ class Robots:
         max_hosts: int = 10_000,
         ignore: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        moving: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         self._fetch = fetch
+        self._moving = (
+            moving  # awaited before robots.txt is followed to another address: that takes a slot too
+        )
         self._agent = user_agent
         self._ttl = ttl
         self._max_hosts = max_hosts
@@ -167,6 +171,8 @@ class Robots:
                 url = urljoin(url, location)
             except ValueError:
                 return None
+            if self._moving is not None:
+                await self._moving(url)
         return None
 
     def _parsed(self, text: str) -> _Site:

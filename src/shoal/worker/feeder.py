@@ -138,7 +138,7 @@ class Feeder:
     def _held(self, claim: Claim, now: float, trip: float) -> Iterable[Held]:
         for task in claim.tasks:
             missed = task.spacing and trip > max(task.spacing * TRUSTED_TRIP, 0.01)
-            yield Held(task, -math.inf if missed else now + task.start_in if task.spacing else now)
+            yield Held(task, -math.inf if missed else now + task.start_in)
 
     def _measure(self, now: float) -> None:
         """Pages per second, smoothed; it decides how much to keep at hand."""

@@ -180,12 +180,17 @@ class Worker:
         self._feeder.ring()
 
     def _committed(self, outcome: Outcome) -> None:
-        served = self._tools.served_now(run_of(outcome.task))
+        """Only now are its links known to the queue, and the paces of their lanes."""
+        run = run_of(outcome.task)
+        served, told = self._tools.served_now(run), self._told.setdefault(run, set())
         if served is not None:
             served.links.committed(outcome.found)
+        if len(told) > LANES_TOLD:
+            told.clear()
+        told.update(task.lane for task in outcome.found)
 
     def _paces(self, outcomes: Sequence[Outcome]) -> Mapping[str, Pace] | None:
-        """What the runs ask of lanes that found tasks open, told once per run and lane."""
+        """What the runs ask of lanes that found tasks open, told until it was heard once."""
         paces: dict[str, Pace] = {}
         for outcome in outcomes:
             if not outcome.found:
@@ -196,9 +201,6 @@ class Worker:
                 continue
             for lane in {task.lane for task in outcome.found} - told:
                 paces[lane] = _slower(paces.get(lane), served.pace(lane))
-                told.add(lane)
-            if len(told) > LANES_TOLD:
-                told.clear()
         return paces or None
 
     def _start_heart(self, broken: asyncio.Future[None]) -> Callable[[], Awaitable[None]]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from shoal.core.task import Attempt
+from shoal.queue.sqlite import lanes
 
 HISTORY_LIMIT = 20
 _encode = msgspec.json.Encoder().encode
@@ -75,4 +76,5 @@ def expire(db: sqlite3.Connection, now: int, tasks: Iterable[int]) -> int:
         db.execute(
             "UPDATE heads SET ready = ready - ? WHERE run = ? AND lane = ?", (count - delayed, run, lane)
         )
+    lanes.wake(db, {lane for _, lane, _ in places})
     return sum(places.values())

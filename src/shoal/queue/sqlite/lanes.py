@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from shoal.core.lane import LaneState, Pace, Slot
 from shoal.core.task import LaneChange
 
 SECOND = 1_000_000
 DEFAULT_PACE = Pace()
+LONGEST_WAIT = 60 * SECOND
 
 _WAKE = """
 UPDATE heads SET wake_at = (
@@ -60,18 +61,18 @@ def _ask(db: sqlite3.Connection, run: int, lane: int, pace: Pace) -> None:
     settle_pace(db, [lane])
 
 
-def settle_pace(db: sqlite3.Connection, lanes: Iterable[int]) -> None:
+_SETTLE_PACE = """
+UPDATE lanes SET (asked, max_in_flight) = (
+  SELECT ifnull(max(h.spacing), 0), ifnull(min(nullif(h.max_in_flight, 0)), 0)
+  FROM heads h JOIN runs r ON r.id = h.run WHERE h.lane = lanes.id AND r.state IN ('running', 'paused'))
+WHERE id = ?
+"""
+
+
+def settle_pace(db: sqlite3.Connection, lanes: Sequence[int]) -> None:
     """Apply the slowest pace that any unfinished run asks of the lane."""
-    for lane in lanes:
-        asked, in_flight = db.execute(
-            """SELECT ifnull(max(h.spacing), 0), ifnull(min(nullif(h.max_in_flight, 0)), 0)
-               FROM heads h JOIN runs r ON r.id = h.run WHERE h.lane = ? AND r.state IN ('running', 'paused')""",
-            (lane,),
-        ).fetchone()
-        db.execute(
-            "UPDATE lanes SET asked = ?1, spacing = max(learned, ?1), max_in_flight = ?2 WHERE id = ?3",
-            (asked, in_flight, lane),
-        )
+    db.executemany(_SETTLE_PACE, [(lane,) for lane in lanes])
+    db.executemany("UPDATE lanes SET spacing = max(learned, asked) WHERE id = ?", [(lane,) for lane in lanes])
 
 
 def reconsider(db: sqlite3.Connection, run: int) -> None:
@@ -137,9 +138,11 @@ def reserve(db: sqlite3.Connection, now: int, name: str, pace: Pace | None) -> S
 
 
 def forget_future(db: sqlite3.Connection, now: int) -> None:
-    """After the clock stepped back: a lane without spacing waits for nothing but a hold."""
+    """After the clock stepped back: no slot lies further away than anybody would have waited for one."""
     rows = db.execute(
-        "UPDATE lanes SET next_at = ?1 WHERE spacing = 0 AND next_at > ?1 RETURNING id", (now,)
+        """UPDATE lanes SET next_at = CASE spacing WHEN 0 THEN ?1 ELSE ?1 + max(spacing, ?2) END
+           WHERE next_at > CASE spacing WHEN 0 THEN ?1 ELSE ?1 + max(spacing, ?2) END RETURNING id""",
+        (now, LONGEST_WAIT),
     ).fetchall()
     wake(db, [row[0] for row in rows])
 

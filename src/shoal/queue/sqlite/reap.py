@@ -33,7 +33,7 @@ def reap(db: sqlite3.Connection, now: int, dead_workers: Mapping[str, Collection
     over = [
         row[0]
         for row in db.execute(
-            "SELECT id FROM tasks WHERE expires_at IS NOT NULL AND expires_at <= ? AND state IN (0, 2) ORDER BY expires_at LIMIT ?",
+            "SELECT t.id FROM tasks t JOIN runs r ON r.id = t.run WHERE t.expires_at IS NOT NULL AND t.expires_at <= ? AND t.state IN (0, 2) AND NOT r.leftovers ORDER BY t.expires_at LIMIT ?",
             (now, EXPIRED_PER_CALL),
         ).fetchall()
     ]

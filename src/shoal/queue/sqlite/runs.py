@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -18,6 +18,7 @@ from shoal.queue.sqlite.filter import condition
 
 SWEEP_SLICE = 2000
 CLAIMABLE_LANES = 1000
+RIPE_COUNTED = 10_000
 
 _COLUMNS = "id, name, scraper, key, state, created_at, changed_at, finished_at, weight, max_pages, spec"
 _COUNTERS = "seen, ready, delayed, leased, done, dead, cancelled, records, retries, lost, stale, bytes"
@@ -171,24 +172,51 @@ def sweep(db: sqlite3.Connection, now: int) -> None:
 
 
 def stats(db: sqlite3.Connection, now: int, run: int) -> Stats:
-    row = db.execute(f"SELECT {_COUNTERS}, state FROM runs WHERE id = ?", (run,)).fetchone()
+    row = db.execute(f"SELECT {_COUNTERS}, state, max_pages FROM runs WHERE id = ?", (run,)).fetchone()
     if row is None:
         get(db, run)
+    known = dict(zip(_COUNTERS.split(", "), row, strict=False))
+    ripe = _ripe(db, now, run) if known["delayed"] else {}
+    known["delayed"] -= sum(ripe.values())
+    claimable = 0
+    if row[-2] == "running":
+        claimable = _claimable(db, now, run, ripe)
+        if row[-1]:
+            claimable = max(0, min(claimable, row[-1] - known["done"] - known["leased"]))
     skipped = dict(db.execute("SELECT reason, count FROM skips WHERE run = ?", (run,)).fetchall())
-    claimable = _claimable(db, now, run) if row[-1] == "running" else 0
-    return Stats(**dict(zip(_COUNTERS.split(", "), row, strict=False)), claimable=claimable, skipped=skipped)
+    return Stats(**known, claimable=claimable, skipped=skipped)
 
 
-def _claimable(db: sqlite3.Connection, now: int, run: int) -> int:
+def _ripe(db: sqlite3.Connection, now: int, run: int) -> dict[int, int]:
+    """Delayed tasks by lane whose time has come and that no claim has promoted yet."""
     rows = db.execute(
-        """SELECT h.ready, l.max_in_flight - l.in_flight, l.max_in_flight, l.spacing FROM heads h JOIN lanes l ON l.id = h.lane
-           WHERE h.run = ? AND h.wake_at <= ? LIMIT ?""",
+        """SELECT lane, count(*) FROM (SELECT lane, run FROM tasks WHERE state = 2 AND due <= ? LIMIT ?)
+           WHERE run = ? GROUP BY lane""",
+        (now, RIPE_COUNTED, run),
+    ).fetchall()
+    return dict(rows)
+
+
+def _claimable(db: sqlite3.Connection, now: int, run: int, ripe: Mapping[int, int]) -> int:
+    columns = "h.lane, h.ready, l.max_in_flight - l.in_flight, l.max_in_flight, l.spacing, max(l.next_at, l.held_until)"
+    rows = db.execute(
+        f"SELECT {columns} FROM heads h JOIN lanes l ON l.id = h.lane WHERE h.run = ? AND h.wake_at <= ? LIMIT ?",
         (run, now, CLAIMABLE_LANES),
     ).fetchall()
+    due = {row[0]: row for row in rows}
+    for lane in ripe:
+        if lane not in due:
+            row = db.execute(
+                f"SELECT {columns} FROM heads h JOIN lanes l ON l.id = h.lane WHERE h.run = ? AND h.lane = ?",
+                (run, lane),
+            ).fetchone()
+            if row is not None and row[5] <= now:
+                due[lane] = row
     total = 0
-    for ready, free, limit, spacing in rows:
-        slots = int(lanes.micros(SLOT_HORIZON) // spacing) + 1 if spacing else ready
-        total += min(ready, slots, free if limit else ready)
+    for lane, ready, free, limit, spacing, _ in due.values():
+        waiting = ready + ripe.get(lane, 0)
+        slots = int(lanes.micros(SLOT_HORIZON) // spacing) + 1 if spacing else waiting
+        total += max(0, min(waiting, slots, free if limit else waiting))
     return total
 
 
@@ -204,7 +232,11 @@ def recount(db: sqlite3.Connection, now: int, run: int) -> Stats:
         )
 
     open_ = db.execute("SELECT state IN ('running', 'paused') FROM runs WHERE id = ?", (run,)).fetchone()[0]
-    ready, delayed, leased = (count("tasks", f"state = {n}") if open_ else 0 for n in (0, 2, 1))
+    ready, ripe, delayed, leased = (
+        count("tasks", term) if open_ else 0
+        for term in ("state = 0", f"state = 2 AND due <= {now}", f"state = 2 AND due > {now}", "state = 1")
+    )
+    ready += ripe
     (seen,) = db.execute("SELECT count(*) FROM seen WHERE run = ? AND task > 0", (run,)).fetchone()
     done, dead = count("ended", "state = 'done'"), count("dead")
     # Tasks cancelled with their run leave no row behind: what the seen-set knows and no table holds.

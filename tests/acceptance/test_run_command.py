@@ -1,0 +1,400 @@
+"""`shoal run` and the commands around it, as processes, on the demo site."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from user import SIX_LINES, User, until
+
+from shoal.cli.main import COMMANDS
+
+RUN = ("run", "books.py", "-o", "books.jsonl", "--allow-private", "--workers", "1")
+
+ECHO = """
+import shoal
+
+echo = shoal.Scraper("echo", start=[{{start}}]{{settings}})
+
+@echo.page("/echo*")
+def headers(page):
+    yield {{{{"agent": page.json()["headers"]["user-agent"], "url": page.url}}}}
+"""
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Iterator[User]:
+    with User(tmp_path) as user:
+        user.write(SIX_LINES)
+        yield user
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
+    """A user whose run ended well a moment ago."""
+    with User(tmp_path_factory.mktemp("finished")) as user:
+        user.write(SIX_LINES)
+        done = user.shoal(*RUN)
+        assert done.code == 0, done.err
+        user.site.hits.clear()
+        yield user
+
+
+def start_at(user: User, *paths: str, settings: str = "", name: str = "books.py") -> None:
+    """A scraper that starts at these addresses and keeps the address of every page it sees."""
+    addresses = ", ".join(repr(user.url.rstrip("/") + path) for path in paths)
+    (user.folder / name).write_text(
+        f'''
+import shoal
+
+odd = shoal.Scraper("odd", start=[{addresses}]{settings})
+
+@odd.page()
+def page(page):
+    yield {{"url": page.url, "path": page.url.partition("//")[2].partition("/")[2]}}
+    yield from page.follow("a")
+'''
+    )
+
+
+# The main job
+
+
+def test_a_scraper_of_six_lines_brings_every_record_once(tmp_path: Path) -> None:
+    with User(tmp_path, products=100) as user:
+        user.write(SIX_LINES)
+        done = user.shoal("run", "books.py", "-o", "books.jsonl", "--allow-private")
+        assert (done.code, done.out) == (0, "")
+        assert sorted(line["url"] for line in user.lines()) == user.catalogue()
+        assert set(dict(user.site.hits).values()) == {1}
+        pages = len(user.catalogue()) + 1
+        assert f"seen {pages} = done {pages} + dead 0 + cancelled 0 + open 0" in done.err
+
+
+def test_a_finished_run_says_so_and_fetches_nothing(finished: User) -> None:
+    before = (finished.folder / "books.jsonl").read_bytes()
+    again = finished.shoal(*RUN)
+    assert again.code == 0 and "finished already" in again.err and "--fresh" in again.err
+    assert not finished.site.hits and (finished.folder / "books.jsonl").read_bytes() == before
+
+
+def test_an_output_that_was_deleted_is_written_again_without_fetching(finished: User) -> None:
+    before = (finished.folder / "books.jsonl").read_bytes()
+    (finished.folder / "books.jsonl").unlink()
+    assert finished.shoal(*RUN).code == 0
+    assert not finished.site.hits and (finished.folder / "books.jsonl").read_bytes() == before
+
+
+def test_fresh_starts_over(user: User) -> None:
+    assert user.shoal(*RUN).code == 0
+    (first,) = user.ask("runs")
+    assert user.shoal(*RUN, "--fresh").code == 0
+    assert set(dict(user.site.hits).values()) == {2}
+    assert sorted(line["url"] for line in user.lines()) == user.catalogue()
+    assert [run["name"] for run in user.ask("runs")][1:] == [first["name"]]
+
+
+def test_an_output_of_something_else_is_refused_and_left_alone(user: User) -> None:
+    precious = user.folder / "books.jsonl"
+    precious.write_text("precious\n")
+    done = user.shoal(*RUN)
+    assert done.code == 2 and "was not written by this run" in done.err and "--fresh" in done.err
+    assert precious.read_text() == "precious\n" and not user.site.hits
+    assert user.ask("runs") == []
+
+
+def test_the_page_limit_is_a_complete_run_and_the_rest_is_cancelled(user: User) -> None:
+    done = user.shoal(*RUN, "--max-pages", "5")
+    assert done.code == 0, done.err
+    (run,) = user.ask("runs")
+    assert (run["done"], run["open"], run["dead"]) == (5, 0, 0) and run["cancelled"] > 0
+    account = f"seen {run['seen']} = done 5 + dead 0 + cancelled {run['cancelled']} + open 0"
+    assert account in done.err and "page limit" in done.err
+    assert user.requests <= 5 + 16 + 1  # what was under way, and robots.txt
+
+
+@pytest.mark.parametrize(("depth", "pages"), [("0", 1), ("1", 1 + 1 + 8)])
+def test_links_are_followed_so_far_and_no_farther(user: User, depth: str, pages: int) -> None:
+    assert user.shoal(*RUN, "--max-depth", depth).code == 0
+    (run,) = user.ask("runs")
+    assert run["done"] == pages == run["seen"] and run["skipped"]["depth"] > 0
+
+
+# What goes wrong with pages
+
+
+def test_dead_letters_are_told_listed_and_revived_and_the_same_command_goes_on(user: User) -> None:
+    start_at(user, "/gone/1", "/forbidden/1", "/catalogue/page-2.html")
+    command = (*RUN, "--max-depth", "0")
+    done = user.shoal(*command)
+    assert done.code == 3 and "2 × " not in done.err
+    assert "http.404" in done.err and "http.403" in done.err
+    (run,) = user.ask("runs")
+    assert f"shoal revive {run['name']} --all" in done.err
+    assert {group["cause"] for group in user.ask("dead")} == {"http.404", "http.403"}
+
+    again = user.shoal(*command)
+    assert again.code == 3 and "already" in again.err
+
+    assert user.ask("revive", "--where", "cause=http.404") == {"run": run["name"], "revived": 1}
+    goes_on = user.shoal(*command)
+    assert goes_on.code == 3 and "Continuing" in goes_on.err, goes_on.err
+    hits = dict(user.site.hits)
+    assert (hits["/gone/1"], hits["/forbidden/1"], hits["/catalogue/page-2.html"]) == (2, 1, 1)
+
+
+def test_a_private_address_is_refused_with_the_way_out(user: User) -> None:
+    done = user.shoal("run", "books.py", "-o", "books.jsonl")
+    assert done.code == 3 and "--allow-private" in done.err and not user.site.hits
+    assert "--allow-private" in user.shoal("dead").out
+    assert "--allow-private" in user.shoal("why", user.url).out
+
+
+def test_robots_txt_is_obeyed_unless_it_is_to_be_ignored(user: User) -> None:
+    start_at(user, "/catalogue/page-2.html", "/private/")
+    done = user.shoal(*RUN, "--max-depth", "0")
+    assert done.code == 3 and "robots" in done.err
+    assert not user.site.hits["/private/"] and user.site.hits["/robots.txt"] == 1
+    (why,) = [user.ask("why", user.url + "private/")]
+    assert (why["state"], why["cause"]) == ("dead", "robots")
+    assert user.shoal(*RUN, "--max-depth", "0", "--fresh", "--ignore-robots").code == 0
+    assert user.site.hits["/private/"] == 1 and user.site.hits["/robots.txt"] == 1
+
+
+def test_a_link_that_a_rule_refuses_is_counted_and_explained(user: User) -> None:
+    start_at(user, "/odd/")
+    done = user.shoal(*RUN, "--max-depth", "0")
+    assert done.code == 0 and "links not followed: " in done.err
+    why = user.ask("why", user.url + "trap/calendar/2026/01")
+    assert why["state"] == "unknown" and why["skipped"][0] in ("robots", "depth")
+    unknown = user.shoal("why", user.url + "never/heard/of")
+    assert unknown.code == 2 and "never seen" in unknown.out
+
+
+BAD = """
+import asyncio, os, sys, time
+import shoal
+
+KINDS = "block loop exit system memory raise fine1 fine2 fine3 fine4 fine5 fine6".split()
+bad = shoal.Scraper("bad", start=["{url}echo?kind=" + kind for kind in KINDS], retries=0)
+
+@bad.page("*=block")
+def block(page):
+    time.sleep(60)
+
+@bad.page("*=loop")
+async def loop(page):
+    while True:
+        pass
+
+@bad.page("*=exit")
+def leave(page):
+    os._exit(0)
+
+@bad.page("*=system")
+def system(page):
+    sys.exit("enough")
+
+@bad.page("*=memory")
+def memory(page):
+    hoard = []
+    while True:
+        hoard.append(bytearray(4_000_000))
+
+@bad.page("*=raise")
+def wrong(page):
+    raise KeyError("price")
+
+@bad.page()
+async def fine(page):
+    await asyncio.sleep(0.2)
+    yield {{"url": page.url}}
+"""
+
+
+def test_a_handler_harms_its_own_page_only(user: User) -> None:
+    user.write(BAD)
+    command = ("run", "books.py", "-o", "books.jsonl", "--allow-private", "--workers", "2")
+    done = user.shoal(*command, "--handler-timeout", "1", "--worker-memory", "200MB")
+    assert done.code == 3, done.err
+    letters = user.ask("dead", "--list")
+    assert {letter["url"].rpartition("=")[2]: letter["cause"] for letter in letters} == {
+        "block": "handler_timeout",
+        "loop": "handler_timeout",
+        "exit": "worker_lost",
+        "system": "handler.SystemExit",
+        "memory": "memory",
+        "raise": "handler.KeyError",
+    }
+    assert sorted(line["url"].rpartition("=")[2] for line in user.lines()) == [f"fine{n}" for n in range(1, 7)]
+    assert "Traceback" not in done.err
+
+
+# Pace
+
+
+def test_the_asked_pace_holds_over_all_workers(user: User) -> None:
+    done = user.shoal("run", "books.py", "--allow-private", "--workers", "2", "--delay", "0.2", "--max-pages", "9")
+    assert done.code == 0 and "5 pages/s per site" in done.err
+    times = [at for at, _ in user.site.log]
+    gaps = [after - before for before, after in itertools.pairwise(times)]
+    assert len(times) >= 9 and min(gaps) >= 0.2 * 0.95
+
+
+def test_retry_after_moves_the_whole_host(user: User) -> None:
+    start_at(user, "/busy/1", *(f"/echo?n={n}" for n in range(20)))
+    done = user.shoal(*RUN, "--max-depth", "0", "--in-flight", "1")
+    assert done.code == 0, done.err
+    log = list(user.site.log)
+    refused = [at for at, target in log if target == "/busy/1"][:2]
+    for moment in refused:
+        following = min(at for at, _ in log if at > moment)
+        assert following - moment > 0.95
+
+
+# Settings
+
+
+def test_flag_wins_over_variable_over_file_over_scraper(user: User) -> None:
+    start_at(user, "/echo", settings=', user_agent="scraper/1", max_depth=0')
+    text = (user.folder / "books.py").read_text()
+    (user.folder / "books.py").write_text(
+        text.replace('{"url": page.url, ', '{"agent": page.json()["headers"]["user-agent"], ')
+    )
+    said = []
+    for extra, variables in (
+        ((), {}),
+        (("shoal.toml",), {}),
+        (("shoal.toml",), {"SHOAL_USER_AGENT": "variable/1"}),
+        (("shoal.toml", "--user-agent", "flag/1"), {"SHOAL_USER_AGENT": "variable/1"}),
+    ):
+        if extra:
+            (user.folder / extra[0]).write_text('user_agent = "file/1"\n')
+        done = user.shoal(*RUN, "--fresh", *extra[1:], **variables)
+        assert done.code == 0, done.err
+        said += [line["agent"] for line in user.lines()]
+    assert said == ["scraper/1", "file/1", "variable/1", "flag/1"]
+
+
+# Wrong usage
+
+WRONG: dict[str, tuple[str, tuple[str, ...], str]] = {
+    "no scraper file": ("", ("run", "missing.py"), "no file missing.py"),
+    "no arguments": ("", ("run",), "FILE.py"),
+    "syntax error": ("import shoal\ndef (:\n", ("run", "s.py"), "line 2"),
+    "exception": ("import shoal\n1 / 0\n", ("run", "s.py"), "ZeroDivisionError: division by zero, line 2"),
+    "exits": ("import sys\nsys.exit(7)\n", ("run", "s.py"), "SystemExit"),
+    "no scraper": ("x = 1\n", ("run", "s.py"), "makes no scraper"),
+    "two scrapers": (
+        "import shoal\na = shoal.Scraper('a', 'http://a.example/')\nb = shoal.Scraper('b', 'http://b.example/')\n",
+        ("run", "s.py"),
+        "s.py:a",
+    ),
+    "unknown scraper": ("import shoal\na = shoal.Scraper('a')\n", ("run", "s.py:b"), "no scraper called b"),
+    "no start address": ("import shoal\na = shoal.Scraper('a')\n", ("run", "s.py"), "no start address"),
+    "bad start address": (
+        "import shoal\na = shoal.Scraper('a', 'ftp://files.example/')\n",
+        ("run", "s.py"),
+        "ftp://files.example/",
+    ),
+    "unknown setting": (
+        "import shoal\na = shoal.Scraper('a', 'http://a.example/', dealy=2)\n",
+        ("run", "s.py"),
+        "did you mean delay?",
+    ),
+    "unknown flag": ("", ("run", "s.py", "--max-page", "3"), "--max-pages"),
+    "bad value": ("", ("run", "s.py", "--delay", "soon"), "--delay: 'soon'"),
+    "no such folder": ("", ("run", "s.py", "-o", "nowhere/b.jsonl"), "no folder"),
+    "unknown kind of output": ("", ("run", "s.py", "-o", "b.xlsx"), ".csv, .jsonl"),
+    "not Python": ("", ("run", "urls.txt"), "urls.txt"),
+    "unknown queue": (
+        "import shoal\na = shoal.Scraper('a', 'http://a.example/')\n",
+        ("run", "s.py", "--queue", "mysql://db/x"),
+        "mysql://",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_usage_exits_2_with_what_is_wrong_and_what_to_do(case: str, finished: User) -> None:
+    text, args, words = WRONG[case]
+    (finished.folder / "s.py").write_text(text or "import shoal\n")
+    (finished.folder / "urls.txt").write_text("http://a.example/\n")
+    done = finished.shoal(*args)
+    told = done.err.splitlines()
+    assert done.code == 2 and words in done.err and "Traceback" not in done.err, done.err
+    assert told[0].startswith("shoal: ") and told[1].startswith("  try: ")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unwritable for root")
+def test_a_folder_that_cannot_be_written_is_refused(user: User) -> None:
+    (user.folder / "locked").mkdir(mode=0o555)
+    done = user.shoal("run", "books.py", "-o", "locked/b.jsonl", "--allow-private")
+    assert done.code == 2 and "cannot be written" in done.err and not user.site.hits
+
+
+# Looking at a run and steering it from outside
+
+
+def test_every_listing_as_json_is_one_document(finished: User) -> None:
+    (run,) = finished.ask("runs")
+    assert (run["state"], run["records"], run["balanced"]) == ("finished", len(finished.catalogue()), True)
+    assert finished.ask("status")["name"] == run["name"]
+    assert finished.ask("dead") == finished.ask("dead", "--list") == []
+    why = finished.ask("why", finished.catalogue()[3])
+    assert why["state"] == "done" and why["attempts"][0]["status"] == 200 and why["found_by"]
+    assert finished.ask("doctor")["ok"] is True
+
+
+def test_every_command_answers_help_within_eighty_columns(finished: User) -> None:
+    for name in COMMANDS:
+        done = finished.shoal(name, "--help", COLUMNS="80")
+        assert done.code == 0 and "Examples:" in done.out
+        assert max(map(len, done.out.splitlines())) <= 80, name
+
+
+def test_a_late_column_is_in_every_row_of_a_table(user: User) -> None:
+    user.write(SIX_LINES.replace('"url": page.url', '"url": page.url, **({{"late": 1}} if "_7/" in page.url else {{}})'))
+    done = user.shoal("run", "books.py", "-o", "books.csv", "--allow-private", "--workers", "1")
+    assert done.code == 0, done.err
+    with (user.folder / "books.csv").open(newline="") as file:
+        head, *rows = csv.reader(file)
+    assert head == ["title", "url", "late"]
+    assert {len(row) for row in rows} == {3} and sorted(row[1] for row in rows) == user.catalogue()
+    assert [row[2] for row in rows if row[2]] == ["1"]
+
+
+def test_a_run_is_watched_exported_paused_resumed_and_cancelled_while_it_goes_on(user: User) -> None:
+    user.site.site.host_delay = 0.05
+    command = user.start(*RUN, "--concurrency", "1")
+    until(lambda: user.requests > 4)
+    busy = user.start(*RUN)
+    status = user.ask("status")
+    assert status["state"] == "running" and status["workers"] and status["open"] > 0
+
+    assert user.ask("pause")["state"] == "paused"
+    until(lambda: user.ask("status")["leased"] == 0)
+    before = user.requests
+    status = user.shoal("status").out
+    assert "paused" in status and "shoal resume" in status
+    exported = user.shoal("export", "-o", "-").out
+    assert exported.endswith("\n") and all(json.loads(line) for line in exported.splitlines())
+    assert user.requests == before and command.poll() is None
+
+    assert user.ask("resume")["state"] == "running"
+    until(lambda: user.requests > before)
+    assert busy.wait(10) == 2 and "another process" in busy.stderr.read()  # type: ignore[union-attr]
+
+    assert user.ask("cancel")["state"] == "cancelled"
+    _, err = command.communicate(timeout=10)
+    assert command.returncode == 3 and "Cancelled" in err
+    (run,) = user.ask("runs")
+    assert run["open"] == 0 and run["cancelled"] > 0 and run["balanced"]
+    assert len(user.lines()) == run["records"]

@@ -1,0 +1,148 @@
+"""User: somebody at a shell, in a folder of their own, with a site on this machine to crawl."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from shoal.demo.server import Server, serve
+from shoal.demo.site import Site
+
+SHOAL = [sys.executable, "-m", "shoal"]
+LIMIT = 40.0
+
+SIX_LINES = """
+import shoal
+
+books = shoal.Scraper("books", start="{url}")
+
+@books.page("/catalogue/*")
+def book(page):
+    yield {{"title": page.css("h1::text").get(), "url": page.url}}
+    yield from page.follow(".next a, .product a")
+"""
+
+
+@dataclass(frozen=True)
+class Done:
+    """A command that ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+class Served:
+    """The demo site, served from a thread of this process: its hits and its log can be read at any time."""
+
+    def __init__(self, site: Site) -> None:
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(site)), daemon=True)
+        self._thread.start()
+        assert self._ready.wait(10)
+
+    async def _serve(self, site: Site) -> None:
+        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        async with await serve(site) as self.server:
+            self._ready.set()
+            await self._end.wait()
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._end.set)
+        self._thread.join(10)
+
+
+class User:
+    def __init__(self, folder: Path, **site: Any) -> None:
+        self.folder = folder
+        self._served = Served(Site(**{"products": 20} | site))
+        self._started: list[subprocess.Popen[str]] = []
+        self.environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(("SHOAL_", "COV_"))
+        }
+
+    @property
+    def site(self) -> Server:
+        return self._served.server
+
+    @property
+    def url(self) -> str:
+        return self.site.url
+
+    @property
+    def requests(self) -> int:
+        return sum(dict(self.site.hits).values())
+
+    def write(self, text: str, name: str = "books.py") -> str:
+        (self.folder / name).write_text(text.format(url=self.url))
+        return name
+
+    def shoal(self, *args: str, **variables: str) -> Done:
+        """Give a command and wait for its end."""
+        command = self.start(*args, **variables)
+        out, err = command.communicate(timeout=LIMIT)
+        return Done(command.returncode, out, err)
+
+    def start(self, *args: str, **variables: str) -> subprocess.Popen[str]:
+        """Give a command and let it go on, in a process group of its own as a shell does."""
+        command = subprocess.Popen(
+            [*SHOAL, *args],
+            cwd=self.folder,
+            env=self.environment | variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            process_group=0,
+        )
+        self._started.append(command)
+        return command
+
+    def ask(self, *args: str) -> Any:
+        """The JSON document of a command that must go well."""
+        done = self.shoal(*args, "--json")
+        assert done.code == 0, done.err
+        return done.json
+
+    def lines(self, name: str = "books.jsonl") -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.folder / name).read_text().splitlines()]
+
+    def catalogue(self) -> list[str]:
+        """The address of every page that the scraper of six lines makes a record of."""
+        paths = self.site.site.shop.paths()
+        return sorted(self.url.rstrip("/") + path for path in paths if "/category/" not in path)
+
+    def __enter__(self) -> User:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for command in self._started:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(command.pid, signal.SIGKILL)
+            command.communicate()
+        self._served.close()
+
+
+def until(what: Callable[[], Any], seconds: float = LIMIT) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.005)
