@@ -334,7 +334,7 @@ class FinishedTooEarly(ModelQueue):
 
     async def set_run(self, run: int, action: RunAction) -> Run:
         if action == "finish":
-            self._set_state(self._run(run), "finished")
+            self.set_state(self._run(run), "finished")
             return self._run(run).run
         return await super().set_run(run, action)
 

@@ -9,17 +9,17 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
-from msgspec.structs import replace
 
 from conformance.model_claim import Handing
 from conformance.model_look import Looking
-from conformance.model_state import ENDED, ModelLane, ModelLease, ModelRun, ModelTask, micros
+from conformance.model_settle import Settling
+from conformance.model_state import ModelLane, ModelLease, ModelRun, ModelTask, micros
 from shoal.core.lane import Mark, Pace, Slot
 from shoal.core.run import TASK_BITS, NewRun, Run, run_of
 from shoal.core.stats import Stats
 from shoal.core.task import ALONE, Admission, Claim, LaneChange, Leased, Outcome, Task, Verdict
 from shoal.errors import Usage
-from shoal.queue.base import LEASE, LOST_LIMIT, Extended, Promises, Reaped, RunAction, StoredRecord, Where
+from shoal.queue.base import LEASE, LOST_LIMIT, Extended, Promises, Reaped, RunAction, Where
 
 FITS: dict[RunAction, tuple[str, ...]] = {
     "pause": ("running", "paused"),
@@ -30,7 +30,7 @@ FITS: dict[RunAction, tuple[str, ...]] = {
 BECOMES = {"pause": "paused", "resume": "running", "cancel": "cancelled", "finish": "finished"}
 
 
-class ModelQueue(Handing, Looking):
+class ModelQueue(Handing, Settling, Looking):
     promises = Promises(durable="nothing: it lives in memory", steps_clock=True, shared="one process")
 
     def __init__(self, clock: Callable[[], int]) -> None:
@@ -82,18 +82,8 @@ class ModelQueue(Handing, Looking):
             raise Usage(f"cannot finish a run with {stats.open} open tasks")
         if action == "cancel":
             self.cancel_open(run)
-        self._set_state(about, BECOMES[action])
+        self.set_state(about, BECOMES[action])
         return about.run
-
-    def cancel_open(self, run: int) -> None:
-        for task in self.tasks.values():
-            if task.run == run and task.state in ("ready", "leased"):
-                task.state = "cancelled"  # it keeps its lease number, for a late answer
-                self.forget_answers(task)
-
-    def _set_state(self, about: ModelRun, state: str) -> None:
-        now = self.clock()
-        about.run = replace(about.run, state=state, changed_at=now, finished_at=now if state in ENDED else 0)
 
     def _run(self, run: int) -> ModelRun:
         if run not in self.all_runs:
@@ -181,8 +171,8 @@ class ModelQueue(Handing, Looking):
         what = task.task
         start_in = max(0, lease.slots[id] - self.clock()) / 1_000_000
         return Leased(
-            id, lease.number, task.run, what.lane, what.url, what.kind, what.priority, what.depth, what.parent,
-            what.meta, task.attempts, task.lost, start_in, self.spacing(self._lane(what.lane)),
+            id, lease.number, task.run, what.lane, what.url, what.kind, what.priority, what.depth,
+            what.parent, what.meta, task.attempts, task.lost, start_in, self.spacing(self._lane(what.lane)),
             dict(task.failures) or None,
         )  # fmt: skip
 
@@ -226,115 +216,6 @@ class ModelQueue(Handing, Looking):
             verdicts.append(self.may_answer(outcome)[0])
             self.make_true(outcome, verdicts[-1], paces or {})
         return verdicts
-
-    def may_answer(self, outcome: Outcome) -> list[Verdict]:
-        """The verdicts the contract allows, the model's own first."""
-        now, pair = self.clock(), (outcome.task, outcome.lease)
-        task = self.tasks.get(outcome.task)
-        if pair in self.settled:
-            newest = max(lease for id, lease in self.settled if id == outcome.task)
-            sure = now < self.settled[pair] and outcome.lease == newest
-            return ["already"] if sure else ["already", "stale"]
-        if task is None or task.lease != outcome.lease:
-            return ["stale"]
-        if task.state == "leased":
-            return ["ok"]
-        if task.state == "cancelled":
-            return ["ok"] if outcome.lease in self.leases else ["ok", "stale"]
-        return ["stale"]
-
-    def make_true(self, outcome: Outcome, verdict: Verdict, paces: Mapping[str, Pace] = {}) -> None:
-        task = self.tasks.get(outcome.task)
-        if task is None or verdict == "already":
-            return
-        about = self.all_runs[task.run]
-        if verdict == "stale":
-            about.stale += 1
-            return
-        late = task.state == "cancelled"
-        if outcome.result == "part":
-            self.keep_links(task, outcome, paces, late=late)
-            return
-        self.remember(task, outcome)
-        for change in outcome.lanes:
-            self.change_lane(change)
-        if outcome.attempt:
-            task.history.append(outcome.attempt)
-            about.bytes += outcome.attempt.size
-        if outcome.result == "done":
-            self.finish_task(task, outcome, paces, late=late)
-            self.stop_at_limit(about)
-        elif not late:
-            self.end_attempt(task, outcome)
-
-    def remember(self, task: ModelTask, outcome: Outcome) -> None:
-        lease = self.leases.get(outcome.lease)
-        span = lease.span if lease else LEASE
-        self.settled[task.id, outcome.lease] = self.clock() + micros(2 * span)
-        self.leave_lease(task.id, outcome.lease)
-
-    def forget_answers(self, task: ModelTask) -> None:
-        """From here on a backend may or may not know which of its leases were settled."""
-        self.settled.update({pair: 0 for pair in self.settled if pair[0] == task.id})
-
-    def leave_lease(self, task: int, number: int) -> None:
-        lease = self.leases.get(number)
-        if lease:
-            lease.slots.pop(task, None)
-            if not lease.slots:
-                del self.leases[number]
-
-    def finish_task(
-        self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool
-    ) -> None:
-        task.attempts += 1
-        self.end(task, "done", "")
-        if outcome.same_as is not None:
-            first = self.seen.setdefault((task.run, outcome.same_as), task.id)
-            if first != task.id:
-                return
-        self.keep_records(task, outcome)
-        self.keep_links(task, outcome, paces, late=late)
-
-    def stop_at_limit(self, about: ModelRun) -> None:
-        """When as many pages are done as were asked for, the rest is cancelled and the run has ended."""
-        states = [task.state for task in self.tasks.values() if task.run == about.run.id]
-        is_open = "ready" in states or "leased" in states
-        if about.takes_work and is_open and 0 < about.run.max_pages <= states.count("done"):
-            self.cancel_open(about.run.id)
-            self._set_state(about, "finished")
-
-    def keep_records(self, task: ModelTask, outcome: Outcome) -> None:
-        kept = self.all_runs[task.run].records
-        for data in outcome.records:
-            kept.append(StoredRecord(len(kept) + 1, task.id, data))
-        task.records += len(outcome.records)
-
-    def keep_links(self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool) -> None:
-        about = self.all_runs[task.run]
-        if not late and about.takes_work:
-            for found in outcome.found:
-                self.admit(task.run, found, paces)
-        about.skipped.update(reason for reason, _ in outcome.skipped)
-        about.samples.extend(outcome.skipped)
-
-    def end_attempt(self, task: ModelTask, outcome: Outcome) -> None:
-        if outcome.result == "retry":
-            task.attempts += 1
-            task.failures[outcome.cause] += 1
-            self.all_runs[task.run].retries += 1
-            task.state, task.due_at = "ready", self.clock() + micros(outcome.after)
-        elif outcome.result == "released":
-            task.state = "ready"
-        elif outcome.result == "dead":
-            task.attempts += 1
-            task.evidence = outcome.evidence
-            self.end(task, "dead", outcome.cause)
-        elif outcome.result == "cancelled":
-            self.end(task, "cancelled", outcome.cause)
-
-    def end(self, task: ModelTask, state: str, cause: str) -> None:
-        task.state, task.cause, task.finished_at = state, cause, self.clock()
 
     # reap
 
@@ -384,7 +265,7 @@ class ModelQueue(Handing, Looking):
             task.failures.clear()
             self.forget_answers(task)
         if again and about.run.state == "finished":
-            self._set_state(about, "running")
+            self.set_state(about, "running")
         return len(again)
 
     async def purge(self, *, run: int | None = None, older_than: float | None = None) -> int:

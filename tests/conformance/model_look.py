@@ -41,7 +41,8 @@ class Looking:
         about = self._run(run)
         states = [task.shown(self.clock()) for task in self.tasks.values() if task.run == run]
         return Stats(
-            seen=len(states), ready=states.count("ready") + states.count("delayed"), delayed=states.count("delayed"),
+            seen=len(states), delayed=states.count("delayed"),
+            ready=states.count("ready") + states.count("delayed"),
             leased=states.count("leased"), done=states.count("done"), dead=states.count("dead"),
             cancelled=states.count("cancelled"), records=len(about.records), retries=about.retries,
             lost=about.lost, stale=about.stale, bytes=about.bytes, claimable=self.claimable(run),
@@ -90,10 +91,10 @@ class Looking:
         lease = self.leases.get(task.lease) if task.state == "leased" else None
         what = task.task
         return TaskView(
-            task.id, task.run, what.url, what.lane, task.shown(self.clock()), what.kind, what.priority, what.depth,
-            what.parent, task.attempts, task.lost, task.added_at, task.due_at, task.finished_at, task.lease,
-            lease.worker if lease else "", lease.until if lease else 0, task.cause, task.records,
-            tuple(task.history), task.evidence,
+            task.id, task.run, what.url, what.lane, task.shown(self.clock()), what.kind, what.priority,
+            what.depth, what.parent, task.attempts, task.lost, task.added_at, task.due_at,
+            task.finished_at, task.lease, lease.worker if lease else "", lease.until if lease else 0,
+            task.cause, task.records, tuple(task.history), task.evidence,
         )  # fmt: skip
 
     async def dead_groups(self, run: int, limit: int = 100) -> list[DeadGroup]:
@@ -126,7 +127,7 @@ class Looking:
         held = lane.held_until > self.clock()
         waiting = [t for t in self.tasks.values() if t.state == "ready" and t.task.lane == lane.name]
         return LaneState(
-            lane.name, lane.next_at, self.spacing(lane), self.asked(lane), lane.learned, self.max_in_flight(lane),
-            self.in_flight(lane.name), len(waiting), lane.held_until if held else 0, lane.parked and held,
-            lane.reason if held else "",
+            lane.name, lane.next_at, self.spacing(lane), self.asked(lane), lane.learned,
+            self.max_in_flight(lane), self.in_flight(lane.name), len(waiting),
+            lane.held_until if held else 0, lane.parked and held, lane.reason if held else "",
         )  # fmt: skip

@@ -9,26 +9,28 @@ import pytest
 
 from conformance import broken, broken_sqlite
 from conformance import test_contract_claim as claim
+from conformance import test_contract_fencing as fencing
 from conformance import test_contract_lanes as lanes
 from conformance import test_contract_priority as priority
 from conformance import test_contract_reap as reap
 from conformance import test_contract_runs as runs
 from conformance import test_contract_settle as settle
+from conformance import test_contract_share as share
 from conformance.machine import drive
 from conformance.model import ModelQueue
 from conformance.world import World, model_opener
 
 # These need a rare or dishonest thing to happen, so a test of their own catches them.
 BY_A_TEST: dict[type[ModelQueue], Callable[[World], Awaitable[None]]] = {
-    broken.FencedByLeaseOnly: settle.test_a_lease_covers_only_its_own_tasks,
+    broken.FencedByLeaseOnly: fencing.test_a_lease_covers_only_its_own_tasks,
     broken.ReserveTakesNoSlot: lanes.test_reserve_and_claim_share_the_slots_of_a_lane,
     broken.ExtendDoesNothing: claim.test_an_extended_lease_lives_on,
     broken.ExpiredHandedOut: reap.test_a_task_whose_time_is_over_is_not_handed_out,
     broken.SilentExpiry: reap.test_a_delayed_task_expires_too,
     broken.ReviveDoubles: runs.test_revived_dead_letters_are_ready_with_fresh_attempts,
     broken.NothingOldest: priority.test_the_oldest_is_taken_within_sixteen_picks,
-    broken.UnfairShare: runs.test_runs_with_lanes_of_their_own_share_a_worker_by_weight,
-    broken.MaxPagesIgnored: runs.test_never_more_than_max_pages_are_handed_out,
+    broken.UnfairShare: share.test_runs_with_lanes_of_their_own_share_a_worker_by_weight,
+    broken.MaxPagesIgnored: share.test_never_more_than_max_pages_are_handed_out,
     broken.HalfABatch: settle.test_a_batch_that_cannot_be_stored_leaves_nothing_behind,
 }
 ALL = [

@@ -110,13 +110,12 @@ async def test_a_whole_batch_settled_twice_changes_nothing(world: World) -> None
     await world.add(run, pages(5))
     tasks = (await world.claim()).tasks
     results = ["done", "retry", "dead", "released", "cancelled"]
+    good = {"records": (b"{}",), "found": (page("new"),), "skipped": (("scope", "y"),)}
+    hold = (LaneChange(LANE, hold_for=10.0),)
     batch = [
-        outcome(
-            task, result, cause="x", after=50.0, lanes=(LaneChange(LANE, hold_for=10.0),),
-            **({"records": (b"{}",), "found": (page("new"),), "skipped": (("scope", "y"),)} if result == "done" else {}),
-        )
+        outcome(task, result, cause="x", after=50.0, lanes=hold, **(good if result == "done" else {}))
         for task, result in zip(tasks, results, strict=True)
-    ]  # fmt: skip
+    ]
     assert await world.queue.settle(batch) == ["ok"] * 5
     before, lane = await world.stats(run), await world.lane()
     assert await world.queue.settle(batch) == ["already"] * 5

@@ -231,3 +231,15 @@ def test_start_urls_become_tasks_once_and_bad_ones_are_named() -> None:
     assert tasks[0].digest == request_digest("http://h.example/")
     assert [line for line, _ in rejected] == ["h.example", "ftp://x/"]
     assert all(reason for _, reason in rejected)
+
+
+def test_a_pages_own_host_is_in_scope_wherever_a_redirect_led() -> None:
+    gate = LinkGate(lambda lane: lane == "example.com", None, lambda lane, url: None)
+    at_home = Follow(("http://www.example.com/a", "/b"), "http://example.com/", None, 0)
+    found = gate.admit([at_home], depth=0, parent=1, origin_url="http://example.com/")
+    assert [task.url for task in found.tasks] == ["http://example.com/b"]
+    assert found.skipped == (("scope", "http://www.example.com/a"),)
+    moved = Follow(("/a", "http://other.example/c"), "http://www.example.com/", None, 0)
+    found = gate.admit([moved], depth=0, parent=1, origin_url="http://www.example.com/")
+    assert [task.url for task in found.tasks] == ["http://www.example.com/a"]
+    assert found.skipped == (("scope", "http://other.example/c"),)

@@ -23,9 +23,9 @@ PAGE = 1000
     cls=Command,
     epilog=RUN_HELP,
     examples="""
-    shoal dead                                    what failed in the newest run, by host and cause
-    shoal dead books --list                       one line per page
-    shoal dead --list --where 'cause=http.5*'     only some
+    shoal dead                                by host and cause, in the newest run
+    shoal dead books --list                   one line per page
+    shoal dead --list --where 'cause=http.5*' only some
     """,
 )
 @click.argument("run", required=False)
@@ -59,7 +59,7 @@ def dead(settings: Settings, run: str | None, single: bool, where: str, limit: i
     cls=Command,
     epilog=RUN_HELP,
     examples="""
-    shoal revive --all                            all dead letters of the newest run
+    shoal revive --all                           all of the newest run
     shoal revive 7KQ2 --where 'cause=http.5* host=shop.example'
     """,
 )

@@ -32,8 +32,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 EXAMPLES = (
     "shoal new books.py                   a commented scraper to start from",
-    "shoal run books.py -o books.jsonl    crawl; stop at any time, the same command goes on",
-    "shoal status                         how it goes, what limits it, when it ends",
+    "shoal run books.py -o books.jsonl    crawl, or go on where it stopped",
+    "shoal status                         how it goes, what limits it",
     "shoal why http://site.example/page   why is it not being fetched?",
 )
 

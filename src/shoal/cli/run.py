@@ -7,19 +7,20 @@ import click
 from shoal.cli.command import Command
 from shoal.cli.options import click_options
 from shoal.config import Settings
+from shoal.errors import Usage
 
 
 @click.command(
     cls=Command,
     examples="""
-    shoal run books.py -o books.jsonl              crawl; Ctrl-C or a crash, and the same command goes on
-    shoal run books.py -o books.csv --max-pages 50 a first look
-    shoal run books.py:books --rate 2 --workers 4  one scraper of a file, two pages per second and host
+    shoal run books.py -o books.jsonl              crawl, or go on crawling
+    shoal run books.py -o books.csv --max-pages 50 a first look, as a table
+    shoal run books.py:books --rate 2              one of several, 2 pages/s a host
     shoal run books.py -o books.jsonl --fresh      start over
     """,
 )
-@click.argument("target", metavar="FILE.py[:NAME]", type=click.Path())
-@click.argument("inputs", nargs=-1, metavar="[INPUT]...")
+@click.argument("target", metavar="FILE.py[:NAME]", type=click.Path(), required=False)
+@click.argument("inputs", nargs=-1, metavar="")
 @click.option(
     "-o",
     "--output",
@@ -29,12 +30,21 @@ from shoal.config import Settings
 )
 @click.option("--fresh", is_flag=True, help="Start over instead of going on.")
 @click_options("run")
-def run(settings: Settings, target: str, inputs: tuple[str, ...], output: str | None, fresh: bool) -> int:
-    """Crawl with the scraper in FILE.py; the same command goes on where it stopped.
+def run(
+    settings: Settings, target: str | None, inputs: tuple[str, ...], output: str | None, fresh: bool
+) -> int:
+    """Crawl with the scraper in FILE.py.
+
+    Stop it with Ctrl-C, or let it crash: nothing is lost, and the same command goes on where it
+    stopped.
 
     Exit status: 0 complete, 3 finished with pages that failed, 4 interrupted and ready to go on,
     2 wrong usage, 1 internal.
     """
+    if not target:
+        raise Usage(
+            "say which scraper to run: shoal run FILE.py", hint="shoal new books.py writes one to start from"
+        )
     from shoal.cli.progress import run_ui
     from shoal.logs import setup
     from shoal.onemachine import run_command

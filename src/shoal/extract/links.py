@@ -94,7 +94,10 @@ class LinkGate:
         self._resolver = Resolver("http://localhost/")
 
     def admit(self, follows: Iterable[Follow], *, depth: int, parent: int | None, origin_url: str) -> Found:
-        """New tasks for what a page wants followed, and what is refused for the first time."""
+        """New tasks for what a page wants followed, and what is refused for the first time.
+
+        A page's own host is always in scope: a start URL may have been redirected there.
+        """
         tasks: list[Task] = []
         skipped: list[tuple[str, str]] = []
         seen = {origin_url}
@@ -114,7 +117,11 @@ class LinkGate:
                     continue
                 seen.add(url)
                 lane = lane_of(url)
-                if reason := self._reason(lane, url):
+                if not self._scope(lane) and lane != lane_of(origin_url):
+                    # Refused as a link of this host only: the other host's own pages may well follow it.
+                    skipped.append(("scope", url))
+                    self._recall(resolver, href)
+                elif reason := self._reason(lane, url):
                     self._refuse(reason, url, skipped)
                     self._recall(resolver, href)
                 elif self._max_depth is not None and depth >= self._max_depth:
@@ -151,8 +158,6 @@ class LinkGate:
         return url
 
     def _reason(self, lane: str, url: str) -> str:
-        if not self._scope(lane):
-            return "scope"
         if is_trap(url):
             return "trap"
         return "robots" if self._robots_allows(lane, url) is False else ""

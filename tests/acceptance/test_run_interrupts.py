@@ -1,0 +1,134 @@
+"""`shoal run` stopped, killed and given again: nothing is lost, nothing is doubled, and it goes on at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from user import SIX_LINES, User, until
+
+WORKERS, AT_ONCE = 2, 4
+RUN = (
+    *("run", "books.py", "-o", "books.jsonl", "--allow-private"),
+    *("--workers", str(WORKERS), "--concurrency", str(AT_ONCE)),
+)
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Iterator[User]:
+    with User(tmp_path, products=120, host_delay=0.03) as user:
+        user.write(SIX_LINES)
+        yield user
+
+
+def begun(user: User, pages: int = 40) -> subprocess.Popen[str]:
+    """A run that is well under way."""
+    command = user.start(*RUN)
+    until(lambda: user.requests >= pages or command.poll() is not None)
+    assert command.poll() is None
+    return command
+
+
+def children(user: User) -> list[int]:
+    """The worker processes of the run, as it tells others."""
+    return [worker["pid"] for worker in user.ask("status")["workers"]]
+
+
+def complete(user: User) -> None:
+    """Every page recorded once, no attempt charged, and only what was under way fetched again."""
+    assert sorted(line["url"] for line in user.lines()) == user.catalogue()
+    (run,) = user.ask("runs")
+    assert (run["state"], run["dead"], run["open"], run["retries"]) == ("finished", 0, 0, 0)
+    assert run["balanced"] and run["done"] == len(user.catalogue()) + 1
+    pages = {target: times for target, times in user.site.hits.items() if target != "/robots.txt"}
+    assert sum(times - 1 for times in pages.values()) <= WORKERS * AT_ONCE
+
+
+def goes_on(user: User) -> None:
+    """The same command, which must fetch its first page long before a lease would have ended."""
+    before, given_at = len(user.site.log), time.monotonic()
+    done = user.shoal(*RUN)
+    assert done.code == 0 and "Continuing run" in done.err, done.err
+    new = [at for at, target in list(user.site.log)[before:] if target != "/robots.txt" and at > given_at]
+    assert new[0] - given_at < 4, f"the first page came after {new[0] - given_at:.1f} s"
+    complete(user)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_hands_back_what_is_unfinished_and_the_same_command_goes_on(
+    user: User, number: signal.Signals
+) -> None:
+    command = begun(user)
+    os.killpg(command.pid, number)  # as Ctrl-C does
+    _, err = command.communicate(timeout=10)
+    assert command.returncode == 4 and "Nothing is lost" in err, err
+    assert "shoal run books.py -o books.jsonl --concurrency 4 --workers 2 --allow-private" in err
+    (run,) = user.ask("runs")
+    assert (run["state"], run["leased"], run["lost"]) == ("running", 0, 0) and run["open"] > 0
+    assert len(user.lines()) == run["records"]
+    goes_on(user)
+    assert user.ask("runs")[0]["lost"] == 0
+
+
+def test_a_second_signal_stops_hard_and_loses_nothing(user: User) -> None:
+    user.write(
+        SIX_LINES.replace('    yield {{"title"', '    import time; time.sleep(0.5)\n    yield {{"title"')
+    )
+    command = begun(user, 8)
+    os.kill(command.pid, signal.SIGINT)
+    assert command.stderr is not None
+    while "Stopping" not in command.stderr.readline():
+        pass
+    os.kill(command.pid, signal.SIGINT)
+    began = time.monotonic()
+    command.communicate(timeout=10)
+    assert command.returncode == 4 and time.monotonic() - began < 3
+    (run,) = user.ask("runs")
+    assert (run["leased"], run["lost"]) == (0, 0)
+    user.write(SIX_LINES)
+    goes_on(user)
+
+
+def supervisor(user: User, command: subprocess.Popen[str]) -> None:
+    os.kill(command.pid, signal.SIGKILL)
+
+
+def everybody(user: User, command: subprocess.Popen[str]) -> None:
+    workers = children(user)
+    os.kill(command.pid, signal.SIGKILL)
+    for worker in workers:
+        try:
+            os.kill(worker, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+@pytest.mark.parametrize("kill", [supervisor, everybody])
+def test_a_killed_run_is_taken_over_at_once(
+    user: User, kill: Callable[[User, subprocess.Popen[str]], None]
+) -> None:
+    command = begun(user)
+    kill(user, command)
+    command.wait()
+    goes_on(user)
+
+
+def test_a_killed_worker_is_replaced_and_its_pages_are_done_by_others(user: User) -> None:
+    command = begun(user, 20)
+    os.kill(children(user)[0], signal.SIGKILL)
+    _, err = command.communicate(timeout=30)
+    assert command.returncode == 0, err
+    complete(user)
+
+
+def test_the_records_of_a_killed_run_are_whole_lines_at_any_moment(user: User) -> None:
+    command = begun(user, 60)
+    until(lambda: (user.folder / "books.jsonl").exists() and (user.folder / "books.jsonl").stat().st_size)
+    os.kill(command.pid, signal.SIGKILL)
+    command.wait()
+    assert all("url" in line for line in user.lines())

@@ -1,0 +1,142 @@
+"""The model's idea of settling: which verdicts are allowed, and what each outcome makes true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from msgspec.structs import replace
+
+from conformance.model_state import ENDED, ModelLease, ModelRun, ModelTask, micros
+from shoal.core.lane import Pace
+from shoal.core.task import Admission, LaneChange, Outcome, Task, Verdict
+from shoal.queue.base import LEASE, StoredRecord
+
+
+class Settling:
+    clock: Callable[[], int]
+    all_runs: dict[int, ModelRun]
+    tasks: dict[int, ModelTask]
+    seen: dict[tuple[int, bytes], int]
+    leases: dict[int, ModelLease]
+    settled: dict[tuple[int, int], int]  # (task, lease) -> remembered until
+    admit: Callable[[int, Task, Mapping[str, Pace]], Admission]
+    change_lane: Callable[[LaneChange], None]
+
+    def may_answer(self, outcome: Outcome) -> list[Verdict]:
+        """The verdicts the contract allows, the model's own first."""
+        now, pair = self.clock(), (outcome.task, outcome.lease)
+        task = self.tasks.get(outcome.task)
+        if pair in self.settled:
+            newest = max(lease for id, lease in self.settled if id == outcome.task)
+            sure = now < self.settled[pair] and outcome.lease == newest
+            return ["already"] if sure else ["already", "stale"]
+        if task is None or task.lease != outcome.lease:
+            return ["stale"]
+        if task.state == "leased":
+            return ["ok"]
+        if task.state == "cancelled":
+            return ["ok"] if outcome.lease in self.leases else ["ok", "stale"]
+        return ["stale"]
+
+    def make_true(self, outcome: Outcome, verdict: Verdict, paces: Mapping[str, Pace] = {}) -> None:
+        task = self.tasks.get(outcome.task)
+        if task is None or verdict == "already":
+            return
+        about = self.all_runs[task.run]
+        if verdict == "stale":
+            about.stale += 1
+            return
+        late = task.state == "cancelled"
+        if outcome.result == "part":
+            self.keep_links(task, outcome, paces, late=late)
+            return
+        self.remember(task, outcome)
+        for change in outcome.lanes:
+            self.change_lane(change)
+        if outcome.attempt:
+            task.history.append(outcome.attempt)
+            about.bytes += outcome.attempt.size
+        if outcome.result == "done":
+            self.finish_task(task, outcome, paces, late=late)
+            self.stop_at_limit(about)
+        elif not late:
+            self.end_attempt(task, outcome)
+
+    def remember(self, task: ModelTask, outcome: Outcome) -> None:
+        lease = self.leases.get(outcome.lease)
+        span = lease.span if lease else LEASE
+        self.settled[task.id, outcome.lease] = self.clock() + micros(2 * span)
+        self.leave_lease(task.id, outcome.lease)
+
+    def forget_answers(self, task: ModelTask) -> None:
+        """From here on a backend may or may not know which of its leases were settled."""
+        self.settled.update({pair: 0 for pair in self.settled if pair[0] == task.id})
+
+    def leave_lease(self, task: int, number: int) -> None:
+        lease = self.leases.get(number)
+        if lease:
+            lease.slots.pop(task, None)
+            if not lease.slots:
+                del self.leases[number]
+
+    def finish_task(
+        self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool
+    ) -> None:
+        task.attempts += 1
+        self.end(task, "done", "")
+        if outcome.same_as is not None:
+            first = self.seen.setdefault((task.run, outcome.same_as), task.id)
+            if first != task.id:
+                return
+        self.keep_records(task, outcome)
+        self.keep_links(task, outcome, paces, late=late)
+
+    def stop_at_limit(self, about: ModelRun) -> None:
+        """When as many pages are done as were asked for, the rest is cancelled and the run has ended."""
+        states = [task.state for task in self.tasks.values() if task.run == about.run.id]
+        is_open = "ready" in states or "leased" in states
+        if about.takes_work and is_open and 0 < about.run.max_pages <= states.count("done"):
+            self.cancel_open(about.run.id)
+            self.set_state(about, "finished")
+
+    def keep_records(self, task: ModelTask, outcome: Outcome) -> None:
+        kept = self.all_runs[task.run].records
+        for data in outcome.records:
+            kept.append(StoredRecord(len(kept) + 1, task.id, data))
+        task.records += len(outcome.records)
+
+    def keep_links(self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool) -> None:
+        about = self.all_runs[task.run]
+        if not late and about.takes_work:
+            for found in outcome.found:
+                self.admit(task.run, found, paces)
+        about.skipped.update(reason for reason, _ in outcome.skipped)
+        about.samples.extend(outcome.skipped)
+
+    def end_attempt(self, task: ModelTask, outcome: Outcome) -> None:
+        if outcome.result == "retry":
+            task.attempts += 1
+            task.failures[outcome.cause] += 1
+            self.all_runs[task.run].retries += 1
+            task.state, task.due_at = "ready", self.clock() + micros(outcome.after)
+        elif outcome.result == "released":
+            task.state = "ready"
+        elif outcome.result == "dead":
+            task.attempts += 1
+            task.evidence = outcome.evidence
+            self.end(task, "dead", outcome.cause)
+        elif outcome.result == "cancelled":
+            self.end(task, "cancelled", outcome.cause)
+
+    def end(self, task: ModelTask, state: str, cause: str) -> None:
+        task.state, task.cause, task.finished_at = state, cause, self.clock()
+
+    def cancel_open(self, run: int) -> None:
+        for task in self.tasks.values():
+            if task.run == run and task.state in ("ready", "leased"):
+                task.state = "cancelled"  # it keeps its lease number, for a late answer
+                self.forget_answers(task)
+
+    def set_state(self, about: ModelRun, state: str) -> None:
+        now = self.clock()
+        about.run = replace(about.run, state=state, changed_at=now, finished_at=now if state in ENDED else 0)
