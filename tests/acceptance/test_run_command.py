@@ -6,6 +6,7 @@ import csv
 import itertools
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -248,14 +249,14 @@ def test_the_asked_pace_holds_over_all_workers(user: User) -> None:
 
 
 def test_retry_after_moves_the_whole_host(user: User) -> None:
-    start_at(user, "/busy/1", *(f"/echo?n={n}" for n in range(10)))
-    done = user.shoal(*RUN, "--max-depth", "0", "--in-flight", "1")
-    assert done.code == 0, done.err
-    log = list(user.site.log)
-    refused = [at for at, target in log if target == "/busy/1"][:2]
-    for moment in refused:
-        following = min(at for at, _ in log if at > moment)
-        assert following - moment > 0.95
+    start_at(user, "/echo?n=1", "/busy/1", "/echo?n=2", "/echo?n=3")
+    done = user.shoal(*RUN, "--max-depth", "0", "--in-flight", "1", "--retries", "0")
+    assert done.code == 3 and "1 × http.429" in done.err
+    targets = [target for _, target in user.site.log]
+    times = [at for at, _ in user.site.log]
+    refused = targets.index("/busy/1")
+    assert len(targets) == 5 and refused < 4, targets
+    assert times[refused + 1] - times[refused] > 0.95
 
 
 # Settings
@@ -267,19 +268,18 @@ def test_flag_wins_over_variable_over_file_over_scraper(user: User) -> None:
     (user.folder / "books.py").write_text(
         text.replace('{"url": page.url, ', '{"agent": page.json()["headers"]["user-agent"], ')
     )
-    said = []
-    for extra, variables in (
-        ((), {}),
-        (("shoal.toml",), {}),
-        (("shoal.toml",), {"SHOAL_USER_AGENT": "variable/1"}),
-        (("shoal.toml", "--user-agent", "flag/1"), {"SHOAL_USER_AGENT": "variable/1"}),
-    ):
-        if extra:
-            (user.folder / extra[0]).write_text('user_agent = "file/1"\n')
-        done = user.shoal(*RUN, "--fresh", *extra[1:], **variables)
-        assert done.code == 0, done.err
-        said += [line["agent"] for line in user.lines()]
-    assert said == ["scraper/1", "file/1", "variable/1", "flag/1"]
+    command = ("run", "books.py", "--allow-private", "--workers", "1", "-o")
+    variable = {"SHOAL_USER_AGENT": "variable/1"}
+    assert user.shoal(*command, "scraper.jsonl").code == 0
+    (user.folder / "shoal.toml").write_text('user_agent = "file/1"\n')
+    at_once = [
+        user.start(*command, "file.jsonl"),
+        user.start(*command, "variable.jsonl", **variable),
+        user.start(*command, "flag.jsonl", "--user-agent", "flag/1", **variable),
+    ]
+    assert [one.wait(20) for one in at_once] == [0, 0, 0]
+    for name in ("scraper", "file", "variable", "flag"):
+        assert [line["agent"] for line in user.lines(f"{name}.jsonl")] == [f"{name}/1"]
 
 
 # Wrong usage
@@ -322,15 +322,28 @@ WRONG: dict[str, tuple[str, tuple[str, ...], str]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def wrong(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, subprocess.Popen[str]]]:
+    """All wrong commands at once, each in a folder of its own."""
+    with User(tmp_path_factory.mktemp("wrong")) as user:
+        started = {}
+        for case, (text, args, _) in WRONG.items():
+            folder = user.folder / case
+            folder.mkdir()
+            (folder / "s.py").write_text(text or "import shoal\n")
+            (folder / "urls.txt").write_text("http://a.example/\n")
+            started[case] = user.start(*args, folder=folder)
+        yield started
+
+
 @pytest.mark.parametrize("case", WRONG)
-def test_wrong_usage_exits_2_with_what_is_wrong_and_what_to_do(case: str, finished: User) -> None:
-    text, args, words = WRONG[case]
-    (finished.folder / "s.py").write_text(text or "import shoal\n")
-    (finished.folder / "urls.txt").write_text("http://a.example/\n")
-    done = finished.shoal(*args)
-    told = done.err.splitlines()
-    assert done.code == 2 and words in done.err and "Traceback" not in done.err, done.err
-    assert told[0].startswith("shoal: ") and told[1].startswith("  try: ")
+def test_wrong_usage_exits_2_with_what_is_wrong_and_what_to_do(
+    case: str, wrong: dict[str, subprocess.Popen[str]]
+) -> None:
+    out, err = wrong[case].communicate(timeout=30)
+    assert wrong[case].returncode == 2 and WRONG[case][2] in err, err
+    what, way_out, *more = err.splitlines()
+    assert what.startswith("shoal: ") and way_out.startswith("  try: ") and not more and not out
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unwritable for root")
@@ -354,10 +367,11 @@ def test_every_listing_as_json_is_one_document(finished: User) -> None:
 
 
 def test_every_command_answers_help_within_eighty_columns(finished: User) -> None:
-    for name in COMMANDS:
-        done = finished.shoal(name, "--help", COLUMNS="80")
-        assert done.code == 0 and "Examples:" in done.out
-        assert max(map(len, done.out.splitlines())) <= 80, name
+    asked = {name: finished.start(name, "--help", COLUMNS="80") for name in COMMANDS}
+    for name, command in asked.items():
+        out, _ = command.communicate(timeout=30)
+        assert command.returncode == 0 and "Examples:" in out
+        assert max(map(len, out.splitlines())) <= 80, name
 
 
 def test_a_late_column_is_in_every_row_of_a_table(user: User) -> None:

@@ -99,11 +99,11 @@ class User:
         out, err = command.communicate(timeout=LIMIT)
         return Done(command.returncode, out, err)
 
-    def start(self, *args: str, **variables: str) -> subprocess.Popen[str]:
+    def start(self, *args: str, folder: Path | None = None, **variables: str) -> subprocess.Popen[str]:
         """Give a command and let it go on, in a process group of its own as a shell does."""
         command = subprocess.Popen(
             [*SHOAL, *args],
-            cwd=self.folder,
+            cwd=folder or self.folder,
             env=self.environment | variables,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -137,7 +137,10 @@ class User:
         for command in self._started:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(command.pid, signal.SIGKILL)
-            command.communicate()
+            command.wait(10)
+            for stream in (command.stdout, command.stderr):
+                if stream is not None:
+                    stream.close()
         self._served.close()
 
 

@@ -183,6 +183,17 @@ async def test_a_late_settle_never_brings_a_cancelled_task_back(world: World, re
     assert not (await world.claim()).tasks
 
 
+@pytest.mark.parametrize("result", ["retry", "released", "dead", "cancelled"])
+async def test_a_late_settle_that_is_repeated_is_already(world: World, result: str) -> None:
+    run = await world.run()
+    await world.add(run, "a")
+    leased = await world.one()
+    await world.queue.set_run(run, "cancel")
+    assert await world.settle(leased, result, cause="x") == "ok"
+    assert await world.settle(leased, result, cause="x") == "already"
+    assert (await world.stats(run)).stale == 0
+
+
 async def test_a_late_settle_leaves_places_in_flight_right(world: World) -> None:
     run = await world.run()
     await world.add(run, "a b")

@@ -180,7 +180,7 @@ def test_help_imports_nothing_heavy() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=True
     )
     loaded = set(done.stderr.split())
-    heavy = {"rich", "pycurl", "selectolax", "parsel", "lxml", "asyncio", "sqlite3", "msgspec", "shoal.onemachine"}
+    heavy = {"pycurl", "selectolax", "parsel", "lxml", "asyncio", "sqlite3", "msgspec", "shoal.onemachine"}
     assert not heavy & loaded
 
 

@@ -13,10 +13,10 @@ from shoal.errors import Usage
 @click.command(
     cls=Command,
     examples="""
-    shoal run books.py -o books.jsonl              crawl, or go on crawling
-    shoal run books.py -o books.csv --max-pages 50 a first look, as a table
-    shoal run books.py:books --rate 2              one of several, 2 pages/s a host
-    shoal run books.py -o books.jsonl --fresh      start over
+    shoal run books.py -o books.jsonl               crawl, or go on crawling
+    shoal run books.py -o books.csv --max-pages 50  a first look, as a table
+    shoal run books.py:books --rate 2               2 pages/s and host
+    shoal run books.py -o books.jsonl --fresh       start over
     """,
 )
 @click.argument("target", metavar="FILE.py[:NAME]", type=click.Path(), required=False)

@@ -54,7 +54,7 @@ class Worker:
             clock=tools.clock,
             settled=self._on_settled,
             paces=self._paces,
-            hurry=lambda: not self._buffer.ready,
+            company=max(1, plan.concurrency // 2),
             patience=plan.patience,
         )
         self._running: dict[asyncio.Task[None], Held] = {}
@@ -129,10 +129,10 @@ class Worker:
             while me.cancelling():  # its task was called back, not the runner
                 me.uncancel()
             self.finished += 1
-            if leases.holds(task.id, task.lease):
-                settler.put(outcome)
             if not running:
                 self._quiet.set()
+            if leases.holds(task.id, task.lease):
+                await settler.keep(outcome)
 
     async def _hand_back(self) -> None:
         """Release what was not started, call back what is unfinished, settle the rest, within the grace."""

@@ -17,7 +17,7 @@ from shoal.worker.patience import Patience
 
 log = logging.getLogger("shoal.worker")
 
-LINGER = 0.02  # how long an outcome may wait for company
+LINGER = 0.005  # how long an outcome may wait for company
 BATCH = 200
 BATCH_BYTES = 8_000_000
 BACKLOG = 1_000  # outcomes waiting; above this no task is started
@@ -49,18 +49,19 @@ class Settler:
         clock: Callable[[], float],
         settled: Settled,
         paces: Paces,
-        hurry: Callable[[], bool],
+        company: int,
         patience: float,
     ) -> None:
         self._queue = queue
         self._clock = clock
         self._settled = settled
         self._paces = paces
-        self._hurry = hurry  # whether the worker is short of work, which this settle may bring
+        self._company = company  # outcomes that are worth a commit without waiting for more
         self._patience = patience
-        self._waiting: deque[Outcome] = deque()
+        self._waiting: deque[tuple[Outcome, asyncio.Future[None] | None]] = deque()
         self._bytes = 0
         self._some = asyncio.Event()
+        self._enough = asyncio.Event()
         self._none = asyncio.Event()
         self._none.set()
         self._relieved = asyncio.Event()
@@ -80,13 +81,21 @@ class Settler:
     def idle(self) -> bool:
         return self._none.is_set()
 
-    def put(self, outcome: Outcome) -> None:
-        for part in parts(outcome):
-            self._waiting.append(part)
+    async def keep(self, outcome: Outcome) -> None:
+        """Return when the outcome is settled: until then its task is in flight and takes up a place."""
+        kept = asyncio.get_running_loop().create_future()
+        self.put(outcome, kept)
+        await kept
+
+    def put(self, outcome: Outcome, kept: asyncio.Future[None] | None = None) -> None:
+        *first, last = parts(outcome)
+        self._waiting.extend((part, None) for part in first)
+        self._waiting.append((last, kept))
         self._bytes += _weight(outcome)
         self._none.clear()
-        if not self._some.is_set():
-            self._some.set()
+        self._some.set()
+        if len(self._waiting) >= self._company:
+            self._enough.set()
 
     async def flushed(self) -> None:
         """Return when everything put so far is settled."""
@@ -96,26 +105,37 @@ class Settler:
         """Settle until cancelled; raises when the queue stays out of reach."""
         while True:
             await self._some.wait()
-            if len(self._waiting) < BATCH and not self._hurry():
-                await asyncio.sleep(LINGER)
+            if len(self._waiting) < self._company:
+                self._enough.clear()
+                timer = asyncio.get_running_loop().call_later(LINGER, self._enough.set)
+                await self._enough.wait()
+                timer.cancel()
             while self._waiting:
-                await self._settle(self._next_batch())
+                batch, kept = self._next_batch()
+                await self._settle(batch)
+                for waiter in kept:
+                    if not waiter.done():
+                        waiter.set_result(None)
             self._some.clear()
             self._none.set()
             self._relieved.set()
 
-    def _next_batch(self) -> list[Outcome]:
+    def _next_batch(self) -> tuple[list[Outcome], list[asyncio.Future[None]]]:
         batch: list[Outcome] = []
+        waiters: list[asyncio.Future[None]] = []
         weight = found = 0
         while self._waiting and len(batch) < BATCH:
-            outcome = self._waiting[0]
+            outcome, kept = self._waiting[0]
             weight += _weight(outcome)
             found += len(outcome.found)
             if batch and (weight > BATCH_BYTES or found > 2 * FOUND_CAP):
                 break
-            batch.append(self._waiting.popleft())
+            self._waiting.popleft()
             self._bytes -= _weight(outcome)
-        return batch
+            batch.append(outcome)
+            if kept is not None:
+                waiters.append(kept)
+        return batch, waiters
 
     async def _settle(self, batch: list[Outcome]) -> None:
         try:
