@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from shoal import app
 from shoal.child import Job
-from shoal.config import SETTINGS, Settings
+from shoal.config import Settings
 from shoal.control.crawl import Crawl
 from shoal.control.ownership import Ownership
 from shoal.control.report import End, RunInfo, RunUi, Summary
@@ -30,9 +30,19 @@ EXIT: dict[End, int] = {"complete": 0, "dead": 3, "cancelled": 3, "interrupted":
 
 
 def run_command(
-    settings: Settings, *, target: str, inputs: tuple[str, ...], output: str | None, fresh: bool, ui: RunUi
+    settings: Settings,
+    *,
+    target: str,
+    inputs: tuple[str, ...],
+    output: str | None,
+    fresh: bool,
+    ui: RunUi,
+    again: str = "",
 ) -> int:
-    """Crawl, or go on crawling, until the end or until told to stop; answers the exit status."""
+    """Crawl, or go on crawling, until the end or until told to stop; answers the exit status.
+
+    again: the command that goes on with it, for people.
+    """
     if inputs:
         raise Usage(
             f"{inputs[0]}: a scraper takes no further inputs", hint="put its addresses into start=[…]"
@@ -47,11 +57,14 @@ def run_command(
             f"{target} ends the program with SystemExit: {error}", hint="let it only make a scraper"
         ) from error
     settings = settings.beneath(scraper.settings, f"scraper {scraper.name}")
-    return asyncio.run(OneMachine(settings, scraper, target, place, ui).run(fresh))
+    return asyncio.run(OneMachine(settings, scraper, target, place, ui, again).run(fresh))
 
 
 class OneMachine:
-    def __init__(self, settings: Settings, scraper: Scraper, target: str, output: str, ui: RunUi) -> None:
+    def __init__(
+        self, settings: Settings, scraper: Scraper, target: str, output: str, ui: RunUi, again: str
+    ) -> None:
+        self._again = again
         self._settings = settings
         self._scraper = scraper
         self._target = target
@@ -99,7 +112,8 @@ class OneMachine:
             retries=None if settings.retries is None else {"*": settings.retries},
         )
         return Supervisor(
-            [sys.executable, "-m", "shoal.child"],
+            # -P: no file in this folder stands in for a module of Python or of ours.
+            [sys.executable, "-P", "-m", "shoal.child"],
             self._workers(),
             queue,
             app.notes_folder(settings),
@@ -150,8 +164,17 @@ class OneMachine:
                 robots=not settings.ignore_robots,
                 pace=self._pace_words(),
                 output=_short(self._output),
+                notes=tuple(self._notes(run)),
             )
         )
+
+    def _notes(self, run: Run) -> Iterator[str]:
+        limit, asked = run.max_pages, self._settings.max_pages
+        if asked != limit and (asked or limit):
+            fixed = f"{limit:,} pages" if limit else "none"
+            yield f"The page limit was set when this run began: {fixed}.   --fresh starts over"
+        if not self._scraper.handlers:
+            yield f"Scraper {self._scraper.name} has no handler (@….page), so no record will be made."
 
     def _pace_words(self) -> str:
         paces = {
@@ -167,7 +190,9 @@ class OneMachine:
         if exporter:
             await exporter.drain()
         stats = await account(queue, run)
-        self._ui.message(f"Run {run.name} of this command is {run.state} already.   --fresh starts over")
+        limited = run.max_pages and stats.cancelled and run.state == "finished"
+        how = f"reached its limit of {run.max_pages:,} pages" if limited else f"is {run.state} already"
+        self._ui.message(f"Run {run.name} of this command {how}.   --fresh starts over")
         return await self._close(queue, run, stats, exporter)
 
     async def _close(self, queue: Queue, run: Run, stats: Stats, exporter: Exporter | None) -> int:
@@ -187,26 +212,10 @@ class OneMachine:
                 output=_short(self._output),
                 rows=exporter.rows if exporter else 0,
                 dead=tuple(await queue.dead_groups(run.id)),
-                again=self._again(),
+                again=self._again,
             )
         )
         return EXIT[end]
-
-    def _again(self) -> str:
-        """The command that goes on with this run, as it was given."""
-        words = ["shoal", "run", self._target]
-        if self._output:
-            words += ["-o", _short(self._output)]
-        for name, source in self._settings.sources.items():
-            if source.startswith("--"):
-                setting, value = SETTINGS[name], getattr(self._settings, name)
-                bare = setting.switch or (name == "allow_private" and value == "1")
-                words += [setting.flag] if bare else [setting.flag, _plain(value)]
-        return shlex.join(words)
-
-
-def _plain(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _absolute(target: str) -> str:

@@ -194,7 +194,11 @@ class QueueMachine(RuleBasedStateMachine):
         words = {"lease": span, "serves": serves, "request_id": f"r{self.requests}"}
         self.model.note_time()
         claim = self.do(self.queue.claim(worker, limit, **words))
-        self.follow_expiry()
+        expired = self.follow_expiry()
+        if not claim.tasks and expired and self.model.must_hand_out(serves):
+            # It may come back with nothing but the expired, if it says that there is more.
+            assert claim.next_in is not None, "nothing was handed out and nothing is said to come"
+            return
         self.judge(claim, limit, serves)
         if not claim.tasks:
             return
@@ -213,14 +217,17 @@ class QueueMachine(RuleBasedStateMachine):
         wrong = self.model.may_hand_out(limit, serves, claim)
         assert not wrong, "; ".join(wrong)
 
-    def follow_expiry(self) -> None:
+    def follow_expiry(self) -> int:
         """A claim may end some of the tasks whose time to live is over; ask which."""
-        for task in self.model.tasks.values():
-            if task.is_expired(self.world.clock()):
-                view = self.do(self.queue.find(task.run, task.task.digest))
-                if view.state == "dead":
-                    assert view.cause == "expired"
-                    self.model.end(task, "dead", "expired")
+        over = [task for task in self.model.tasks.values() if task.is_expired(self.world.clock())]
+        gone = 0
+        for task in over:
+            view = self.do(self.queue.find(task.run, task.task.digest))
+            if view.state == "dead":
+                assert view.cause == "expired"
+                self.model.end(task, "dead", "expired")
+                gone += 1
+        return gone
 
     @precondition(lambda self: self.held)
     @rule(

@@ -228,7 +228,7 @@ class Handing:
         waiting = [task for task in self.eligible(serves, self.clock()) if task.band != ALONE]
         for run, lane in {(leased.run, leased.lane) for leased in claim.tasks}:
             here = [task for task in waiting if (task.run, task.task.lane) == (run, lane)]
-            left_bands = [task.band for task in here if task.id not in given]
+            left_bands = [task.band for task in here if task.id not in given and task.due_at <= self.clock()]
             jumped = [task for task in here if task.id in given and task.band > min(left_bands, default=99)]
             picks = self.all_runs[run].picks[lane] + sum(task.id in given for task in here)
             if len(jumped) > picks // OLDEST_EVERY + 1:

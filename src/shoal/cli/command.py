@@ -10,6 +10,7 @@ import click
 from shoal.config import SETTINGS
 from shoal.core.measure import HOST_AND_PORT
 
+GIVEN = "shoal.given"  # in the context: the words that followed the command's name
 _SECTIONS = {setting.flag: setting.section for setting in SETTINGS.values()}
 
 
@@ -22,6 +23,7 @@ class Command(click.Command):
         self.examples = examples
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[GIVEN] = tuple(args)
         return super().parse_args(ctx, list(_with_values(args)))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

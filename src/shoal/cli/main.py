@@ -126,11 +126,11 @@ def _usage(error: click.UsageError) -> int:
 
 def tell(words: str, hint: str) -> None:
     """Two lines on stderr: what happened and what to do about it."""
-    from shoal.cli.show import clean, line
+    from shoal.cli.show import clean, line, wrapped
 
-    line(f"shoal: {clean(words)}", sys.stderr)
+    line(wrapped(f"shoal: {clean(words)}", sys.stderr, "  "), sys.stderr)
     if hint:
-        line(f"  try: {clean(hint)}", sys.stderr)
+        line(wrapped(f"  try: {clean(hint)}", sys.stderr, "       "), sys.stderr)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import click
 
 from shoal.cli.command import Command
 from shoal.cli.show import line
-from shoal.errors import Act, Usage
+from shoal.errors import Act, InvalidUrl, Usage
 
 DEMO = "http://127.0.0.1:8808/"
 
@@ -65,12 +65,13 @@ def new(file: Path, start: str) -> None:
     name = re.sub(r"[^a-z0-9_-]+", "-", file.stem.lower()).strip("-_") or "scraper"
     variable = re.sub(r"\W", "_", name)
     variable = f"_{variable}" if variable[0].isdigit() else variable
+    private = " --allow-private" if _private(start) else ""
     text = TEMPLATE.format(
         name=name,
         file=file.name,
         variable=variable,
         start=start.replace("\\", "%5C").replace('"', "%22"),
-        private=" --allow-private" if start == DEMO else "",
+        private=private,
     )
     try:
         with file.open("x", encoding="utf-8") as out:
@@ -82,6 +83,19 @@ def new(file: Path, start: str) -> None:
     line(f"Wrote {file}. Next:")
     if start == DEMO:
         line("  shoal demo                 a site to try it on, in another terminal")
-        line(f"  shoal run {file} -o {name}.jsonl --allow-private")
     else:
-        line(f"  shoal run {file} -o {name}.jsonl --max-pages 20")
+        private += " --max-pages 20"
+    line(f"  shoal run {file} -o {name}.jsonl{private}")
+
+
+def _private(start: str) -> bool:
+    """Whether the address is on this machine or its network, where --allow-private is needed."""
+    from shoal.core.url import canonical, lane_of
+    from shoal.fetch.guard import AllowPrivate
+
+    try:
+        return AllowPrivate(everything=True).covers(lane_of(canonical(start)))
+    except InvalidUrl as error:
+        raise InvalidUrl(
+            f"--start {start}: {error}", hint="a whole address: https://site.example/"
+        ) from error

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TextIO
 
-from shoal.cli.show import cells, clean, count, cut, lasting, line, paint, size, width
+from shoal.cli.show import cells, clean, count, cut, lasting, line, paint, size, width, wrapped
 from shoal.config import dumb_terminal
 from shoal.control.report import Progress, RunInfo, RunUi, Summary
 from shoal.core.forecast import Forecast, forecast
@@ -84,7 +84,7 @@ class PlainUi:
             count(progress.stats.records, "record"),
             queue_words(progress.stats),
             f"{count(len(held), 'host')} slowed down" if held else "",
-            left_words(ahead),
+            "paused" if progress.paused else left_words(ahead),
         ]
         self.message(" · ".join(part for part in parts if part))
 
@@ -110,9 +110,11 @@ class LiveUi:
         self._drawn: list[str] = []
         self._shown = -math.inf
         self._max_pages = 0
+        self._name = ""
         self._blocks = "█░" if "utf" in (stream.encoding or "").lower() else "#-"
 
     def start(self, info: RunInfo) -> None:
+        self._name = info.run.name
         self._max_pages = info.run.max_pages
         for text in opening(info):
             self.message(text)
@@ -127,13 +129,13 @@ class LiveUi:
     def message(self, text: str) -> None:
         kept = self._drawn
         self._draw([])
-        line(clean(text), self._stream)
+        line(wrapped(clean(text), self._stream, "  "), self._stream)
         self._draw(kept)
 
     def finish(self, summary: Summary) -> None:
         self._draw([])
         for text in closing(summary):
-            line(clean(text), self._stream)
+            line(wrapped(clean(text), self._stream, "    "), self._stream)
         self.close()
 
     def close(self) -> None:
@@ -170,7 +172,7 @@ class LiveUi:
         parts = [
             f"{count(ended)}/{count(total)}  {share * 100:.0f} %",
             f"{rate:.1f} pages/s",
-            left_words(ahead),
+            "" if progress.paused else left_words(ahead),
         ]
         tail = "   ".join(part for part in parts if part)
         room = max(0, min(30, width(self._stream) - cells(tail) - 6))
@@ -190,6 +192,8 @@ class LiveUi:
                 if part
             )
         )
+        if progress.paused:
+            return [*lines, f"  paused: shoal resume {self._name} lets it go on"]
         if ahead.lane and (ahead.seconds or 0) > 5:
             lines.append(f"  {deciding(ahead)}")
         return lines + _held_lines(progress)
@@ -253,9 +257,11 @@ def opening(info: RunInfo) -> list[str]:
         "robots.txt obeyed" if info.robots else "robots.txt ignored",
         info.pace,
         f"{count(info.workers, 'worker')} × {info.concurrency} at once",
-        f"records go to {info.output}" if info.output else "",
     ]
-    return [*lines, " · ".join(part for part in parts if part)]
+    lines.append(" · ".join(part for part in parts if part))
+    if info.output:
+        lines.append(f"Records go to {info.output}")
+    return lines
 
 
 def closing(summary: Summary) -> list[str]:
@@ -281,9 +287,12 @@ def closing(summary: Summary) -> list[str]:
         lines.append("  links not followed: " + " · ".join(f"{clean(why)} {count(n)}" for why, n in reasons))
     if summary.output:
         lines.append(f"  {summary.output}   {count(summary.rows, 'row')}")
+    elif stats.records:
+        lines.append(f"  write the records to a file: shoal export {run.name} -o {run.scraper}.jsonl")
     lines += _failures(summary)
     if summary.end == "interrupted":
-        lines.append(f"Nothing is lost. The same command goes on:  {summary.again}".rstrip())
+        again = f" The same command goes on:  {summary.again}" if summary.again else ""
+        lines.append(f"Nothing is lost.{again}")
     if summary.end == "unbalanced":
         lines.append("The account does not balance: please keep the state file and report this.")
     return lines

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
-from shoal.cli.command import Command
+from shoal.cli.command import GIVEN, Command
 from shoal.cli.options import click_options
 from shoal.config import Settings
 from shoal.errors import Usage
@@ -45,13 +47,22 @@ def run(
         raise Usage(
             "say which scraper to run: shoal run FILE.py", hint="shoal new books.py writes one to start from"
         )
+    if output == "-":
+        raise Usage("records go to a file while it runs", hint="run it without -o, then: shoal export -o -")
     from shoal.cli.progress import run_ui
     from shoal.logs import setup
     from shoal.onemachine import run_command
 
     setup(format=settings.log_format, level=settings.log_level, file=settings.log_file)
+    given = click.get_current_context().meta[GIVEN]
+    again = shlex.join(["shoal", "run", *(word for word in given if word != "--fresh")])
     ui = run_ui()
     try:
-        return run_command(settings, target=target, inputs=inputs, output=output, fresh=fresh, ui=ui)
+        return run_command(
+            settings, target=target, inputs=inputs, output=output, fresh=fresh, ui=ui, again=again
+        )
+    except KeyboardInterrupt:  # before it began to listen for signals
+        ui.message(f"Stopped before it began. The same command starts it:  {again}")
+        return 4
     finally:
         ui.close()

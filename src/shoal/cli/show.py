@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -79,6 +80,19 @@ def cut(text: str, room: int) -> str:
             break
         kept.append(char)
     return "".join(kept) + "…" if room > 0 else ""
+
+
+def wrapped(text: str, stream: TextIO | None = None, indent: str = "") -> str:
+    """Broken between words where the terminal ends; left whole for whatever is not a terminal."""
+    return "\n".join(
+        textwrap.wrap(
+            text,
+            max(20, width(stream)),
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    )
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]], *, right: str = "") -> None:

@@ -134,10 +134,11 @@ def _show(found: Status) -> None:
     line(account(stats))
     waiting = f"waiting {count(stats.ready - stats.delayed)} · under way {count(stats.leased)}"
     later = f" · trying again later {count(stats.delayed)}" if stats.delayed else ""
-    pairs: list[tuple[str, object]] = [
-        ("records", f"{count(stats.records)}, {size(stats.bytes)} fetched"),
-        ("open", f"{waiting}{later}"),
-    ]
+    pairs: list[tuple[str, object]] = [("records", f"{count(stats.records)}, {size(stats.bytes)} fetched")]
+    if run.spec.get("output"):
+        pairs.append(("output", clean(run.spec["output"])))
+    if stats.open:
+        pairs.append(("open", f"{waiting}{later}"))
     if found.rate is not None:
         pairs.append(("pages/s", f"{found.rate:.1f}"))
     if found.workers:

@@ -70,8 +70,9 @@ class Crawl:
             while not self._stopped.is_set():
                 workers = await self._crew.check()
                 stats = await self.queue.stats(self.run.id)
+                ended = await self._ended()
                 await self._show(stats, workers)
-                if not stats.open or await self._ended():
+                if not stats.open or ended:
                     break
                 if self._output and time.monotonic() - exported > EXPORT_EVERY:
                     await self._output.drain()
@@ -95,7 +96,8 @@ class Crawl:
         if self._ui is None:
             return
         lanes = await self.queue.lanes(run=self.run.id, limit=LANES_SHOWN)
-        self._ui.update(Progress(stats, tuple(lanes), await self.queue.now(), workers))
+        paused = self.run.state == "paused"
+        self._ui.update(Progress(stats, tuple(lanes), await self.queue.now(), workers, paused))
 
     async def _ended(self) -> bool:
         """Whether somebody else cancelled it, or its page limit did."""

@@ -36,6 +36,7 @@ class Progress(msgspec.Struct, frozen=True):
     lanes: tuple[LaneState, ...] = ()
     now: int = 0  # the store's clock, to judge lanes by
     workers: int = 0
+    paused: bool = False
 
 
 class Summary(msgspec.Struct, frozen=True):

@@ -50,7 +50,8 @@ def check_output(path: Path) -> None:
     """Refuse an output that cannot be written, before any work is done for it."""
     if path.suffix.lower() not in FORMATS:
         known = ", ".join(sorted(FORMATS))
-        raise Usage(f"{path}: no records can be written as {path.suffix or 'that'!r}", hint=f"use {known}")
+        kind = f"as {path.suffix}" if path.suffix else "to a name without an ending"
+        raise Usage(f"{path.name}: records cannot be written {kind}", hint=f"a name that ends in {known}")
     if not path.parent.is_dir():
         raise Usage(f"{path}: there is no folder {path.parent}", hint=f"mkdir -p {path.parent}")
     if path.is_dir():

@@ -250,15 +250,21 @@ class Engine:
             self.db.close()
 
 
+def _open_turn(place: str) -> int:
+    try:
+        return os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise QueueReadOnly(
+            f"{place} cannot be written: {error.strerror}",
+            hint="check its owner and mode, and that the disk is not mounted read-only; nothing is lost",
+        ) from error
+
+
 class Turn:
     """Who begins the next transaction: taken before the write lock, so that no one barges in."""
 
     def __init__(self, path: str) -> None:
-        self._file = (
-            -1
-            if path == ":memory:"
-            else os.open(f"{path}-turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        )
+        self._file = -1 if path == ":memory:" else _open_turn(f"{path}-turn")
         self.taken = False
 
     def take(self) -> bool:
