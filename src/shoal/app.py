@@ -18,6 +18,7 @@ from shoal.extract.links import LinkGate, start_tasks
 from shoal.extract.scraper import Scraper
 from shoal.fetch.guard import AllowPrivate
 from shoal.fetch.http import HttpFetcher
+from shoal.logs import redact
 from shoal.politeness.robots import Robots
 from shoal.queue.base import Queue
 from shoal.store.export import Exporter
@@ -81,10 +82,17 @@ def check_reach(tasks: Sequence[Task], settings: Settings) -> None:
 
 
 async def begin(
-    queue: Queue, scraper: Scraper, settings: Settings, *, key: str, output: str, fresh: bool
+    queue: Queue,
+    scraper: Scraper,
+    settings: Settings,
+    *,
+    key: str,
+    output: str,
+    fresh: bool,
+    command: str = "",
 ) -> tuple[Run, Found, Exporter | None]:
     """Find or start the run of a command, with its output; a refused output leaves no run behind."""
-    spec = {"output": output, "start": list(scraper.start)}
+    spec = {"output": output, "start": list(scraper.start), "command": redact(command)}
     run, found = await find_or_start(
         queue, scraper=scraper.name, key=key, spec=spec, max_pages=settings.max_pages, fresh=fresh
     )

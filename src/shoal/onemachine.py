@@ -83,7 +83,13 @@ class OneMachine:
             owner = await Ownership.take(self._settings.state_folder, key, f"scraper {self._scraper.name}")
             await self._tidy(queue)
             run, found, exporter = await app.begin(
-                queue, self._scraper, self._settings, key=key, output=self._output, fresh=fresh
+                queue,
+                self._scraper,
+                self._settings,
+                key=key,
+                output=self._output,
+                fresh=fresh,
+                command=self._again,
             )
             if found == "ended":
                 return await self._ended_before(queue, run, exporter)
@@ -137,9 +143,7 @@ class OneMachine:
                 crew.kill()
                 return
             asked = True
-            self._ui.message(
-                "Stopping: handing back the pages under way (again: stop now; nothing is lost either way)."
-            )
+            self._ui.message("Stopping; pages under way are handed back. Ctrl-C again: now. Nothing is lost.")
             crawl.stop()
 
         loop = asyncio.get_running_loop()

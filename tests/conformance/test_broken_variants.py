@@ -46,13 +46,13 @@ ON_SQLITE = broken_sqlite.Meddled.__subclasses__()
 @pytest.mark.parametrize("kind", BY_THE_MACHINE, ids=lambda kind: kind.__name__)
 def test_the_state_machine_catches(kind: type[ModelQueue]) -> None:
     with pytest.raises(AssertionError):
-        drive(lambda: model_opener(kind), examples=60, steps=40, shrink=False)
+        drive(lambda: model_opener(kind), examples=300, steps=40, shrink=False)
 
 
 @pytest.mark.parametrize("kind", ON_SQLITE, ids=lambda kind: kind.__name__)
 def test_the_state_machine_catches_on_sqlite(kind: type[broken_sqlite.Meddled]) -> None:
     with pytest.raises((AssertionError, Act)):  # some faults the engine itself runs into
-        drive(lambda: broken_sqlite.opener(kind), examples=60, steps=40, shrink=False)
+        drive(lambda: broken_sqlite.opener(kind), examples=300, steps=40, shrink=False)
 
 
 @pytest.mark.parametrize("kind", BY_A_TEST, ids=lambda kind: kind.__name__)

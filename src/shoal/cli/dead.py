@@ -10,8 +10,8 @@ import msgspec
 
 from shoal.cli.command import Command
 from shoal.cli.options import as_json, click_options
-from shoal.cli.pick import RUN_HELP, listing, parse_where, pick, with_queue
-from shoal.cli.show import ago, clean, count, document, line, stamp, table
+from shoal.cli.pick import RUN_HELP, again_hint, left, listing, parse_where, pick, run_argument, with_queue
+from shoal.cli.show import ago, count, document, line, stamp, table
 from shoal.config import Settings
 from shoal.errors import Usage
 from shoal.queue.base import DeadGroup, Queue, TaskView, Where
@@ -28,7 +28,7 @@ PAGE = 1000
     shoal dead --list --where 'cause=http.5*' only some
     """,
 )
-@click.argument("run", required=False)
+@run_argument
 @click.option("--list", "single", is_flag=True, help="Every page by itself instead of groups.")
 @click.option("--where", metavar="TERMS", default="", help="Only cause=… host=… url=… (* matches anything).")
 @click.option(
@@ -63,7 +63,7 @@ def dead(settings: Settings, run: str | None, single: bool, where: str, limit: i
     shoal revive 7KQ2 --where 'cause=http.5* host=shop.example'
     """,
 )
-@click.argument("run", required=False)
+@run_argument
 @click.option("--where", metavar="TERMS", default="", help="Only cause=… host=… url=… (* matches anything).")
 @click.option("--all", "everything", is_flag=True, help="All dead letters of the run.")
 @as_json
@@ -81,8 +81,8 @@ def revive(settings: Settings, run: str | None, where: str, everything: bool, as
             document({"run": chosen.name, "revived": revived})
             return
         line(f"{count(revived, 'dead letter')} of run {chosen.name} put back to work.")
-        if revived:
-            line("  The command that started the run goes on with them.")
+        if revived and (left(settings, chosen) or not await queue.workers()):
+            line(f"  {again_hint(chosen)}")
 
     with_queue(settings, job)
 
@@ -121,14 +121,12 @@ def _show_groups(groups: list[DeadGroup], now: int) -> None:
     if not groups:
         line("No dead letters.")
         return
-    rows = [
-        (count(group.count), group.lane, group.cause, ago(group.last_at, now), group.sample)
+    rows = [(count(group.count), group.lane, group.cause, ago(group.last_at, now)) for group in groups]
+    below = [
+        [*([group.message] if group.message not in ("", group.cause) else []), group.sample]
         for group in groups
     ]
-    table(("pages", "host", "cause", "last", "sample"), rows, right="pages")
-    for group in groups[:5]:
-        if group.message and group.message != group.cause:
-            line(f"  {clean(group.cause)}: {clean(group.message)}")
+    table(("pages", "host", "cause", "last"), rows, right="pages", below=below)
 
 
 def _show_letters(views: list[TaskView], now: int) -> None:

@@ -10,7 +10,7 @@ import click
 
 from shoal.cli.command import Command
 from shoal.cli.options import click_options
-from shoal.cli.pick import RUN_HELP, pick, with_queue
+from shoal.cli.pick import RUN_HELP, pick, run_argument, with_queue
 from shoal.cli.show import count, line
 from shoal.config import Settings
 from shoal.core.run import Run
@@ -31,7 +31,7 @@ LOOK_EVERY = 0.5
     shoal export books -o books.jsonl --follow go on until the run ends
     """,
 )
-@click.argument("run", required=False)
+@run_argument
 @click.option("-o", "--output", required=True, metavar="FILE", help="A .jsonl or .csv file, or - for stdout.")
 @click.option("--format", "kind", type=click.Choice(["jsonl", "csv"]), help="What goes to stdout. [jsonl]")
 @click.option("--follow", is_flag=True, help="Go on until the run ends.")

@@ -4,20 +4,39 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from shoal.cli.show import document, line
-from shoal.config import Settings
+import click
+
+from shoal.cli.show import clean, document, line
+from shoal.config import Settings, load
+from shoal.control.ownership import Ownership
 from shoal.core.lane import Mark
 from shoal.core.run import Run
-from shoal.errors import Usage
+from shoal.errors import ShoalError, Usage
 from shoal.queue.base import Queue, Where
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 ALIVE = 60_000_000  # microseconds after which a worker that said nothing is not counted
 
 RUN_HELP = "RUN is a run's name, the beginning of one, or a scraper's name; the newest run unless given."
+
+
+def run_argument(command: F) -> F:
+    """An optional RUN, completed by the shell from the runs there are."""
+    return click.argument("run", required=False, shell_complete=_completed)(command)
+
+
+def _completed(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
+    async def names(queue: Queue) -> list[str]:
+        return [run.name for run in await queue.runs(limit=100) if run.name.startswith(begun.upper())]
+
+    try:
+        return with_queue(load({"queue": ctx.params.get("queue")}), names)
+    except ShoalError:
+        return []
 
 
 class NoRuns(Usage):
@@ -89,8 +108,26 @@ async def pick(queue: Queue, named: str | None) -> Run:
     raise missing(named)
 
 
-async def living(queue: Queue) -> list[Mark]:
-    """Workers that gave a sign of life lately."""
+def left(settings: Settings, run: Run) -> bool:
+    """Whether the process of this machine that drove a run is gone, however it went."""
+    return settings.state_file is not None and Ownership.abandoned(settings.state_folder, run.key)
+
+
+def state_words(settings: Settings, run: Run) -> str:
+    """A run's state for people: one that nobody drives is stopped, though it is to go on."""
+    return "stopped" if run.state == "running" and left(settings, run) else run.state
+
+
+def again_hint(run: Run) -> str:
+    """The command that goes on with a run."""
+    command = clean(run.spec.get("command") or "")
+    return f"go on with: {command}" if command else "the command that started it goes on with it"
+
+
+async def living(queue: Queue, settings: Settings, run: Run) -> list[Mark]:
+    """Workers that gave a sign of life lately; none for a run whose process is gone."""
+    if left(settings, run):
+        return []
     now = await queue.now()
     return [mark for mark in await queue.workers() if mark.seen_at > now - ALIVE]
 

@@ -15,6 +15,7 @@ from shoal.control.report import Progress, RunInfo, RunUi, Summary
 from shoal.core.forecast import Forecast, forecast
 from shoal.core.lane import LaneState
 from shoal.core.stats import Stats
+from shoal.queue.base import TaskView
 from shoal.version import __version__
 
 WINDOW = 8.0  # seconds over which pages/s are measured
@@ -84,9 +85,11 @@ class PlainUi:
             count(progress.stats.records, "record"),
             queue_words(progress.stats),
             f"{count(len(held), 'host')} slowed down" if held else "",
-            "paused" if progress.paused else left_words(ahead),
+            "paused" if progress.paused else "" if progress.stuck else left_words(ahead),
         ]
         self.message(" · ".join(part for part in parts if part))
+        for view in progress.stuck:
+            self.message(f"  {again_words(view, progress.now)}")
 
     def message(self, text: str) -> None:
         line(clean(text), self._stream)
@@ -172,7 +175,7 @@ class LiveUi:
         parts = [
             f"{count(ended)}/{count(total)}  {share * 100:.0f} %",
             f"{rate:.1f} pages/s",
-            "" if progress.paused else left_words(ahead),
+            "" if progress.paused or progress.stuck else left_words(ahead),
         ]
         tail = "   ".join(part for part in parts if part)
         room = max(0, min(30, width(self._stream) - cells(tail) - 6))
@@ -196,6 +199,7 @@ class LiveUi:
             return [*lines, f"  paused: shoal resume {self._name} lets it go on"]
         if ahead.lane and (ahead.seconds or 0) > 5:
             lines.append(f"  {deciding(ahead)}")
+        lines += [f"  {again_words(view, progress.now)}" for view in progress.stuck]
         return lines + _held_lines(progress)
 
 
@@ -234,6 +238,14 @@ def lane_sum(ahead: Forecast) -> str:
     held = f"held for {lasting(ahead.lane_held)}, then " if ahead.lane_held else ""
     total = lasting(ahead.seconds or 0)
     return f"{clean(ahead.lane)}  {held}{count(ahead.lane_left)} left{pace} = {total}"
+
+
+def again_words(view: TaskView, now: int) -> str:
+    """Why a page waits to be tried again: "http://… again in 54 s after connect: refused"."""
+    last = next((attempt for attempt in reversed(view.history) if attempt.cause), None)
+    after = f" after {last.cause}" if last else ""
+    said = f": {last.message}" if last and last.message not in ("", last.cause) else ""
+    return clean(f"{view.url}  again in {lasting(max(0.0, (view.due_at - now) / 1e6))}{after}{said}")
 
 
 def lane_words(lane: LaneState, now: int) -> str:
@@ -291,8 +303,8 @@ def closing(summary: Summary) -> list[str]:
         lines.append(f"  write the records to a file: shoal export {run.name} -o {run.scraper}.jsonl")
     lines += _failures(summary)
     if summary.end == "interrupted":
-        again = f" The same command goes on:  {summary.again}" if summary.again else ""
-        lines.append(f"Nothing is lost.{again}")
+        lines.append("Nothing is lost." + (" The same command goes on:" if summary.again else ""))
+        lines += [f"  {summary.again}"] if summary.again else []
     if summary.end == "unbalanced":
         lines.append("The account does not balance: please keep the state file and report this.")
     return lines
@@ -318,7 +330,7 @@ def _failures(summary: Summary) -> list[str]:
     name = summary.run.name
     lines.append(f"Next: shoal dead {name}            what failed, by host and cause")
     if summary.end in ("complete", "dead"):
-        lines.append(f"      shoal revive {name} --all    put it back; the same command then goes on with it")
+        lines.append(f"      shoal revive {name} --all    put it back, then give the same command")
     return lines
 
 

@@ -62,7 +62,7 @@ def run(
             settings, target=target, inputs=inputs, output=output, fresh=fresh, ui=ui, again=again
         )
     except KeyboardInterrupt:  # before it began to listen for signals
-        ui.message(f"Stopped before it began. The same command starts it:  {again}")
+        ui.message("Stopped before it began; the same command starts it.")
         return 4
     finally:
         ui.close()

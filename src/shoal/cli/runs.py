@@ -8,7 +8,7 @@ import click
 
 from shoal.cli.command import Command
 from shoal.cli.options import as_json, click_options
-from shoal.cli.pick import listing
+from shoal.cli.pick import listing, state_words
 from shoal.cli.show import ago, clean, count, document, line, stamp, table
 from shoal.config import Settings
 from shoal.core.run import Run
@@ -42,7 +42,7 @@ def runs(settings: Settings, limit: int, as_json: bool) -> int:
             (
                 run.name,
                 clean(run.scraper),
-                run.state,
+                state_words(settings, run),
                 count(stats.done),
                 count(stats.dead),
                 count(stats.open),

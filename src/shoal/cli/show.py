@@ -19,6 +19,7 @@ STATES = {
     "finished": "green",
     "done": "green",
     "paused": "yellow",
+    "stopped": "yellow",
     "dead": "red",
     "cancelled": "dim",
     "ok": "green",
@@ -84,6 +85,8 @@ def cut(text: str, room: int) -> str:
 
 def wrapped(text: str, stream: TextIO | None = None, indent: str = "") -> str:
     """Broken between words where the terminal ends; left whole for whatever is not a terminal."""
+    if text.lstrip().startswith("shoal "):
+        return text  # a command, which must survive being copied
     return "\n".join(
         textwrap.wrap(
             text,
@@ -95,8 +98,14 @@ def wrapped(text: str, stream: TextIO | None = None, indent: str = "") -> str:
     )
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[object]], *, right: str = "") -> None:
-    """Aligned columns; `right` names heads of numbers. The last column gets what room is left."""
+def table(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    right: str = "",
+    below: Sequence[Sequence[str]] = (),
+) -> None:
+    """Aligned columns; `right` names heads of numbers; `below` has lines to stand under each row."""
     texts = [[clean(value) for value in row] for row in rows]
     sizes = [max(cells(row[at]) for row in [list(heads), *texts]) for at in range(len(heads))]
     numbers = set(right.split())
@@ -107,6 +116,8 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[object]], *, right: str 
             parts.append(gap + text if head in numbers else text + gap)
         text = cut("  ".join(parts).rstrip(), width())
         line(paint(text, "dim") if at == 0 else _stated(text, row))
+        for more in below[at - 1] if at and below else ():
+            line(wrapped(f"    {clean(more)}", indent="    "))
 
 
 def _stated(text: str, row: Sequence[str]) -> str:
@@ -118,7 +129,9 @@ def fields(pairs: Sequence[tuple[str, object]]) -> None:
     """Names and values, one pair a line."""
     size = max((cells(name) for name, _ in pairs), default=0)
     for name, value in pairs:
-        line(cut(f"  {paint(name.ljust(size), 'dim')}  {value}", width() + 8))
+        head = name.ljust(size)
+        text = wrapped(f"  {head}  {value}", indent=" " * (size + 4))
+        line(text.replace(head, paint(head, "dim"), 1) if name else text)
 
 
 def count(number: int, word: str = "") -> str:

@@ -10,10 +10,11 @@ import msgspec
 
 from shoal.cli.command import Command
 from shoal.cli.options import as_json, click_options
-from shoal.cli.pick import RUN_HELP, listing, living, pick
-from shoal.cli.progress import account, lane_sum, lane_words
+from shoal.cli.pick import RUN_HELP, again_hint, listing, living, pick, run_argument, state_words
+from shoal.cli.progress import account, again_words, lane_sum, lane_words
 from shoal.cli.runs import run_document
 from shoal.cli.show import (
+    STATES,
     ago,
     clean,
     count,
@@ -32,21 +33,24 @@ from shoal.core.forecast import Forecast, forecast, lane_seconds
 from shoal.core.lane import LaneState, Mark
 from shoal.core.run import Run
 from shoal.core.stats import Stats
-from shoal.queue.base import DeadGroup, Queue
+from shoal.queue.base import DeadGroup, Queue, TaskView
 
 SAMPLE = 1.0  # seconds between the two looks that pages/s are measured by
 MANY = 10_000
+AGAIN_SHOWN = 3
 
 
 class Status(msgspec.Struct, frozen=True):
     """Everything `shoal status` knows of a run."""
 
     run: Run
+    state: str  # for people: "stopped" is a running run that nobody drives
     stats: Stats
     now: int
     lanes: list[LaneState]
     workers: list[Mark]
     dead: list[DeadGroup]
+    again: list[TaskView]  # some of what is to be tried again
     rate: float | None  # None where nobody works on it
     ahead: Forecast
 
@@ -59,22 +63,22 @@ class Status(msgspec.Struct, frozen=True):
     shoal status books --json    as one JSON document
     """,
 )
-@click.argument("run", required=False)
+@run_argument
 @as_json
 @click_options("look")
 def status(settings: Settings, run: str | None, as_json: bool) -> int:
     """Show how RUN goes, what limits it and when it ends."""
 
     async def job(queue: Queue) -> None:
-        found = await gather(queue, await pick(queue, run))
+        found = await gather(queue, settings, await pick(queue, run))
         document(status_document(found)) if as_json else _show(found)
 
     return listing(settings, job, named=run, as_json=as_json, empty=None)
 
 
-async def gather(queue: Queue, run: Run) -> Status:
+async def gather(queue: Queue, settings: Settings, run: Run) -> Status:
     stats = await queue.stats(run.id)
-    workers = await living(queue) if run.state in ("running", "paused") else []
+    workers = await living(queue, settings, run) if run.state in ("running", "paused") else []
     rate = None
     if stats.leased and workers:
         before = stats.done
@@ -84,7 +88,19 @@ async def gather(queue: Queue, run: Run) -> Status:
     now = await queue.now()
     lanes = [lane for lane in await queue.lanes(run=run.id, limit=MANY) if lane.ready or lane.in_flight]
     ahead = forecast(stats, lanes, rate=rate or 0.0, now=now, max_pages=run.max_pages)
-    return Status(run, stats, now, lanes, workers, await queue.dead_groups(run.id), rate, ahead)
+    again = await queue.look(run.id, state="delayed", limit=AGAIN_SHOWN) if stats.delayed else []
+    return Status(
+        run=run,
+        state=state_words(settings, run),
+        stats=stats,
+        now=now,
+        lanes=lanes,
+        workers=workers,
+        dead=await queue.dead_groups(run.id),
+        again=again,
+        rate=rate,
+        ahead=ahead,
+    )
 
 
 def limits(found: Status) -> list[tuple[str, str]]:
@@ -95,13 +111,15 @@ def limits(found: Status) -> list[tuple[str, str]]:
     if run.state != "running":
         return [("run", f"the run is {run.state}: shoal resume {run.name}")]
     if not found.workers:
-        return [("workers", "nobody works on it: the command that started it goes on")]
+        return [("workers", f"nobody works on it; {again_hint(run)}")]
     said: list[tuple[str, str]] = []
     ahead = found.ahead
     if ahead.lane:
         others = f"; all others in {lasting(ahead.others)}" if ahead.others else ""
         words = f"{lane_sum(ahead)}: this site decides the end, more workers will not help{others}"
         said.append(("host", words))
+    elif words := _pace_words(found.lanes, found.now):
+        said.append(("pace", words))
     held = [lane for lane in found.lanes if lane.held_until > found.now]
     said += [("held", lane_words(lane, found.now)) for lane in held[:5]]
     full = [lane for lane in found.lanes if lane.max_in_flight and lane.in_flight >= lane.max_in_flight]
@@ -121,15 +139,25 @@ def limits(found: Status) -> list[tuple[str, str]]:
         )
     if stats.delayed:
         said.append(("retry", f"{count(stats.delayed, 'page')} to be tried again later"))
+        said += [("retry", f"  {again_words(view, found.now)}") for view in found.again]
     robots = sum(number for why, number in stats.skipped.items() if why.startswith("robots"))
     if robots:
         said.append(("robots", f"{count(robots, 'link')} not followed because robots.txt says no"))
     return said
 
 
+def _pace_words(lanes: list[LaneState], now: int) -> str:
+    """What the hosts that have work allow together, where every one of them has a pace."""
+    busy = [lane for lane in lanes if lane.ready and lane.held_until <= now]
+    if not busy or not all(lane.spacing for lane in busy):
+        return ""
+    together = sum(1 / lane.spacing for lane in busy)
+    return f"pace: {count(len(busy), 'host')} at {together:.3g} pages/s together (--delay, --rate)"
+
+
 def _show(found: Status) -> None:
     run, stats, now = found.run, found.stats, found.now
-    state = paint(run.state, {"running": "green", "paused": "yellow"}.get(run.state, "dim"))
+    state = paint(found.state, STATES.get(found.state, "dim"))
     line(f"{paint(run.name, 'bold')}  {clean(run.scraper)}  {state}  begun {ago(run.created_at, now)}")
     line(account(stats))
     waiting = f"waiting {count(stats.ready - stats.delayed)} · under way {count(stats.leased)}"
@@ -145,10 +173,9 @@ def _show(found: Status) -> None:
         pairs.append(("workers", f"{count(len(found.workers))} alive"))
     if run.finished_at:
         pairs.append(("ended", f"{moment(run.finished_at)}, {ago(run.finished_at, now)}"))
-    elif found.ahead.seconds:
-        pairs.append(("time left", f"about {lasting(found.ahead.seconds)}"))
-    elif stats.open:
-        pairs.append(("time left", "unknown"))
+    elif stats.open and run.state == "running" and found.workers:
+        left = f"about {lasting(found.ahead.seconds)}" if found.ahead.seconds else "unknown"
+        pairs.append(("time left", left))
     if stats.skipped:
         reasons = sorted(stats.skipped.items(), key=lambda pair: -pair[1])
         pairs.append(("not followed", " · ".join(f"{clean(why)} {count(number)}" for why, number in reasons)))

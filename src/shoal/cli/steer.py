@@ -6,7 +6,7 @@ import click
 
 from shoal.cli.command import Command
 from shoal.cli.options import as_json, click_options
-from shoal.cli.pick import RUN_HELP, pick, with_queue
+from shoal.cli.pick import RUN_HELP, pick, run_argument, with_queue
 from shoal.cli.runs import run_document
 from shoal.cli.show import count, document, line
 from shoal.config import Settings
@@ -40,7 +40,7 @@ def _steer(settings: Settings, run: str | None, as_json: bool, action: RunAction
 
 
 @click.command(cls=Command, epilog=RUN_HELP, examples="shoal pause\nshoal pause 7KQ2")
-@click.argument("run", required=False)
+@run_argument
 @as_json
 @click_options("look")
 def pause(settings: Settings, run: str | None, as_json: bool) -> None:
@@ -49,7 +49,7 @@ def pause(settings: Settings, run: str | None, as_json: bool) -> None:
 
 
 @click.command(cls=Command, epilog=RUN_HELP, examples="shoal resume\nshoal resume 7KQ2")
-@click.argument("run", required=False)
+@run_argument
 @as_json
 @click_options("look")
 def resume(settings: Settings, run: str | None, as_json: bool) -> None:
@@ -58,7 +58,7 @@ def resume(settings: Settings, run: str | None, as_json: bool) -> None:
 
 
 @click.command(cls=Command, epilog=RUN_HELP, examples="shoal cancel 7KQ2\nshoal cancel books")
-@click.argument("run", required=False)
+@run_argument
 @as_json
 @click_options("look")
 def cancel(settings: Settings, run: str | None, as_json: bool) -> None:

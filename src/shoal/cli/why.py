@@ -9,7 +9,7 @@ import msgspec
 
 from shoal.cli.command import Command
 from shoal.cli.options import as_json, click_options
-from shoal.cli.pick import living, pick, with_queue
+from shoal.cli.pick import again_hint, living, pick, state_words, with_queue
 from shoal.cli.show import (
     ago,
     clean,
@@ -23,6 +23,7 @@ from shoal.cli.show import (
     size,
     stamp,
     table,
+    wrapped,
 )
 from shoal.config import Settings
 from shoal.core.lane import LaneState
@@ -35,6 +36,12 @@ from shoal.queue.base import Queue, TaskView, Where
 MAX_CHAIN = 100
 MAX_AHEAD = 10_000
 ALL = 1_000_000
+RULES = {
+    "robots": "robots.txt of its host asks not to fetch it (--ignore-robots)",
+    "scope": "its host is not one of the scraper's (hosts=[…])",
+    "depth": "it is farther from the start than --max-depth",
+    "invalid": "it is not an address that can be fetched",
+}
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -46,6 +53,7 @@ class Answer(msgspec.Struct, frozen=True):
     reason: str  # why it is not being fetched this second
     chain: tuple[TaskView, ...] = ()  # who found it: parent first, start URL last
     skipped: tuple[str, ...] = ()  # reasons for which links to it were not followed
+    run_state: str = ""  # for people
 
 
 @click.command(
@@ -64,7 +72,7 @@ def why(settings: Settings, url: str, run: str | None, as_json: bool) -> int:
     url = _address(url)
 
     async def job(queue: Queue) -> int:
-        answer = await explain(queue, await pick(queue, run), url)
+        answer = await explain(queue, settings, await pick(queue, run), url)
         document(answer_document(answer, url)) if as_json else _show(answer, url)
         return 0 if answer.task or answer.skipped else 2
 
@@ -80,22 +88,37 @@ def _address(url: str) -> str:
         return canonical("http://" + url)
 
 
-async def explain(queue: Queue, run: Run, url: str) -> Answer:
+async def explain(queue: Queue, settings: Settings, run: Run, url: str) -> Answer:
     """Gather all that is known of an address in a run."""
     now = await queue.now()
     task = await queue.find(run.id, request_digest(url))
     if task is None:
         reasons = tuple(reason for reason, link in await queue.skipped(run.id, limit=ALL) if link == url)
-        words = f"never asked for: links to it were refused ({reasons[0]})" if reasons else _unknown(run)
+        words = await _refused(queue, run, reasons)
         return Answer(run, None, now, words, skipped=reasons)
     lane = next((lane for lane in await queue.lanes(limit=ALL) if lane.name == task.lane), None)
     ahead = await _ahead(queue, run, task) if task.state == "ready" else 0
-    alive = bool(await living(queue))
-    return Answer(run, task, now, reason(run, task, lane, now, ahead, alive), await _chain(queue, run, task))
+    alive = bool(await living(queue, settings, run))
+    return Answer(
+        run=run,
+        task=task,
+        now=now,
+        reason=reason(run, task, lane, now, ahead, alive),
+        chain=await _chain(queue, run, task),
+        run_state=state_words(settings, run),
+    )
 
 
-def _unknown(run: Run) -> str:
-    return f"never seen: no page of run {run.name} linked to it, and it was no start address"
+async def _refused(queue: Queue, run: Run, reasons: tuple[str, ...]) -> str:
+    if reasons:
+        rule = RULES.get(reasons[0], "")
+        return f"never asked for: links to it were refused ({reasons[0]})" + (f"; {rule}" if rule else "")
+    words = f"never seen: no page of run {run.name} linked to it, and it was no start address"
+    refused = sum((await queue.stats(run.id)).skipped.values())
+    kept = len(await queue.skipped(run.id, limit=ALL))
+    if refused > kept:
+        words += f"; or a rule refused it: of {count(refused)} such links only {count(kept)} are kept"
+    return words
 
 
 def reason(run: Run, task: TaskView, lane: LaneState | None, now: int, ahead: int, alive: bool) -> str:
@@ -103,7 +126,7 @@ def reason(run: Run, task: TaskView, lane: LaneState | None, now: int, ahead: in
     if task.state == "done":
         return f"it is done, {ago(task.finished_at, now)}"
     if task.state == "dead":
-        return f"it failed for good: {task.cause}. shoal revive puts it back to work"
+        return f"it failed for good: {task.cause}; shoal revive puts it back to work"
     if task.state == "cancelled":
         return f"it was given up: {task.cause or 'the run was cancelled'}"
     if task.state == "leased":
@@ -118,9 +141,7 @@ def reason(run: Run, task: TaskView, lane: LaneState | None, now: int, ahead: in
         after = f" after {last}" if last else ""
         return f"it is to be tried again in {lasting((task.due_at - now) / 1e6)}{after}"
     return _lane_reason(lane, now, ahead) or (
-        "it is next: any worker may take it now"
-        if alive
-        else "no worker is at work: the command that started the run goes on with it"
+        "it is next: any worker may take it now" if alive else f"nobody works on the run; {again_hint(run)}"
     )
 
 
@@ -137,6 +158,7 @@ def _lane_reason(lane: LaneState | None, now: int, ahead: int) -> str:
         words = f"{count(ahead)} before it" if ahead < MAX_AHEAD else f"more than {count(ahead)} before it"
         if not lane.spacing:
             return f"it waits for its turn at {lane.name}: {words}"
+        words = words if ahead else "it is next"
         wait = ahead * lane.spacing + max(0.0, (lane.next_at - now) / 1e6)
         pace = f"one every {lasting(lane.spacing)}"
         return f"it waits for its turn at {lane.name}: {words}, {pace}, so about {lasting(wait)}"
@@ -173,13 +195,13 @@ def _show(answer: Answer, url: str) -> None:
     task, now = answer.task, answer.now
     line(paint(clean(url), "bold"))
     if task is None:
-        line(f"  {clean(answer.reason)}")
+        line(wrapped(f"  {clean(answer.reason)}", indent="  "))
         if not answer.skipped:
             line(f"  try: shoal why … --run RUN (shoal runs), or shoal status {answer.run.name}")
         return
     fields(
         [
-            ("run", f"{answer.run.name} ({clean(answer.run.scraper)}), {answer.run.state}"),
+            ("run", f"{answer.run.name} ({clean(answer.run.scraper)}), {answer.run_state}"),
             ("state", f"{task.state}{', ' + count(task.records, 'record') if task.records else ''}"),
             ("now", clean(answer.reason)),
             ("added", f"{moment(task.added_at)}, {ago(task.added_at, now)}"),
@@ -200,11 +222,16 @@ def _show(answer: Answer, url: str) -> None:
                 attempt.status or "",
                 size(attempt.size) if attempt.size else "",
                 attempt.cause or "ok",
-                attempt.message,
             )
             for attempt in task.history
         ]
-        table(("attempt", "worker", "took", "status", "size", "result", ""), rows, right="took status size")
+        below = [[attempt.message] if attempt.message else [] for attempt in task.history]
+        heads = ("attempt", "worker", "took", "status", "size", "result")
+        table(heads, rows, right="took status size", below=below)
+    if task.evidence and task.evidence.get("traceback"):
+        line()
+        for text in str(task.evidence["traceback"]).splitlines():
+            line(f"  {clean(text)}")
 
 
 def answer_document(answer: Answer, url: str) -> dict[str, Any]:

@@ -14,12 +14,13 @@ from shoal.core.run import Run
 from shoal.core.stats import Stats
 from shoal.core.task import Task
 from shoal.errors import Usage
-from shoal.queue.base import Queue
+from shoal.queue.base import Queue, TaskView
 
 LOOK_EVERY = 0.25
 EXPORT_EVERY = 1.0
 ADD_AT_ONCE = 1000
 LANES_SHOWN = 200
+STUCK_SHOWN = 3
 
 
 class Crew(Protocol):
@@ -96,8 +97,19 @@ class Crawl:
         if self._ui is None:
             return
         lanes = await self.queue.lanes(run=self.run.id, limit=LANES_SHOWN)
-        paused = self.run.state == "paused"
-        self._ui.update(Progress(stats, tuple(lanes), await self.queue.now(), workers, paused))
+        stuck: Sequence[TaskView] = ()
+        if stats.delayed and not stats.leased and stats.ready == stats.delayed:
+            stuck = await self.queue.look(self.run.id, state="delayed", limit=STUCK_SHOWN)
+        self._ui.update(
+            Progress(
+                stats,
+                tuple(lanes),
+                await self.queue.now(),
+                workers,
+                paused=self.run.state == "paused",
+                stuck=tuple(stuck),
+            )
+        )
 
     async def _ended(self) -> bool:
         """Whether somebody else cancelled it, or its page limit did."""

@@ -43,6 +43,21 @@ class Ownership:
                 ) from None
             return cls(handle)
 
+    @classmethod
+    def abandoned(cls, folder: Path, key: str) -> bool:
+        """Whether a process of this machine drove the run with this key, and none does now."""
+        try:
+            handle = os.open(folder / "owners" / key, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(handle)
+        return True
+
     def release(self) -> None:
         if self._handle >= 0:
             os.close(self._handle)

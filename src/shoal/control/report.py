@@ -9,7 +9,7 @@ import msgspec
 from shoal.core.lane import LaneState
 from shoal.core.run import Run
 from shoal.core.stats import Stats
-from shoal.queue.base import DeadGroup
+from shoal.queue.base import DeadGroup, TaskView
 
 End = Literal["complete", "dead", "cancelled", "interrupted", "unbalanced"]
 
@@ -37,6 +37,7 @@ class Progress(msgspec.Struct, frozen=True):
     now: int = 0  # the store's clock, to judge lanes by
     workers: int = 0
     paused: bool = False
+    stuck: tuple[TaskView, ...] = ()  # some of what is to be tried again, where nothing else is left to do
 
 
 class Summary(msgspec.Struct, frozen=True):

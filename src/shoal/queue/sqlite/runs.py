@@ -37,6 +37,8 @@ def start(db: sqlite3.Connection, now: int, new: NewRun) -> Run:
     ).fetchone()
     if found:
         return _run(found)
+    if new.name and db.execute("SELECT 1 FROM runs WHERE name = ?", (new.name,)).fetchone():
+        raise Usage(f"there is a run called {new.name} already", hint="choose another name")
     (level,) = db.execute("SELECT ifnull(min(share), 0) FROM runs WHERE state = 'running'").fetchone()
     row = db.execute(
         f"""INSERT INTO runs (name, scraper, key, state, created_at, changed_at, weight, max_pages, spec, share)

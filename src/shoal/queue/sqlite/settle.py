@@ -154,11 +154,9 @@ def _apply(book: Book, row: Row, outcome: Outcome) -> None:
     cancelled = row[2] == 3
     if outcome.result == "done":
         _done(book, row, outcome, cancelled)
-    elif outcome.result == "cancelled":
+    elif cancelled or outcome.result == "cancelled":
         _end(book, row, outcome, "cancelled", 0, 0)
         book.account[run]["cancelled"] += 0 if cancelled else 1
-    elif cancelled:
-        book.db.execute("DELETE FROM tasks WHERE id = ?", (row[0],))
     elif outcome.result == "dead":
         past = bury.history(row[6], outcome.attempt)
         bury.entomb(
