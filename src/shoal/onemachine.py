@@ -50,6 +50,7 @@ def run_command(
     place = str(Path(output).resolve()) if output else ""
     if place:
         check_output(Path(place))
+    _check_target(target)
     try:
         scraper = load(target)
     except SystemExit as error:
@@ -194,12 +195,12 @@ class OneMachine:
         if exporter:
             await exporter.drain()
         stats = await account(queue, run)
-        limited = run.max_pages and stats.cancelled and run.state == "finished"
-        how = f"reached its limit of {run.max_pages:,} pages" if limited else f"is {run.state} already"
-        self._ui.message(f"Run {run.name} of this command {how}.   --fresh starts over")
-        return await self._close(queue, run, stats, exporter)
+        self._ui.message(f"Run {run.name} of this command is {run.state} already.   --fresh starts over")
+        return await self._close(queue, run, stats, exporter, worked=False)
 
-    async def _close(self, queue: Queue, run: Run, stats: Stats, exporter: Exporter | None) -> int:
+    async def _close(
+        self, queue: Queue, run: Run, stats: Stats, exporter: Exporter | None, *, worked: bool = True
+    ) -> int:
         end: End = "complete"
         if stats.open:
             end = "interrupted"
@@ -212,7 +213,7 @@ class OneMachine:
                 run=run,
                 stats=stats,
                 end=end,
-                seconds=time.monotonic() - self._began,
+                seconds=time.monotonic() - self._began if worked else 0.0,
                 output=_short(self._output),
                 rows=exporter.rows if exporter else 0,
                 dead=tuple(await queue.dead_groups(run.id)),
@@ -220,6 +221,19 @@ class OneMachine:
             )
         )
         return EXIT[end]
+
+
+def _check_target(target: str) -> None:
+    """Say what is wrong with things that people take for scrapers."""
+    if "://" in target:
+        raise Usage(f"{target} is an address, not a scraper", hint=f"shoal new site.py --start {target}")
+    if Path(target).is_dir():
+        raise Usage(f"{target} is a folder", hint="name the scraper's file in it, like books.py")
+    if Path(target).is_file() and Path(target).suffix != ".py":
+        raise Usage(
+            f"{target} is not a Python file",
+            hint="a scraper, which may read it: shoal new books.py writes one",
+        )
 
 
 def _absolute(target: str) -> str:

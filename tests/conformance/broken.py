@@ -133,9 +133,9 @@ class SpacingIgnored(ModelQueue):
 class ReserveTakesNoSlot(ModelQueue):
     """A reserved slot is given to the next claim as well."""
 
-    async def reserve(self, lane: str, pace: Pace | None = None) -> Slot:
+    async def reserve(self, lane: str, pace: Pace | None = None, *, within: float | None = None) -> Slot:
         before = self._lane(lane).next_at
-        slot = await super().reserve(lane, pace)
+        slot = await super().reserve(lane, pace, within=within)
         self._lane(lane).next_at = before
         return slot
 

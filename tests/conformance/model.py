@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from conformance.model_claim import Handing
 from conformance.model_look import Looking
@@ -176,15 +177,18 @@ class ModelQueue(Handing, Settling, Looking):
             dict(task.failures) or None,
         )  # fmt: skip
 
-    async def reserve(self, lane: str, pace: Pace | None = None) -> Slot:
+    async def reserve(self, lane: str, pace: Pace | None = None, *, within: float | None = None) -> Slot:
         new, here, now = lane not in self.all_lanes, self._lane(lane), self.clock()
         if new:
             here.learned = (pace or Pace()).spacing
         if here.parked and here.held_until > now:
-            return Slot((here.held_until - now) / 1_000_000, here.reason or "parked")
+            wait = (here.held_until - now) / 1_000_000
+            return Slot(wait, here.reason or "parked", self.spacing(here), taken=False)
         at = here.first_slot(now)
+        if within is not None and at - now > within * 1_000_000:
+            return Slot((at - now) / 1_000_000, spacing=self.spacing(here), taken=False)
         self.take_slot(here, at)
-        return Slot((at - now) / 1_000_000)
+        return Slot((at - now) / 1_000_000, spacing=self.spacing(here))
 
     async def extend(
         self, worker: str, leases: Mapping[int, Collection[int]], *, lease: float = LEASE
@@ -232,6 +236,8 @@ class ModelQueue(Handing, Settling, Looking):
             del self.leases[lease.number]
             fates.update(self.lose(self.tasks[id], charged=id in charged) for id in lease.slots)
         expired = self.expire_waiting()
+        for about in self.all_runs.values():
+            self.stop_at_limit(about)
         return Reaped(fates["ready"], fates["dead"], expired)
 
     def lose(self, task: ModelTask, *, charged: bool) -> str:
@@ -266,6 +272,10 @@ class ModelQueue(Handing, Settling, Looking):
             self.forget_answers(task)
         if again and about.run.state == "finished":
             self.set_state(about, "running")
+        if again and about.run.max_pages:
+            used = [task for task in self.tasks.values() if task.run == run]
+            room = sum(task.state in ("done", "dead", "leased") for task in used) + len(again)
+            about.run = replace(about.run, max_pages=max(about.run.max_pages, room))
         return len(again)
 
     async def purge(self, *, run: int | None = None, older_than: float | None = None) -> int:
@@ -300,7 +310,9 @@ class ModelQueue(Handing, Settling, Looking):
             lane.held_until = max(lane.held_until, now + micros(change.park_for)) if lane.parked else 0
             lane.reason = change.reason
         if change.spacing is not None:
+            before = self.spacing(lane)
             lane.learned = change.spacing
+            lane.next_at += max(0, micros(self.spacing(lane)) - micros(before))
 
     async def register(self, mark: Mark) -> None:
         self.marks[mark.id] = mark

@@ -63,9 +63,9 @@ class Handing:
         limit = self.all_runs[run].run.max_pages
         if not limit:
             return 1 << 30
-        gone = ("leased", "done", "dead", "cancelled") if strict else ("leased", "done")
+        gone = ("leased", "done", "dead", "cancelled") if strict else ("leased", "done", "dead")
         used = [task for task in self.tasks.values() if task.run == run and task.state in gone]
-        return limit - sum(task.lease > 0 or task.state == "leased" for task in used)
+        return limit - sum(task.lease > 0 or task.state in ("leased", "dead") for task in used)
 
     def eligible(self, serves: Collection[str] | None, now: int) -> list[ModelTask]:
         """Tasks that wait for nothing but their lane, oldest first."""

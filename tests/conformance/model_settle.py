@@ -58,9 +58,9 @@ class Settling:
             about.bytes += outcome.attempt.size
         if outcome.result == "done":
             self.finish_task(task, outcome, paces, late=late)
-            self.stop_at_limit(about)
         elif not late:
             self.end_attempt(task, outcome)
+        self.stop_at_limit(about)
 
     def remember(self, task: ModelTask, outcome: Outcome) -> None:
         lease = self.leases.get(outcome.lease)
@@ -92,10 +92,11 @@ class Settling:
         self.keep_links(task, outcome, paces, late=late)
 
     def stop_at_limit(self, about: ModelRun) -> None:
-        """When as many pages are done as were asked for, the rest is cancelled and the run has ended."""
+        """When as many pages have ended as were asked for, the rest is cancelled and so has the run."""
         states = [task.state for task in self.tasks.values() if task.run == about.run.id]
         is_open = "ready" in states or "leased" in states
-        if about.takes_work and is_open and 0 < about.run.max_pages <= states.count("done"):
+        ended = states.count("done") + states.count("dead")
+        if about.takes_work and is_open and 0 < about.run.max_pages <= ended:
             self.cancel_open(about.run.id)
             self.set_state(about, "finished")
 

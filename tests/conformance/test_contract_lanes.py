@@ -383,3 +383,22 @@ async def test_lanes_of_a_run_are_only_its_own(world: World) -> None:
     await world.add(one, [page("a", "one.test")])
     await world.add(other, [page("a", "other.test")])
     assert [lane.name for lane in await world.queue.lanes(run=one)] == ["one.test"]
+
+
+async def test_a_slot_further_away_than_one_would_wait_is_not_taken(world: World) -> None:
+    run = await world.run()
+    await world.add(run, "a", pace=Pace(10.0, 0))
+    await world.one()
+    far = await world.queue.reserve(LANE, within=5.0)
+    assert not far.taken and far.wait == pytest.approx(10.0, abs=0.1)
+    near = await world.queue.reserve(LANE, within=15.0)
+    assert near.taken and near.wait == pytest.approx(10.0, abs=0.1) and near.spacing == 10.0
+
+
+async def test_a_spacing_learned_counts_from_the_last_request(world: World) -> None:
+    run = await world.run()
+    await world.add(run, "a b", pace=Pace(1.0, 0))
+    await world.one()
+    await world.queue.set_lane(LaneChange(LANE, spacing=10.0, reason="crawl-delay"))
+    slot = await world.queue.reserve(LANE)
+    assert slot.wait == pytest.approx(10.0, abs=0.1)

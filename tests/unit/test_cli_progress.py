@@ -6,15 +6,17 @@ import io
 import re
 import shutil
 
+import msgspec
 import pytest
 
-from shoal.cli.progress import LiveUi, PlainUi, Rates, closing, opening
-from shoal.cli.show import cells, clean, cut, lasting
+from shoal.cli.progress import Above, LiveUi, PlainUi, Rates, closing, opening
+from shoal.cli.show import cells, clean, cut, lasting, wrapped
 from shoal.control.report import Progress, RunInfo, Summary
 from shoal.core.lane import LaneState
 from shoal.core.run import Run
 from shoal.core.stats import Stats
-from shoal.queue.base import DeadGroup
+from shoal.core.task import Attempt
+from shoal.queue.base import DeadGroup, TaskView
 
 RUN = Run(id=1, name="7KQ2", scraper="books", key="k", state="running", created_at=1, changed_at=1)
 
@@ -186,3 +188,50 @@ def test_how_long(seconds: float, words: str) -> None:
 def test_text_from_outside_cannot_steer_the_terminal() -> None:
     assert clean("a\x1b[2Jb\nc\x07") == "a�[2Jb c�"
     assert cut("日本語テキスト", 7) == "日本語…"
+
+
+def test_a_paused_run_says_how_it_goes_on(columns: list[int]) -> None:
+    terminal = Terminal()
+    ui = LiveUi(terminal, Clock())
+    ui.start(RunInfo(RUN, Stats(), "state"))
+    ui.update(msgspec.structs.replace(progress(100), paused=True))
+    assert "  paused: shoal resume 7KQ2 lets it go on" in screen(terminal.getvalue())
+    assert "left" not in terminal.getvalue()
+
+
+def test_where_everything_waits_to_be_tried_again_it_says_why(columns: list[int]) -> None:
+    failed = Attempt(at=1, worker="w", cause="connect", message="refused")
+    view = TaskView(1, 1, "http://a.example/", "a.example", "delayed", due_at=54_000_001, history=(failed,))
+    stuck = Progress(Stats(seen=1, ready=1, delayed=1), now=1, stuck=(view,))
+    words = "  http://a.example/  again in 54 s after connect: refused"
+    terminal, stream = Terminal(), io.StringIO()
+    LiveUi(terminal, Clock()).update(stuck)
+    PlainUi(stream, Clock()).update(stuck)
+    assert words in screen(terminal.getvalue())
+    assert words in stream.getvalue().splitlines()
+
+
+def test_long_lines_are_broken_between_words_but_commands_are_not(columns: list[int]) -> None:
+    columns[0] = 30
+    assert wrapped("  one two three four five six seven", Terminal(), "    ").splitlines() == [
+        "  one two three four five six",
+        "    seven",
+    ]
+    command = "  shoal run books.py -o books.jsonl --allow-private"
+    assert wrapped(command, Terminal()) == command
+    assert wrapped("one two " * 9, io.StringIO()) == ("one two " * 9).rstrip()
+
+
+def test_the_page_limit_is_named_where_it_ended_the_run() -> None:
+    run = msgspec.structs.replace(RUN, max_pages=5)
+    text = "\n".join(closing(Summary(run, Stats(seen=9, done=5, cancelled=4), "complete")))
+    assert "the limit of 5 pages was reached: 4 more were known" in text
+
+
+def test_log_lines_stand_above_the_display(columns: list[int]) -> None:
+    terminal = Terminal()
+    ui = LiveUi(terminal, Clock())
+    ui.update(progress(100))
+    print("10:10:13 warning worker_died", file=Above(ui))
+    assert screen(terminal.getvalue())[0] == "10:10:13 warning worker_died"
+    assert "100/488" in screen(terminal.getvalue())[1]

@@ -15,7 +15,7 @@ import click
 
 from shoal.cli.command import Command
 from shoal.cli.new import DEMO
-from shoal.cli.show import clean, line
+from shoal.cli.show import clean, cut, line, width
 from shoal.errors import Act, Usage
 
 PORT = int(DEMO.rstrip("/").rpartition(":")[2])
@@ -88,14 +88,15 @@ def _crawl(products: int, slow: float, output: str) -> int:
             )
         finally:
             ui.close()
-    _show(Path(output))
+    if code == 0:
+        _show(Path(output))
     return code
 
 
 @contextlib.contextmanager
 def _site(products: int, slow: float) -> Iterator[str]:
     """The site in a process of its own, which ends with this one whatever happens."""
-    command = [sys.executable, "-m", "shoal.demo.server", "--port", "0", "--until-stdin-closes"]
+    command = [sys.executable, "-P", "-m", "shoal.demo.server", "--port", "0", "--until-stdin-closes"]
     command += ["--products", str(products), "--delay", str(slow)]
     site = subprocess.Popen(  # noqa: S603 - our own module
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -117,5 +118,6 @@ def _show(output: Path) -> None:
         return
     with output.open(encoding="utf-8") as records:
         for _, record in zip(range(SHOWN), records, strict=False):
-            line(f"  {clean(record.rstrip())}")
-    line(f"  … all of them: {output}      what next: shoal status · shoal new mine.py · shoal --help")
+            line(cut(f"  {clean(record.rstrip())}", width() - 1))
+    line(f"  … all of them are in {output}")
+    line("Next: shoal status · shoal new mine.py · shoal --help")

@@ -84,6 +84,7 @@ def main(args: list[str] | None = None) -> int:
     if sys.platform == "win32":
         tell("shoal does not run on Windows itself.", "use WSL: https://learn.microsoft.com/windows/wsl")
         return 2
+    _open_streams()
     args = sys.argv[1:] if args is None else args
     debug = "--debug" in args or debug_wanted()
     try:
@@ -117,10 +118,21 @@ def main(args: list[str] | None = None) -> int:
         return 1
 
 
+def _open_streams() -> None:
+    """Whoever started us may have closed some: no other file may get their numbers."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdout = sys.stdout or os.fdopen(os.dup(1), "w")
+    sys.stderr = sys.stderr or os.fdopen(os.dup(2), "w")
+
+
 def _usage(error: click.UsageError) -> int:
     words, _, hint = error.format_message().partition("\n")
     command = error.ctx.command_path if error.ctx else "shoal"
-    tell(words, hint or f"{command} --help")
+    tell(words, " ".join(hint.split()) or f"{command} --help")
     return 2
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import math
 import sys
 import time
@@ -30,7 +32,25 @@ Clock = Callable[[], float]
 def run_ui(stream: TextIO | None = None) -> RunUi:
     """The display that fits where the output goes."""
     stream = stream or sys.stderr
-    return LiveUi(stream) if stream.isatty() and not dumb_terminal() else PlainUi(stream)
+    if not stream.isatty() or dumb_terminal():
+        return PlainUi(stream)
+    ui = LiveUi(stream)
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.StreamHandler) and handler.stream is stream:
+            handler.setStream(Above(ui))
+    return ui
+
+
+class Above(io.TextIOBase):
+    """Where logs go while a display is drawn: above it, not through it."""
+
+    def __init__(self, ui: RunUi) -> None:
+        self._ui = ui
+
+    def write(self, text: str) -> int:
+        for part in filter(None, text.splitlines()):
+            self._ui.message(part)
+        return len(text)
 
 
 class Rates:
@@ -286,8 +306,9 @@ def closing(summary: Summary) -> list[str]:
         "unbalanced": "Ended",
     }[summary.end]
     failed = f"; {count(stats.dead, 'page')} failed" if stats.dead else ""
+    after = f" after {lasting(summary.seconds)}" if summary.seconds else ""
     lines = [
-        f"{words} after {lasting(summary.seconds)}: {count(stats.done, 'page')}, "
+        f"{words}{after}: {count(stats.done, 'page')}, "
         f"{count(stats.records, 'record')}, {size(stats.bytes)}{failed}.",
         account(stats),
     ]

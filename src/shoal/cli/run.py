@@ -47,6 +47,8 @@ def run(
         raise Usage(
             "say which scraper to run: shoal run FILE.py", hint="shoal new books.py writes one to start from"
         )
+    if output == "":
+        raise Usage("-o is given without a name", hint="-o books.jsonl")
     if output == "-":
         raise Usage("records go to a file while it runs", hint="run it without -o, then: shoal export -o -")
     from shoal.cli.progress import run_ui

@@ -46,7 +46,7 @@ class Summary(msgspec.Struct, frozen=True):
     run: Run
     stats: Stats
     end: End
-    seconds: float = 0.0
+    seconds: float = 0.0  # 0: no work was done for it this time
     output: str = ""
     rows: int = 0
     dead: tuple[DeadGroup, ...] = ()

@@ -20,6 +20,8 @@ class Slot(msgspec.Struct, frozen=True, gc=False):
 
     wait: float
     parked: str = ""  # not empty: the lane is parked for this reason and no slot was taken
+    spacing: float = 0.0  # of the lane, in force now
+    taken: bool = True  # False: it lies further away than the caller would wait, and was left to others
 
 
 class LaneState(msgspec.Struct, frozen=True, gc=False):

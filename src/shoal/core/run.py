@@ -21,7 +21,7 @@ class NewRun(msgspec.Struct, frozen=True):
     name: str = ""  # short name for people; made up by the queue's caller
     spec: dict[str, Any] = {}  # what a worker needs to serve it, and what people may want to see
     weight: int = 1
-    max_pages: int = 0  # 0 is no limit; when so many are done, the rest is cancelled
+    max_pages: int = 0  # 0 is no limit; when so many have ended, the rest is cancelled
 
 
 class Run(msgspec.Struct, frozen=True):

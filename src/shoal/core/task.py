@@ -18,6 +18,7 @@ Verdict = Literal["ok", "already", "stale"]
 Admission = Literal["added", "known", "rejected"]
 
 BANDS = 8
+REVIVED = "revived"  # the cause that marks, in a task's history, where a person gave it a fresh start
 ALONE = -1  # the band of a task that has lost a worker: it is claimed by itself, before all others
 
 

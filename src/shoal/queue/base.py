@@ -160,13 +160,18 @@ class Queue(Protocol):
         lane, higher bands first, then age; every 16th pick of a (lane, run) takes its oldest task.
         A task with a lost worker comes alone in its claim. Tasks whose TTL ran out become dead
         ("expired") instead of being handed out. At most `max_pages` of a run are ever handed out
-        and not returned.
+        and not returned; when so many have ended, done or dead, the rest is cancelled.
+        A lane that runs of other workers want too gives one slot at a time, to whom it gave least.
         Each task carries its slot: start_in ≤ SLOT_HORIZON seconds, at least `spacing` apart per lane.
         """
         ...
 
-    async def reserve(self, lane: str, pace: Pace | None = None) -> Slot:
-        """A slot of a lane for a request that is not a task. Creates the lane if it is new."""
+    async def reserve(self, lane: str, pace: Pace | None = None, *, within: float | None = None) -> Slot:
+        """A slot of a lane for a request that is not a task. Creates the lane if it is new.
+
+        A slot further away than `within` seconds is not taken. Such requests take slots but no
+        place in flight: in_flight counts leased tasks only.
+        """
         ...
 
     async def extend(

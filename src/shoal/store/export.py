@@ -48,14 +48,14 @@ class Position(msgspec.Struct, frozen=True):
 
 def check_output(path: Path) -> None:
     """Refuse an output that cannot be written, before any work is done for it."""
+    if path.is_dir():
+        raise Usage(f"{path} is a folder", hint="give the name of a file")
     if path.suffix.lower() not in FORMATS:
         known = ", ".join(sorted(FORMATS))
         kind = f"as {path.suffix}" if path.suffix else "to a name without an ending"
         raise Usage(f"{path.name}: records cannot be written {kind}", hint=f"a name that ends in {known}")
     if not path.parent.is_dir():
         raise Usage(f"{path}: there is no folder {path.parent}", hint=f"mkdir -p {path.parent}")
-    if path.is_dir():
-        raise Usage(f"{path} is a folder", hint="give the name of a file")
 
 
 class Exporter:
@@ -91,6 +91,10 @@ class Exporter:
 
     async def drain(self) -> int:
         """Copy everything settled since the last time and make it durable; says how many records."""
+        if self._gone():
+            self._sink.close()
+            self._mark = self._begin()
+            self._sink = self._open(self.path, self._mark)
         before = self._mark.rows
         while slice_ := await self._queue.records(self._run.id, after=self._mark.seq, limit=SLICE):
             data = [record.data for record in slice_]
@@ -106,6 +110,10 @@ class Exporter:
         if self._mark.rows != before:
             await asyncio.to_thread(self._commit)
         return self._mark.rows - before
+
+    def _gone(self) -> bool:
+        """Whether somebody has removed the file meanwhile: then it is written again, all of it."""
+        return not self.path.exists()
 
     def close(self) -> None:
         self._sink.close()

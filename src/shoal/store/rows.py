@@ -8,7 +8,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from shoal.errors import Act
+from shoal.errors import Act, Usage
 
 _EDGE = 4096
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -81,4 +81,4 @@ def refused(path: Path, error: OSError) -> Act:
             f"no space left to write {path}; what is there is whole, and no record is lost",
             hint="make room, then give the same command again: it goes on where it stopped",
         )
-    return Act(f"{path} cannot be written: {error.strerror}", hint="look at the folder and its permissions")
+    return Usage(f"{path} cannot be written: {error.strerror}", hint="look at the folder and its permissions")

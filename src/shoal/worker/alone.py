@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from shoal.queue.base import REAP_EVERY, Queue
 from shoal.worker.loop import Worker
 from shoal.worker.plan import Plan
+from shoal.worker.settler import PASSING
 from shoal.worker.tools import Tools
 
 
@@ -40,4 +42,5 @@ class Alone:
 async def _reap(queue: Queue) -> None:
     while True:
         await asyncio.sleep(REAP_EVERY)
-        await queue.reap()
+        with contextlib.suppress(*PASSING):
+            await queue.reap()

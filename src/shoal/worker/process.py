@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from shoal.core.page import Request, Response
 from shoal.core.retry import status_cause
 from shoal.core.task import LaneChange, Leased, Outcome
@@ -40,9 +42,16 @@ async def process(task: Leased, tools: Tools, start_at: float = 0.0) -> Outcome:
 
 async def keep_slot(visit: Visit, start_at: float) -> None:
     """Wait for the slot that came with the claim; whoever missed it takes a new one."""
-    task = visit.task
-    if task.spacing and not await slot.wait_until(visit.tools, start_at, task.spacing):
-        await slot.take(visit.tools, task.lane, task.spacing)
+    task, tools = visit.task, visit.tools
+    in_time = not task.spacing or await slot.wait_until(tools, start_at, task.spacing)
+    held = tools.holds.seconds(task.lane)
+    if held:
+        # The host asked for quiet after this slot was given out.
+        if held > slot.PATIENCE:
+            raise slot.NotNow(f"{task.lane} is held for {held:.0f} s")
+        await asyncio.sleep(held)
+    if held or not in_time:
+        await slot.take(tools, task.lane, task.spacing)
 
 
 async def ask_robots(visit: Visit, served: Served, url: str) -> None:
@@ -57,9 +66,12 @@ async def ask_robots(visit: Visit, served: Served, url: str) -> None:
         visit.learn(LaneChange(lane, spacing=delay, reason="crawl-delay"))
     if not verdict.allowed:
         raise RuledOut("robots", f"robots.txt of {lane} does not allow it")
-    # robots.txt went out in this request's slot, or the slot passed while another task asked.
-    spacing = max(visit.task.spacing, delay) if lane == visit.task.lane else delay
-    if spacing and (verdict.fresh or visit.tools.clock() - asked_at > spacing * slot.TOLERANCE):
+    # robots.txt went out in this request's slot, or the slot passed while another task asked, or the
+    # task was claimed before the crawl-delay was known.
+    own = visit.task.spacing if lane == visit.task.lane else 0.0
+    spacing = max(own, delay)
+    late = visit.tools.clock() - asked_at > spacing * slot.TOLERANCE
+    if spacing and (verdict.fresh or late or delay > own):
         if verdict.fresh and delay:
             await visit.tools.queue.set_lane(visit.lanes[-1])
         await slot.take(visit.tools, lane, spacing)

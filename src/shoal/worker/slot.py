@@ -29,11 +29,12 @@ async def wait_until(tools: Tools, at: float, spacing: float) -> bool:
 
 async def take(tools: Tools, lane: str, spacing: float) -> None:
     """A new slot of the task's own lane."""
+    patience = max(PATIENCE, 2 * spacing)
     for _ in range(_TRIES):
-        slot = await tools.queue.reserve(lane)
-        if slot.parked or slot.wait > PATIENCE:
+        slot = await tools.queue.reserve(lane, within=patience)
+        if not slot.taken:
             raise NotNow(slot.parked or f"the next slot of {lane} is {slot.wait:.0f} s away")
-        if await wait_until(tools, tools.clock() + slot.wait, spacing):
+        if await wait_until(tools, tools.clock() + slot.wait, max(slot.spacing, spacing)):
             return
     raise NotNow(f"too busy to keep a slot of {lane}")
 
@@ -41,14 +42,12 @@ async def take(tools: Tools, lane: str, spacing: float) -> None:
 async def take_elsewhere(tools: Tools, lane: str, pace: Pace) -> None:
     """A slot of another lane, where a redirect leads. Handed back, the task would come again at once."""
     for _ in range(_TRIES):
-        slot = await tools.queue.reserve(lane, pace)
-        if slot.parked or slot.wait > PATIENCE:
-            why = (
-                f"{lane} is parked: {slot.parked}"
-                if slot.parked
-                else f"{lane} is booked for {slot.wait:.0f} s"
+        slot = await tools.queue.reserve(lane, pace, within=max(PATIENCE, 2 * pace.spacing))
+        if not slot.taken:
+            booked = f"{lane} is booked for {slot.wait:.0f} s"
+            raise Retry(
+                "lane_busy", f"{lane} is parked: {slot.parked}" if slot.parked else booked, after=slot.wait
             )
-            raise Retry("lane_busy", why, after=slot.wait or PATIENCE)
-        if not slot.wait or await wait_until(tools, tools.clock() + slot.wait, pace.spacing):
+        if not slot.wait or await wait_until(tools, tools.clock() + slot.wait, slot.spacing):
             return
     raise NotNow(f"too busy to keep a slot of {lane}")

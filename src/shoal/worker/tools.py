@@ -103,6 +103,30 @@ class Refusals:
             self._in_a_row.pop(lane, None)
 
 
+class Holds:
+    """Hosts that asked this worker for quiet, until the queue's own hold has reached everybody."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._until: dict[str, float] = {}
+
+    def add(self, lane: str, seconds: float) -> None:
+        now = self._clock()
+        if len(self._until) > 1_000:
+            self._until = {lane: until for lane, until in self._until.items() if until > now}
+        self._until[lane] = max(self._until.get(lane, 0.0), now + seconds)
+
+    def seconds(self, lane: str) -> float:
+        """How long the host is still to be left alone."""
+        if not self._until or lane not in self._until:
+            return 0.0
+        left = self._until[lane] - self._clock()
+        if left <= 0:
+            del self._until[lane]
+            return 0.0
+        return left
+
+
 def _wall() -> int:
     return time.time_ns() // 1000
 
@@ -120,7 +144,11 @@ class Tools:
     wall: Callable[[], int] = _wall
     jitter: Callable[[], float] = random.random
     refusals: Refusals = field(default_factory=Refusals)
+    holds: Holds = field(init=False)
     _served: dict[int, Served] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.holds = Holds(self.clock)
 
     async def served(self, run: int) -> Served:
         found = self._served.get(run)

@@ -29,6 +29,8 @@ class Visit:
     def learn(self, change: LaneChange | None) -> None:
         if change is not None:
             self.lanes += (change,)
+            if change.hold_for:
+                self.tools.holds.add(change.lane, change.hold_for)
 
     @property
     def address(self) -> str:

@@ -72,8 +72,8 @@ class SqliteQueue:
     ) -> Claim:
         return await self._engine.hint(claim.claim, worker, limit, lease, serves, request_id)
 
-    async def reserve(self, lane: str, pace: Pace | None = None) -> Slot:
-        return await self._engine.hint(lanes.reserve, lane, pace)
+    async def reserve(self, lane: str, pace: Pace | None = None, *, within: float | None = None) -> Slot:
+        return await self._engine.hint(lanes.reserve, lane, pace, within)
 
     async def extend(
         self, worker: str, leases: Mapping[int, Collection[int]], *, lease: float = LEASE

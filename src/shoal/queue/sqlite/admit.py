@@ -17,6 +17,7 @@ from shoal.queue.sqlite import lanes, runs
 _KNOWN = "SELECT s.digest FROM json_each(?) j CROSS JOIN seen s ON s.run = ? AND s.digest = j.value"
 _INSERT = """INSERT INTO tasks (id, state, lane, run, band, due, added_at, expires_at, priority, depth, parent, kind, url, meta)
              VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+FARTHEST = 2**31  # priorities beyond are as good as this
 _encode = msgspec.json.Encoder().encode
 
 
@@ -63,7 +64,7 @@ def _insert(db: sqlite3.Connection, now: int, run: int, fresh: Mapping[str, Task
             ready[lane] += 1
         rows.append((
             number, 2 if late else 0, lane, run, band(task.priority), now + lanes.micros(task.delay) if late else now, now,
-            None if task.ttl is None else now + lanes.micros(task.ttl), task.priority, task.depth, task.parent,
+            None if task.ttl is None else now + lanes.micros(task.ttl), max(-FARTHEST, min(task.priority, FARTHEST)), task.depth, task.parent,
             task.kind, task.url, None if task.meta is None else _encode(task.meta).decode(),
         ))  # fmt: skip
         digests.append((run, name, number))
@@ -76,7 +77,7 @@ def _insert(db: sqlite3.Connection, now: int, run: int, fresh: Mapping[str, Task
         (len(rows), delayed, run),
     )
     more_ready(db, run, ready)
-    lanes.wake(db, ready)
+    lanes.wake(db, lane_ids.values())
 
 
 def more_ready(db: sqlite3.Connection, run: int, ready: Mapping[int, int]) -> None:

@@ -10,26 +10,28 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
 
 import msgspec
 
-from shoal.core.task import ALONE, BANDS, Attempt, Claim, Leased
-from shoal.queue.base import SLOT_HORIZON
+from shoal.core.task import ALONE, BANDS, REVIVED, Attempt, Claim, Leased
 from shoal.queue.sqlite import bury, lanes
 from shoal.queue.sqlite.lanes import SECOND, micros
+from shoal.queue.sqlite.plan import HORIZON, UNLIMITED, Contender, Lane, plan
 
 OLDEST_EVERY = 16
-LANES_SPREAD = 16  # a batch is spread over at least so many lanes, if they are due
 PROMOTE_LIMIT = 1000
-HORIZON = micros(SLOT_HORIZON)
+RUNS_CONSIDERED = 32  # per claim
+ALIVE = 10 * SECOND  # a run nobody has asked for work for so long is nobody's rival
 
 _COLUMNS = (
     "id, lane, run, band, due, attempts, lost, expires_at, priority, depth, parent, kind, url, meta, history"
 )
-_DUE = """SELECT h.lane, h.ready, h.picks, l.name, l.next_at, l.spacing, l.max_in_flight, l.in_flight, l.held_until
-          FROM heads h JOIN lanes l ON l.id = h.lane
-          WHERE h.run = ? AND h.wake_at <= ? ORDER BY h.wake_at LIMIT ?"""
+_HEAD = """SELECT h.lane, h.ready, h.picks, l.name, l.next_at, l.spacing, l.max_in_flight, l.in_flight, l.held_until
+           FROM heads h JOIN lanes l ON l.id = h.lane"""
+_DUE = f"{_HEAD} WHERE h.run = ? AND h.wake_at <= ? ORDER BY h.wake_at LIMIT ?"
+_ALONE_DUE = f"""SELECT {_COLUMNS} FROM tasks t WHERE t.state = 0 AND t.band = {ALONE} AND t.run = ?
+                 AND EXISTS (SELECT 1 FROM heads h WHERE h.run = t.run AND h.lane = t.lane AND h.wake_at <= ?)
+                 ORDER BY t.due LIMIT 20"""
 _POP = f"SELECT {_COLUMNS} FROM tasks WHERE state = 0 AND lane = ? AND run = ? AND band >= 0 ORDER BY band, due, id LIMIT ?"
 _POP_BAND = f"SELECT {_COLUMNS} FROM tasks WHERE state = 0 AND lane = ? AND run = ? AND band = ? ORDER BY due, id LIMIT ?"
 _decode_attempts = msgspec.json.Decoder(list[Attempt]).decode
@@ -37,39 +39,7 @@ _decode_attempts = msgspec.json.Decoder(list[Attempt]).decode
 Row = tuple[
     int, int, int, int, int, int, int, int | None, int, int, int | None, str, str, str | None, str | None
 ]
-
-
-@dataclass(slots=True)
-class _Run:
-    id: int
-    weight: int
-    share: float
-    left: int  # how many it may still hand out
-    due: list[int] = field(default_factory=list)  # lanes, soonest last
-
-
-@dataclass(slots=True)
-class _Lane:
-    id: int
-    name: str
-    next_at: int
-    spacing: int
-    free: int  # places in flight
-    ready: dict[int, int] = field(default_factory=dict)  # by run
-    picks: dict[int, int] = field(default_factory=dict)
-
-    def room(self, now: int) -> int:
-        """How many more tasks it may start within the horizon."""
-        if self.spacing == 0:
-            return self.free if max(self.next_at, now) <= now + HORIZON else 0
-        first = max(self.next_at, now)
-        return max(0, min(self.free, (now + HORIZON - first) // self.spacing + 1))
-
-    def take(self, now: int) -> int:
-        slot = max(self.next_at, now)
-        self.next_at = slot + self.spacing
-        self.free -= 1
-        return slot
+Pick = tuple[Row, Lane, int]  # a task, its lane, its slot
 
 
 def claim(
@@ -89,7 +59,7 @@ def claim(
         if known:
             return _again(db, now, known[0])
     promote(db, now)
-    runs = _served(db, serves)
+    runs = _served(db, now, serves)
     if not runs or limit < 1:
         return Claim(0, (), _next_in(db, now, runs))
     picked = _alone(db, now, runs) or _batch(db, now, runs, limit)
@@ -99,9 +69,10 @@ def claim(
 
 
 def promote(db: sqlite3.Connection, now: int) -> None:
-    """Delayed tasks whose time has come are ready."""
+    """Delayed tasks whose time has come are ready; those of a run that was cancelled only wait to be removed."""
     rows = db.execute(
-        "SELECT id, run, lane FROM tasks WHERE state = 2 AND due <= ? ORDER BY due LIMIT ?",
+        """SELECT t.id, t.run, t.lane FROM tasks t JOIN runs r ON r.id = t.run AND NOT r.leftovers
+           WHERE t.state = 2 AND t.due <= ? ORDER BY t.due LIMIT ?""",
         (now, PROMOTE_LIMIT),
     ).fetchall()
     if not rows:
@@ -112,29 +83,31 @@ def promote(db: sqlite3.Connection, now: int) -> None:
         "UPDATE heads SET ready = ready + ? WHERE run = ? AND lane = ?",
         [(n, *place) for place, n in places.items()],
     )
-    for run, count in Counter(row[1] for row in rows).items():
-        # A cancelled run's account is closed already; its rows are only waiting to be removed.
-        db.execute(
-            "UPDATE runs SET delayed = delayed - ? WHERE id = ? AND state <> 'cancelled'", (count, run)
-        )
+    db.executemany(
+        "UPDATE runs SET delayed = delayed - ? WHERE id = ?",
+        [(count, run) for run, count in Counter(row[1] for row in rows).items()],
+    )
     lanes.wake(db, {row[2] for row in rows})
 
 
-def _served(db: sqlite3.Connection, serves: Collection[str] | None) -> list[_Run]:
+def _served(db: sqlite3.Connection, now: int, serves: Collection[str] | None) -> list[Contender]:
     rows = db.execute(
-        "SELECT id, weight, share, max_pages, done, leased, name, scraper FROM runs WHERE state = 'running' AND ready > delayed ORDER BY share, id"
+        """SELECT id, weight, share, max_pages, done + dead + leased, name, scraper, asked_at FROM runs
+           WHERE state = 'running' AND ready > delayed ORDER BY share, id"""
     ).fetchall()
     found = []
-    for run, weight, share, max_pages, done, leased, name, scraper in rows:
+    for run, weight, share, max_pages, used, name, scraper, asked_at in rows:
         if serves is not None and name not in serves and scraper not in serves:
             continue
-        left = max_pages - done - leased if max_pages else 1 << 40
+        if now - asked_at > SECOND:
+            db.execute("UPDATE runs SET asked_at = ? WHERE id = ?", (now, run))
+        left = max_pages - used if max_pages else UNLIMITED
         if left > 0:
-            found.append(_Run(run, max(1, weight), share, left))
+            found.append(Contender(run, max(1, weight), share, left))
     return found
 
 
-def _next_in(db: sqlite3.Connection, now: int, runs: Iterable[_Run]) -> float | None:
+def _next_in(db: sqlite3.Connection, now: int, runs: Iterable[Contender]) -> float | None:
     times = [
         db.execute(
             "SELECT min(wake_at) FROM heads WHERE run = ? AND wake_at IS NOT NULL", (run.id,)
@@ -146,54 +119,53 @@ def _next_in(db: sqlite3.Connection, now: int, runs: Iterable[_Run]) -> float | 
     return None if soonest is None else max(0.0, (soonest - now) / SECOND)
 
 
-def _alone(db: sqlite3.Connection, now: int, runs: list[_Run]) -> list[tuple[Row, _Lane, int]]:
+def _alone(db: sqlite3.Connection, now: int, runs: list[Contender]) -> list[Pick]:
     """A task that has lost a worker is handed out by itself, before all others."""
-    served = {run.id for run in runs}
-    rows = db.execute(
-        f"SELECT {_COLUMNS} FROM tasks WHERE state = 0 AND band = {ALONE} ORDER BY due LIMIT 50"
-    ).fetchall()
-    for row in rows:
-        if row[2] not in served:
-            continue
-        head = db.execute(
-            _DUE.replace("ORDER BY h.wake_at LIMIT ?", "AND h.lane = ?"), (row[2], now + HORIZON, row[1])
-        ).fetchone()
-        if head is None:
-            continue
-        lane = _lane(head, now)
-        if lane.room(now) < 1:
-            continue
-        if row[7] is not None and row[7] <= now:
-            bury.expire(db, now, [row[0]])
-            continue
-        return [(row, lane, lane.take(now))]
+    if db.execute(f"SELECT 1 FROM tasks WHERE state = 0 AND band = {ALONE} LIMIT 1").fetchone() is None:
+        return []
+    for run in runs:
+        for row in db.execute(_ALONE_DUE, (run.id, now + HORIZON)).fetchall():
+            head = db.execute(f"{_HEAD} WHERE h.run = ? AND h.lane = ?", (run.id, row[1])).fetchone()
+            lane = _lane(head)
+            if lane.room(now) < 1:
+                continue
+            if row[7] is not None and row[7] <= now:
+                bury.expire(db, now, [row[0]])
+                continue
+            lane.picks[run.id] = head[2] + 1
+            return [(row, lane, lane.take(now))]
     return []
 
 
-def _lane(row: tuple[int, int, int, str, int, int, int, int, int], now: int) -> _Lane:
+def _lane(row: tuple[int, int, int, str, int, int, int, int, int]) -> Lane:
     lane, _, _, name, next_at, spacing, max_in_flight, in_flight, held_until = row
-    return _Lane(
-        lane, name, max(next_at, held_until), spacing, max_in_flight - in_flight if max_in_flight else 1 << 40
-    )
+    free = max_in_flight - in_flight if max_in_flight else UNLIMITED
+    return Lane(lane, name, max(next_at, held_until), spacing, free)
 
 
-def _batch(db: sqlite3.Connection, now: int, runs: list[_Run], limit: int) -> list[tuple[Row, _Lane, int]]:
-    known: dict[int, _Lane] = {}
+def _batch(db: sqlite3.Connection, now: int, runs: list[Contender], limit: int) -> list[Pick]:
+    known: dict[int, Lane] = {}
+    contenders = []
     for run in runs:
         for row in db.execute(_DUE, (run.id, now + HORIZON, limit)).fetchall():
-            lane = known.get(row[0]) or known.setdefault(row[0], _lane(row, now))
+            lane = known.get(row[0]) or known.setdefault(row[0], _lane(row))
             lane.ready[run.id] = row[1]
             lane.picks[run.id] = row[2]
             run.due.append(lane.id)
         run.due.reverse()
-    contenders = [run for run in runs if run.due]
+        if run.due:
+            contenders.append(run)
+        if len(contenders) >= RUNS_CONSIDERED:
+            break  # those with the least share came first
     if not contenders:
         return []
-    plan = _plan(now, contenders, known, limit)
-    for run in contenders:
-        db.execute("UPDATE runs SET share = ? WHERE id = ?", (run.share, run.id))
-    picked: list[tuple[Row, _Lane, int]] = []
-    for (run_id, lane_id), slots in plan.items():
+    _find_strangers(db, now, runs, known)
+    shares = {run.id: run.share for run in contenders}
+    decided = plan(now, contenders, known, limit)
+    changed = [(run.share, run.id) for run in contenders if run.share != shares[run.id]]
+    db.executemany("UPDATE runs SET share = ? WHERE id = ?", changed)
+    picked: list[Pick] = []
+    for (run_id, lane_id), slots in decided.items():
         lane = known[lane_id]
         rows = _pop(db, now, lane_id, run_id, len(slots), lane.picks[run_id])
         # There may be fewer than the head promised: expired ones, or tasks kept to be alone.
@@ -201,50 +173,24 @@ def _batch(db: sqlite3.Connection, now: int, runs: list[_Run], limit: int) -> li
     return picked
 
 
-def _plan(
-    now: int, contenders: list[_Run], known: dict[int, _Lane], limit: int
-) -> dict[tuple[int, int], list[int]]:
-    """Decide how many tasks each (run, lane) gives, without looking at any task."""
-    by_id = {run.id: run for run in contenders}
-    _level(contenders)
-    chunk = max(1, -(-limit // min(len(known), LANES_SPREAD)))
-    plan: dict[tuple[int, int], list[int]] = {}
-    while limit > 0:
-        turn = min(
-            (run for run in contenders if run.due and run.left > 0),
-            key=lambda run: (run.share, run.id),
-            default=None,
-        )
-        if turn is None:
-            break
-        lane = known[turn.due.pop()]
-        chosen = turn
-        rivals = [run for run in lane.ready if run != turn.id and lane.ready[run] > 0 and by_id[run].left > 0]
-        if rivals:
-            # The lane is the scarce thing here: whoever was served least in it goes first.
-            chosen = by_id[
-                min([turn.id, *rivals], key=lambda run: (lane.picks[run] / by_id[run].weight, run))
-            ]
-        count = min(chunk, limit, chosen.left, lane.room(now), lane.ready.get(chosen.id, 0))
-        if rivals:
-            count = min(count, 1)
-        if count > 0:
-            plan.setdefault((chosen.id, lane.id), []).extend(lane.take(now) for _ in range(count))
-            lane.ready[chosen.id] -= count
-            lane.picks[chosen.id] += count
-            chosen.left -= count
-            chosen.share += count / chosen.weight
-            limit -= count
-            if lane.room(now) > 0 and any(lane.ready.values()):
-                turn.due.insert(0, lane.id)
-    return plan
-
-
-def _level(contenders: list[_Run]) -> None:
-    """A run that had nothing to do does not get to catch up at the others' expense."""
-    floor = max(run.share for run in contenders) - 64
-    for run in contenders:
-        run.share = max(run.share, floor)
+def _find_strangers(
+    db: sqlite3.Connection, now: int, served: list[Contender], known: dict[int, Lane]
+) -> None:
+    """Runs that other workers serve, and that want slots of the same scarce lanes."""
+    own = {run.id for run in served}
+    others = db.execute(
+        "SELECT id, weight FROM runs WHERE state = 'running' AND ready > delayed AND asked_at > ?",
+        (now - ALIVE,),
+    ).fetchall()
+    weights = {run: max(1, weight) for run, weight in others if run not in own}
+    if not weights:
+        return
+    for lane in known.values():
+        if lane.spacing or lane.free < UNLIMITED:
+            rows = db.execute(
+                "SELECT run, picks FROM heads WHERE lane = ? AND ready > 0", (lane.id,)
+            ).fetchall()
+            lane.strangers = [picks / weights[run] for run, picks in rows if run in weights]
 
 
 def _pop(db: sqlite3.Connection, now: int, lane: int, run: int, count: int, picks_after: int) -> list[Row]:
@@ -299,7 +245,7 @@ def _hand_out(
     worker: str,
     lease: float,
     request: str,
-    picked: list[tuple[Row, _Lane, int]],
+    picked: list[Pick],
 ) -> Claim:
     number = next_lease(db, now)
     db.execute(
@@ -311,9 +257,10 @@ def _hand_out(
         [(number, slot, row[0]) for row, _, slot in picked],
     )
     places = Counter((row[2], lane.id) for row, lane, _ in picked)
+    picks = {(row[2], lane.id): lane.picks[row[2]] for row, lane, _ in picked}
     db.executemany(
-        "UPDATE heads SET ready = ready - ?1, picks = picks + ?1 WHERE run = ?2 AND lane = ?3",
-        [(n, *place) for place, n in places.items()],
+        "UPDATE heads SET ready = ready - ?, picks = ? WHERE run = ? AND lane = ?",
+        [(n, picks[place], *place) for place, n in places.items()],
     )
     for run, count in Counter(row[2] for row, _, _ in picked).items():
         db.execute("UPDATE runs SET ready = ready - ?1, leased = leased + ?1 WHERE id = ?2", (count, run))
@@ -340,7 +287,7 @@ def next_lease(db: sqlite3.Connection, now: int) -> int:
 def leased(row: Row, lease: int, lane: str, start_in: int, spacing: int) -> Leased:
     failures = None
     if row[14]:
-        failures = dict(Counter(attempt.cause for attempt in _decode_attempts(row[14]) if attempt.cause))
+        failures = failed(_decode_attempts(row[14]))
     return Leased(
         row[0], lease, row[2], lane, row[12], row[11], row[8], row[9], row[10],
         None if row[13] is None else msgspec.json.decode(row[13]),
@@ -348,10 +295,19 @@ def leased(row: Row, lease: int, lane: str, start_in: int, spacing: int) -> Leas
     )  # fmt: skip
 
 
+def failed(attempts: list[Attempt]) -> dict[str, int]:
+    """Failures by cause, since a person last gave the task a fresh start."""
+    causes: list[str] = []
+    for attempt in attempts:
+        causes = [] if attempt.cause == REVIVED else [*causes, attempt.cause]
+    return dict(Counter(cause for cause in causes if cause))
+
+
 def _again(db: sqlite3.Connection, now: int, number: int) -> Claim:
     """The same batch once more. A slot that has passed is negative: the worker reserves anew where it is late."""
     rows = db.execute(
-        f"SELECT {_COLUMNS}, slot FROM tasks WHERE state = 1 AND lease = ? ORDER BY slot, id", (number,)
+        f"SELECT {_COLUMNS}, slot FROM tasks WHERE state IN (1, 3) AND lease = ? AND state = 1 ORDER BY slot, id",
+        (number,),
     ).fetchall()
     names = {
         row[1]: db.execute("SELECT name, spacing FROM lanes WHERE id = ?", (row[1],)).fetchone()

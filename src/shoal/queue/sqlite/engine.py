@@ -49,6 +49,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
         "ncpfs",
     ]
 )
+TURN_PATIENCE = 2.0
 STEP_BACK = 1_000_000  # microseconds; less than this no lane notices
 OLDEST = (3, 35, 0)  # RETURNING and UPDATE … FROM
 
@@ -140,9 +141,9 @@ class Engine:
             now = self.clock()
             if now < self._latest - STEP_BACK:
                 lanes.forget_future(self.db, now)
-            self._latest = now
             answer = step(self.db, now, *args, **kwargs)
             self.db.execute("COMMIT")
+            self._latest = now  # only now: a step back must not be forgotten with a verb that failed
         except sqlite3.Error as error:
             self._rollback()
             raise self.translated(error) from error
@@ -173,28 +174,31 @@ class Engine:
 
     async def _begin(self, level: int) -> None:
         self._check_open()
-        if level != self._level:
-            self.db.execute(f"PRAGMA synchronous = {level}")
-            self._level = level
-        if self._turn.take() and self._try_begin():
+        if self._turn.take() and self._try_begin(level):
             self._turn.give()
             return
-        deadline = time.monotonic() + LOCK_PATIENCE
+        began = time.monotonic()
         try:
-            while not (self._turn.take() and self._try_begin(time.monotonic() > deadline)):
-                # Whoever has the turn looks often, the others seldom: SQLite's own ladder of sleeps, up to
-                # 100 ms long, starves the unlucky while a busy process takes the lock again and again.
-                await asyncio.sleep(0.0002 if self._turn.taken else 0.0005 + 0.001 * random.random())
+            while True:
+                waited = time.monotonic() - began
+                # Whoever has the turn may have been stopped: after a while the lock alone decides.
+                mine = self._turn.take() or waited > TURN_PATIENCE
+                if mine and self._try_begin(level, last=waited > LOCK_PATIENCE):
+                    return
+                # Who may look looks often, the others seldom: SQLite's own ladder of sleeps, up to 100 ms
+                # long, starves the unlucky while a busy process takes the lock again and again.
+                await asyncio.sleep(0.0002 if mine else 0.0005 + 0.001 * random.random())
                 self._check_open()
-                if time.monotonic() > deadline + 1:
-                    raise QueueUnavailable(
-                        f"{self.path} is busy", hint="look for a stopped shoal process (`shoal doctor`)"
-                    )
         finally:
             self._turn.give()
 
-    def _try_begin(self, last: bool = False) -> bool:
+    def _try_begin(self, level: int, *, last: bool = False) -> bool:
         try:
+            if (
+                level != self._level
+            ):  # here and not before: another verb may have set it while this one waited
+                self.db.execute(f"PRAGMA synchronous = {level}")
+                self._level = level
             self.db.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or last:

@@ -17,7 +17,7 @@ UPDATE heads SET wake_at = (
   SELECT CASE WHEN heads.ready <= 0 OR (l.max_in_flight > 0 AND l.in_flight >= l.max_in_flight) THEN NULL
          ELSE max(l.next_at, l.held_until) END
   FROM lanes l WHERE l.id = heads.lane)
-WHERE lane = ?
+WHERE lane = ? AND (ready > 0 OR wake_at IS NOT NULL)
 """
 
 
@@ -54,7 +54,7 @@ def _ask(db: sqlite3.Connection, run: int, lane: int, pace: Pace) -> None:
     # A newcomer to a lane starts level with the run that was served least, so that it catches up with nobody.
     db.execute(
         """INSERT INTO heads (run, lane, spacing, max_in_flight, picks)
-           VALUES (?1, ?2, ?3, ?4, ifnull((SELECT min(picks) FROM heads WHERE lane = ?2), 0))
+           VALUES (?1, ?2, ?3, ?4, ifnull((SELECT min(h.picks) FROM heads h JOIN runs r ON r.id = h.run WHERE h.lane = ?2 AND r.state = 'running'), 0))
            ON CONFLICT (run, lane) DO UPDATE SET spacing = ?3, max_in_flight = ?4""",
         (run, lane, micros(pace.spacing), pace.max_in_flight),
     )
@@ -111,13 +111,13 @@ def change(db: sqlite3.Connection, now: int, changes: Iterable[LaneChange]) -> N
             db.execute("UPDATE lanes SET held_until = 0, parked = 0, reason = '' WHERE id = ?", (lane,))
         if item.spacing is not None:
             db.execute(
-                "UPDATE lanes SET learned = ?1, spacing = max(asked, ?1), reason = CASE WHEN ?2 = '' THEN reason ELSE ?2 END WHERE id = ?3",
+                "UPDATE lanes SET next_at = next_at + max(0, max(asked, ?1) - spacing), learned = ?1, spacing = max(asked, ?1), reason = CASE WHEN ?2 = '' THEN reason ELSE ?2 END WHERE id = ?3",
                 (micros(item.spacing), item.reason, lane),
             )
     wake(db, touched)
 
 
-def reserve(db: sqlite3.Connection, now: int, name: str, pace: Pace | None) -> Slot:
+def reserve(db: sqlite3.Connection, now: int, name: str, pace: Pace | None, within: float | None) -> Slot:
     row = db.execute(
         "SELECT id, next_at, spacing, held_until, parked, reason FROM lanes WHERE name = ?", (name,)
     ).fetchone()
@@ -130,11 +130,13 @@ def reserve(db: sqlite3.Connection, now: int, name: str, pace: Pace | None) -> S
         ).fetchone()
     lane, next_at, spacing, held_until, parked, reason = row
     if parked and held_until > now:
-        return Slot((held_until - now) / SECOND, reason or "parked")
+        return Slot((held_until - now) / SECOND, reason or "parked", spacing / SECOND, taken=False)
     at = max(now, next_at, held_until)
+    if within is not None and at - now > micros(within):
+        return Slot((at - now) / SECOND, spacing=spacing / SECOND, taken=False)
     db.execute("UPDATE lanes SET next_at = ? WHERE id = ?", (at + spacing, lane))
     wake(db, [lane])
-    return Slot((at - now) / SECOND)
+    return Slot((at - now) / SECOND, spacing=spacing / SECOND)
 
 
 def forget_future(db: sqlite3.Connection, now: int) -> None:

@@ -38,6 +38,10 @@ def reap(db: sqlite3.Connection, now: int, dead_workers: Mapping[str, Collection
         ).fetchall()
     ]
     expired = bury.expire(db, now, over) if over else 0
+    for (run,) in db.execute(
+        "SELECT id FROM runs WHERE state IN ('running', 'paused') AND max_pages > 0"
+    ).fetchall():
+        runs.stop_at_limit(db, now, run)  # tasks that expired or lost their workers count as ended too
     runs.sweep(db, now)
     return Reaped(returned, dead, expired)
 
@@ -123,7 +127,9 @@ def extend(
             continue
         cancelled.update(
             row[0]
-            for row in db.execute("SELECT id FROM tasks WHERE state = 3 AND lease = ?", (number,)).fetchall()
+            for row in db.execute(
+                "SELECT id FROM tasks WHERE state IN (1, 3) AND lease = ? AND state = 3", (number,)
+            ).fetchall()
         )
     return Extended(frozenset(lost), frozenset(cancelled))
 

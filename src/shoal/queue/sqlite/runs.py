@@ -10,10 +10,10 @@ import msgspec
 
 from shoal.core.run import TASK_BITS, NewRun, Run
 from shoal.core.stats import Stats
-from shoal.core.task import band
+from shoal.core.task import REVIVED, Attempt, band
 from shoal.errors import Usage
 from shoal.queue.base import SLOT_HORIZON, RunAction, Where
-from shoal.queue.sqlite import lanes
+from shoal.queue.sqlite import bury, lanes
 from shoal.queue.sqlite.filter import condition
 
 SWEEP_SLICE = 2000
@@ -151,9 +151,9 @@ def cancel(db: sqlite3.Connection, now: int, run: int, state: str) -> None:
 
 
 def stop_at_limit(db: sqlite3.Connection, now: int, run: int) -> None:
-    """When as many pages are done as were asked for, the rest is cancelled and the run is complete."""
+    """When as many pages have ended as were asked for, the rest is cancelled and the run is complete."""
     row = db.execute(
-        "SELECT 1 FROM runs WHERE id = ? AND max_pages > 0 AND done >= max_pages AND state IN ('running', 'paused') AND ready + leased > 0",
+        "SELECT 1 FROM runs WHERE id = ? AND max_pages > 0 AND done + dead >= max_pages AND state IN ('running', 'paused') AND ready + leased > 0",
         (run,),
     ).fetchone()
     if row:
@@ -184,7 +184,7 @@ def stats(db: sqlite3.Connection, now: int, run: int) -> Stats:
     if row[-2] == "running":
         claimable = _claimable(db, now, run, ripe)
         if row[-1]:
-            claimable = max(0, min(claimable, row[-1] - known["done"] - known["leased"]))
+            claimable = max(0, min(claimable, row[-1] - known["done"] - known["dead"] - known["leased"]))
     skipped = dict(db.execute("SELECT reason, count FROM skips WHERE run = ?", (run,)).fetchall())
     return Stats(**known, claimable=claimable, skipped=skipped)
 
@@ -268,23 +268,32 @@ def revive(db: sqlite3.Connection, now: int, number: int, where: Where) -> int:
     term, values = condition(where, "d", dead=True)
     first, last = number << TASK_BITS, (number + 1) << TASK_BITS
     rows = db.execute(
-        f"SELECT d.id, d.lane, d.priority FROM dead d JOIN lanes l ON l.id = d.lane WHERE d.id >= ? AND d.id < ? AND {term}",
+        f"SELECT d.id, d.lane, d.priority, d.history FROM dead d JOIN lanes l ON l.id = d.lane WHERE d.id >= ? AND d.id < ? AND {term}",
         (first, last, *values),
     ).fetchall()
     if not rows:
         return 0
+    if run.state == "finished":
+        # What its page limit cancelled goes first, or the sweep would take the revived for leftovers.
+        db.execute("DELETE FROM tasks WHERE id >= ? AND id < ? AND state IN (0, 2)", (first, last))
+        db.execute(
+            "UPDATE runs SET state = 'running', finished_at = 0, changed_at = ?, leftovers = 0 WHERE id = ?",
+            (now, number),
+        )
+    mark = Attempt(now, "", REVIVED, "put back to work")
     db.executemany(
-        """INSERT INTO tasks (id, state, lane, run, band, due, added_at, expires_at, priority, depth, parent, kind, url, meta)
-           SELECT id, 0, lane, ?, ?, ?, ?, CASE WHEN expires_at IS NULL THEN NULL ELSE ? + expires_at - added_at END, priority, depth, parent, kind, url, meta
+        """INSERT INTO tasks (id, state, lane, run, band, due, added_at, expires_at, priority, depth, parent, kind, url, meta, gave_back, history)
+           SELECT id, 0, lane, ?, ?, ?, ?, CASE WHEN expires_at IS NULL THEN NULL ELSE ? + expires_at - added_at END, priority, depth, parent, kind, url, meta, lease, ?
            FROM dead WHERE id = ?""",
-        [(number, band(row[2]), now, now, now, row[0]) for row in rows],
+        [(number, band(row[2]), now, now, now, bury.history(row[3], mark), row[0]) for row in rows],
     )
     db.executemany("DELETE FROM dead WHERE id = ?", [(row[0],) for row in rows])
-    db.execute("UPDATE runs SET dead = dead - ?1, ready = ready + ?1 WHERE id = ?2", (len(rows), number))
-    if run.state == "finished":
-        db.execute(
-            "UPDATE runs SET state = 'running', finished_at = 0, changed_at = ? WHERE id = ?", (now, number)
-        )
+    # They were handed out once already: the page limit makes room for them again.
+    db.execute(
+        """UPDATE runs SET dead = dead - ?1, ready = ready + ?1,
+             max_pages = CASE max_pages WHEN 0 THEN 0 ELSE max(max_pages, done + dead - ?1 + leased + ?1) END WHERE id = ?2""",
+        (len(rows), number),
+    )
     places = Counter(row[1] for row in rows)
     db.executemany(
         "UPDATE heads SET ready = ready + ? WHERE run = ? AND lane = ?",
@@ -318,12 +327,16 @@ def purge(db: sqlite3.Connection, now: int, run: int | None, older_than: float |
 def _remove(db: sqlite3.Connection, run: int) -> None:
     lanes.drop_heads(db, run)
     first, last = run << TASK_BITS, (run + 1) << TASK_BITS
-    db.execute(
-        "DELETE FROM leases WHERE number IN (SELECT lease FROM tasks WHERE state = 3 AND id >= ? AND id < ?)",
-        (first, last),
-    )
+    # One claim may hold tasks of several runs: only leases that hold nothing else go with this one.
+    held = db.execute(
+        "SELECT DISTINCT lease FROM tasks WHERE state IN (1, 3) AND id >= ? AND id < ?", (first, last)
+    ).fetchall()
     for table in ("tasks", "ended", "dead", "records"):
         db.execute(f"DELETE FROM {table} WHERE id >= ? AND id < ?", (first, last))
+    db.executemany(
+        "DELETE FROM leases WHERE number = ?1 AND NOT EXISTS (SELECT 1 FROM tasks WHERE state IN (1, 3) AND lease = ?1)",
+        held,
+    )
     for table in ("seen", "skips", "skip_samples"):
         db.execute(f"DELETE FROM {table} WHERE run = ?", (run,))
     db.execute("DELETE FROM runs WHERE id = ?", (run,))

@@ -10,6 +10,7 @@ CREATE TABLE runs (
   created_at INTEGER NOT NULL, changed_at INTEGER NOT NULL, finished_at INTEGER NOT NULL DEFAULT 0,
   weight INTEGER NOT NULL, max_pages INTEGER NOT NULL, spec TEXT NOT NULL,
   next_task INTEGER NOT NULL DEFAULT 1, next_record INTEGER NOT NULL DEFAULT 1,
+  asked_at INTEGER NOT NULL DEFAULT 0,   -- when a worker that serves it last asked for work, to the second
   share REAL NOT NULL DEFAULT 0,   -- tasks handed out / weight: the run with the least is next
   leftovers INTEGER NOT NULL DEFAULT 0,   -- 1: cancelled tasks are still to be removed
   seen INTEGER NOT NULL DEFAULT 0, ready INTEGER NOT NULL DEFAULT 0, delayed INTEGER NOT NULL DEFAULT 0,
@@ -51,7 +52,7 @@ CREATE TABLE tasks (
   kind TEXT NOT NULL, url TEXT NOT NULL, meta TEXT, history TEXT
 );
 CREATE INDEX tasks_ready ON tasks(lane, run, band, due) WHERE state = 0;
-CREATE INDEX tasks_alone ON tasks(due) WHERE state = 0 AND band = -1;
+CREATE INDEX tasks_alone ON tasks(run, due) WHERE state = 0 AND band = -1;
 CREATE INDEX tasks_delayed ON tasks(due) WHERE state = 2;
 CREATE INDEX tasks_leased ON tasks(lease) WHERE state IN (1, 3);
 CREATE INDEX tasks_expiring ON tasks(expires_at) WHERE expires_at IS NOT NULL;

@@ -1,0 +1,211 @@
+"""Fills the generated parts of the reference from the code, so that they cannot go stale.
+
+.venv/bin/python docs/generate.py
+
+A part stands between `<!-- generated: name -->` and `<!-- end -->`; tests/acceptance/test_docs.py
+compares each with what this file makes of the code.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import click
+
+from shoal import errors
+from shoal.cli.main import COMMANDS, shoal
+from shoal.config import SETTINGS, Setting
+from shoal.core.retry import LONGEST, OTHERWISE, OVERALL, RULES, Rule
+from shoal.queue.sqlite import SqliteQueue
+
+DOCS = Path(__file__).parent
+PART = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+MEANING = {
+    "dns": "the host's name cannot be resolved",
+    "connect": "the connection was refused, reset or broken off",
+    "tls": "the TLS handshake failed; a certificate that cannot be trusted is final at once",
+    "timeout": "`timeout.connect` (10 s), `timeout.total` (`--timeout`), `timeout.slow` (under 10 bytes/s for 20 s)",
+    "bad_response": "no answer, half an answer, or something that is not HTTP",
+    "http.429": "too many requests; the host is held back as well",
+    "http.503": "service unavailable; the host is held back as well",
+    "http.408": "the server says that the request took too long",
+    "http.425": "too early",
+    "http.5": "any other 5xx status: `http.500`, `http.502` …",
+    "http.501": "not implemented",
+    "http.505": "HTTP version not supported",
+    "http.511": "network authentication required (a captive portal)",
+    "http": "any other status that is not 2xx: `http.404`, `http.403`, `http.304` …",
+    "handler": "the handler raised: `handler.KeyError`, `handler.SystemExit` …; also what it yields by mistake",
+    "handler_timeout": "the handler took longer than `--handler-timeout`",
+    "memory": "the handler ran into the limit of `--worker-memory`",
+    "robots_unreachable": "robots.txt answers 429 or 5xx, or not at all: nothing of that site is fetched meanwhile",
+    "stalled": "our own process was not listening; the page is handed back and is never seen as failed",
+    "closed": "our own process was closing; handed back likewise",
+    "decode": "the body is not what its headers say (compression), or `page.json()` found no JSON",
+    "too_large": "a body above `--max-body`, or headers above 256 KB",
+    "redirects": "a loop, more than 10 hops, or a way to something that is not http(s)",
+    "blocked": "`blocked.private`: an address of a private network; `blocked.scheme`: not http or https",
+    "robots": "robots.txt forbids it (only start addresses die of this; links are not followed)",
+    "bad_url": "an address that no request can be made for",
+    "bad_request": "a request that cannot be sent",
+}
+
+
+def settings() -> str:
+    sections: dict[str, list[Setting]] = {}
+    for setting in SETTINGS.values():
+        sections.setdefault(setting.section, []).append(setting)
+    return "\n".join(_section(name, members) for name, members in sections.items())
+
+
+def _section(name: str, members: list[Setting]) -> str:
+    rows = [
+        (f"`{one.flag}`", f"`{one.variable}`", f"`{one.name}`", _default(one), one.accepts, one.help)
+        for one in members
+    ]
+    return f"### {name}\n\n{_table(('flag', 'variable', 'key', 'default', 'accepts', 'what it does'), rows)}"
+
+
+def _default(setting: Setting) -> str:
+    value = setting.default
+    if value is None or value == "":
+        return "none"
+    if isinstance(value, bool):
+        return "off"
+    if setting.accepts.startswith("bytes"):
+        return f"{value // 10**6:,} MB"
+    if setting.accepts.startswith("seconds"):
+        return f"{value:g} s"
+    if setting.name == "rate":
+        return "none"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def commands() -> str:
+    return "\n".join(_command(name) for name in COMMANDS)
+
+
+def _command(name: str) -> str:
+    root = click.Context(shoal, info_name="shoal")
+    command = shoal.get_command(root, name)
+    assert command is not None
+    ctx = click.Context(command, info_name=name, parent=root)
+    usage = " ".join(["shoal", name, *command.collect_usage_pieces(ctx)])
+    text = [f"## shoal {name}", "", f"`{usage}`", "", _flow(command.help or "")]
+    rows = [_option(param, ctx) for param in command.get_params(ctx) if _own(param)]
+    text += ["", _table(("option", "what it does"), rows)]
+    shared = [param.opts[0] for param in command.get_params(ctx) if not _own(param) and param.name != "help"]
+    if len(shared) > 5:
+        text += ["And every setting of [the settings reference](settings.md).", ""]
+    elif shared:
+        text += [f"And {', '.join(f'`{flag}`' for flag in shared)}: see [settings](settings.md).", ""]
+    examples = getattr(command, "examples", "").strip().splitlines()
+    if examples:
+        text += ["```console", *(f"$ {_commented(line.strip())}" for line in examples), "```", ""]
+    return "\n".join(text)
+
+
+def _commented(example: str) -> str:
+    """An example as a shell takes it: what explains it is a comment."""
+    words, gap, said = example.partition("   ")
+    return f"{words}{gap}# {said.strip()}" if gap else example
+
+
+def _own(param: click.Parameter) -> bool:
+    """Whether an option belongs to its command and is no setting."""
+    return isinstance(param, click.Option) and param.name not in {*SETTINGS, "config", "help"}
+
+
+def _option(param: click.Parameter, ctx: click.Context) -> tuple[str, str]:
+    record = param.get_help_record(ctx)
+    assert record is not None
+    return f"`{record[0]}`", record[1]
+
+
+def _flow(text: str) -> str:
+    """Paragraphs of a docstring, each on one line."""
+    parts = [" ".join(part.split()) for part in re.split(r"\n\s*\n", text.strip())]
+    return "\n\n".join(parts)
+
+
+def causes() -> str:
+    rows = [(f"`{cause}`", _retries(rule), _waits(rule), MEANING[cause]) for cause, rule in RULES.items()]
+    rows.append(("anything else", _retries(OTHERWISE), _waits(OTHERWISE), "a cause that you made up, or a new one"))
+    return _table(("cause", "tried again", "waits at most (s)", "what it means"), rows)
+
+
+def _retries(rule: Rule) -> str:
+    return "always, at no cost" if rule.retries == float("inf") else f"{rule.retries:.0f}×" if rule.retries else "no"
+
+
+def _waits(rule: Rule) -> str:
+    if not rule.retries:
+        return ""
+    if rule.retries == float("inf"):
+        return f"{rule.cap:g}"
+    return ", ".join(f"{min(rule.cap, rule.base * 2**n):g}" for n in range(int(rule.retries)))
+
+
+def limits() -> str:
+    return (
+        f"A page is tried again at most {OVERALL} times, whatever the mixture of causes, and no server can make"
+        f" it wait longer than {LONGEST / 60:.0f} minutes at a time.\n"
+    )
+
+
+def exits() -> str:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.Act)]
+    rows = [(f"`{kind.__name__}`", str(kind.exit_code)) for kind in kinds]
+    return _table(("error", "exit status"), rows)
+
+
+def promises() -> str:
+    kept = SqliteQueue.promises
+    rows = [
+        ("durable", kept.durable),
+        ("shared by", kept.shared),
+        ("tasks", "executed at least once, recorded at most once"),
+    ]
+    return _table(("", "SQLite (`sqlite:///…`)"), rows)
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "settings": settings,
+    "commands": commands,
+    "causes": causes,
+    "limits": limits,
+    "exits": exits,
+    "promises": promises,
+}
+
+
+def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    heads = list(heads)
+    lines = [_row(heads), _row("---" for _ in heads), *(_row(row) for row in rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def filled(text: str) -> str:
+    """The text of a page with its generated parts as the code has them now."""
+    return PART.sub(lambda match: f"{match[1]}{PARTS[match[2]]()}{match[3]}", text)
+
+
+def main() -> int:
+    for page in sorted(DOCS.rglob("*.md")):
+        text = page.read_text("utf-8")
+        if (made := filled(text)) != text:
+            page.write_text(made, "utf-8")
+            sys.stdout.write(f"{page.relative_to(DOCS)} was brought up to date\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

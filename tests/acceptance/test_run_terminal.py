@@ -1,0 +1,156 @@
+"""`shoal run` on a terminal, as people see it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from user import SHOAL, SIX_LINES, User
+
+RUN = ("run", "books.py", "-o", "books.jsonl", "--allow-private", "--workers", "1", "--concurrency", "2")
+# Takes the terminal on its standard input for its own, as a login shell does, and becomes the command.
+TAKE = (
+    "import fcntl, os, sys, termios as t; fcntl.ioctl(0, t.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+)
+
+
+class Terminal:
+    """A terminal of so many columns with one command in it."""
+
+    def __init__(self, user: User, columns: int, *args: str) -> None:
+        self.text = ""
+        self._ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", TAKE, *SHOAL, *args],
+            cwd=user.folder,
+            env=user.environment | {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+
+    def press(self, key: bytes) -> None:
+        os.write(self._ours, key)
+
+    def read_until(self, seen: Callable[[str], object], seconds: float = 20.0) -> None:
+        """Read on until something was shown, or until the command has ended."""
+        end = time.monotonic() + seconds
+        while not seen(self.text):
+            assert time.monotonic() < end, self.text
+            try:
+                self.text += os.read(self._ours, 65536).decode()
+            except OSError:  # nobody holds the other end any more
+                return
+
+    def ended(self) -> int:
+        self.read_until(lambda _: False)
+        return self.process.wait(10)
+
+    @property
+    def drawn(self) -> list[str]:
+        """Every line of the live display, without its colours."""
+        return [
+            re.sub(r"\x1b\[[\d;]*[mFJ]", "", text) for text in re.findall(r"([^\n\r]*)\x1b\[K", self.text)
+        ]
+
+    def close(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        self.process.wait(10)
+        os.close(self._ours)
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Iterator[User]:
+    with User(tmp_path, host_delay=0.1) as user:
+        user.write(SIX_LINES)
+        yield user
+
+
+def test_progress_is_drawn_in_place_and_gives_way_to_the_account(user: User) -> None:
+    terminal = Terminal(user, 80, *RUN)
+    try:
+        assert terminal.ended() == 0, terminal.text
+    finally:
+        terminal.close()
+    assert any("█" in text and "pages/s" in text for text in terminal.drawn)
+    assert any("under way" in text and "records" in text for text in terminal.drawn)
+    assert max(map(len, terminal.drawn)) < 80
+    after = terminal.text.rpartition("\x1b[J")[2].replace("\r", "").splitlines()
+    pages = len(user.catalogue()) + 1
+    assert after[0].startswith("Done after ") and f"{pages} pages, {pages - 1} records" in after[0]
+    assert after[1:] == [
+        f"  seen {pages} = done {pages} + dead 0 + cancelled 0 + open 0",
+        f"  books.jsonl   {pages - 1} rows",
+    ]
+
+
+def test_ctrl_c_says_that_nothing_is_lost_and_how_to_go_on(user: User) -> None:
+    terminal = Terminal(user, 80, *RUN)
+    try:
+        terminal.read_until(lambda text: re.search(r"ok [3-9]", text))
+        terminal.press(b"\x03")
+        assert terminal.ended() == 4, terminal.text
+    finally:
+        terminal.close()
+    assert "Stopping; pages under way are handed back." in terminal.text
+    assert "Traceback" not in terminal.text
+    assert terminal.text.replace("\r", "").endswith(
+        "Nothing is lost. The same command goes on:\n"
+        "  shoal run books.py -o books.jsonl --allow-private --workers 1 --concurrency 2\n"
+    )
+
+
+def test_a_paused_run_says_so_and_how_it_goes_on(user: User) -> None:
+    terminal = Terminal(user, 80, *RUN)
+    try:
+        terminal.read_until(lambda text: re.search(r"ok [2-9]", text))
+        name = user.ask("pause")["name"]
+        terminal.read_until(lambda text: f"paused: shoal resume {name}" in text)
+        user.shoal("resume")
+        assert terminal.ended() == 0
+    finally:
+        terminal.close()
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("shoal st", "status"),
+        ("shoal run --max-p", "--max-pages"),
+        ("shoal export --fo", "--format --follow"),
+        ("shoal completion z", "zsh"),
+    ],
+)
+def test_bash_completes_commands_and_options(user: User, words: str, completed: str) -> None:
+    script = f"""
+        eval "$(shoal completion bash)"
+        COMP_WORDS=({words}); COMP_CWORD=$(({len(words.split())} - 1)); _shoal_completion shoal
+        echo "${{COMPREPLY[@]}}"
+    """
+    path = f"{Path(sys.executable).parent}:{user.environment['PATH']}"
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script],
+        cwd=user.folder,
+        env=user.environment | {"PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert done.stdout.split() == completed.split(), done.stderr
