@@ -17,7 +17,7 @@ import click
 
 from shoal import errors
 from shoal.cli.main import COMMANDS, shoal
-from shoal.config import SETTINGS, Setting
+from shoal.config import SETTINGS, STATE_FILE, STATE_FOLDER, Setting
 from shoal.core.retry import LONGEST, OTHERWISE, OVERALL, RULES, Rule
 from shoal.queue.sqlite import SqliteQueue
 
@@ -28,7 +28,7 @@ MEANING = {
     "dns": "the host's name cannot be resolved",
     "connect": "the connection was refused, reset or broken off",
     "tls": "the TLS handshake failed; a certificate that cannot be trusted is final at once",
-    "timeout": "`timeout.connect` (10 s), `timeout.total` (`--timeout`), `timeout.slow` (under 10 bytes/s for 20 s)",
+    "timeout": "`timeout.connect` (10 s), `timeout.total` (`--timeout`), `timeout.slow` (10 bytes/s for 20 s)",
     "bad_response": "no answer, half an answer, or something that is not HTTP",
     "http.429": "too many requests; the host is held back as well",
     "http.503": "service unavailable; the host is held back as well",
@@ -39,10 +39,10 @@ MEANING = {
     "http.505": "HTTP version not supported",
     "http.511": "network authentication required (a captive portal)",
     "http": "any other status that is not 2xx: `http.404`, `http.403`, `http.304` …",
-    "handler": "the handler raised: `handler.KeyError`, `handler.SystemExit` …; also what it yields by mistake",
+    "handler": "the handler raised: `handler.KeyError`, `handler.SystemExit` …; or yielded what is no record",
     "handler_timeout": "the handler took longer than `--handler-timeout`",
     "memory": "the handler ran into the limit of `--worker-memory`",
-    "robots_unreachable": "robots.txt answers 429 or 5xx, or not at all: nothing of that site is fetched meanwhile",
+    "robots_unreachable": "robots.txt answers 429, 5xx or not at all: nothing of the site is fetched meanwhile",
     "stalled": "our own process was not listening; the page is handed back and is never seen as failed",
     "closed": "our own process was closing; handed back likewise",
     "decode": "the body is not what its headers say (compression), or `page.json()` found no JSON",
@@ -72,6 +72,8 @@ def _section(name: str, members: list[Setting]) -> str:
 
 def _default(setting: Setting) -> str:
     value = setting.default
+    if setting.name == "queue":
+        return f"`{STATE_FOLDER}/{STATE_FILE}`"
     if value is None or value == "":
         return "none"
     if isinstance(value, bool):
@@ -94,11 +96,14 @@ def _command(name: str) -> str:
     command = shoal.get_command(root, name)
     assert command is not None
     ctx = click.Context(command, info_name=name, parent=root)
-    usage = " ".join(["shoal", name, *command.collect_usage_pieces(ctx)])
+    usage = " ".join(["shoal", name, *command.collect_usage_pieces(ctx)]).strip()
     text = [f"## shoal {name}", "", f"`{usage}`", "", _flow(command.help or "")]
-    rows = [_option(param, ctx) for param in command.get_params(ctx) if _own(param)]
-    text += ["", _table(("option", "what it does"), rows)]
-    shared = [param.opts[0] for param in command.get_params(ctx) if not _own(param) and param.name != "help"]
+    options = [param for param in command.params if isinstance(param, click.Option)]
+    if rows := [_option(option, ctx) for option in options if _own(option)]:
+        text += ["", _table(("option", "what it does"), rows)]
+    else:
+        text += [""]
+    shared = [option.opts[0] for option in options if not _own(option)]
     if len(shared) > 5:
         text += ["And every setting of [the settings reference](settings.md).", ""]
     elif shared:
@@ -111,17 +116,17 @@ def _command(name: str) -> str:
 
 def _commented(example: str) -> str:
     """An example as a shell takes it: what explains it is a comment."""
-    words, gap, said = example.partition("   ")
-    return f"{words}{gap}# {said.strip()}" if gap else example
+    words, *said = re.split(r"  +", example, maxsplit=1)
+    return f"{words}  # {said[0]}" if said else words
 
 
-def _own(param: click.Parameter) -> bool:
+def _own(option: click.Option) -> bool:
     """Whether an option belongs to its command and is no setting."""
-    return isinstance(param, click.Option) and param.name not in {*SETTINGS, "config", "help"}
+    return option.name not in {*SETTINGS, "config"}
 
 
-def _option(param: click.Parameter, ctx: click.Context) -> tuple[str, str]:
-    record = param.get_help_record(ctx)
+def _option(option: click.Option, ctx: click.Context) -> tuple[str, str]:
+    record = option.get_help_record(ctx)
     assert record is not None
     return f"`{record[0]}`", record[1]
 
@@ -134,12 +139,14 @@ def _flow(text: str) -> str:
 
 def causes() -> str:
     rows = [(f"`{cause}`", _retries(rule), _waits(rule), MEANING[cause]) for cause, rule in RULES.items()]
-    rows.append(("anything else", _retries(OTHERWISE), _waits(OTHERWISE), "a cause that you made up, or a new one"))
+    rows.append(("anything else", _retries(OTHERWISE), _waits(OTHERWISE), "a cause of your own"))
     return _table(("cause", "tried again", "waits at most (s)", "what it means"), rows)
 
 
 def _retries(rule: Rule) -> str:
-    return "always, at no cost" if rule.retries == float("inf") else f"{rule.retries:.0f}×" if rule.retries else "no"
+    if rule.retries == float("inf"):
+        return "always, at no cost"
+    return f"{rule.retries:.0f}×" if rule.retries else "no"
 
 
 def _waits(rule: Rule) -> str:
@@ -152,13 +159,14 @@ def _waits(rule: Rule) -> str:
 
 def limits() -> str:
     return (
-        f"A page is tried again at most {OVERALL} times, whatever the mixture of causes, and no server can make"
-        f" it wait longer than {LONGEST / 60:.0f} minutes at a time.\n"
+        f"A page is tried again at most {OVERALL} times, whatever the mixture of causes, and no server can"
+        f" make it wait longer than {LONGEST / 60:.0f} minutes at a time.\n"
     )
 
 
 def exits() -> str:
-    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.Act)]
+    classes = [value for value in vars(errors).values() if isinstance(value, type)]
+    kinds = [kind for kind in classes if issubclass(kind, errors.Act)]
     rows = [(f"`{kind.__name__}`", str(kind.exit_code)) for kind in kinds]
     return _table(("error", "exit status"), rows)
 

@@ -83,15 +83,6 @@ def test_an_output_that_was_deleted_is_written_again_without_fetching(finished: 
     assert not finished.site.hits and (finished.folder / "books.jsonl").read_bytes() == before
 
 
-def test_fresh_starts_over(user: User) -> None:
-    assert user.shoal(*RUN).code == 0
-    (first,) = user.ask("runs")
-    assert user.shoal(*RUN, "--fresh").code == 0
-    assert set(user.site.hits.values()) == {2}
-    assert sorted(line["url"] for line in user.lines()) == user.catalogue()
-    assert [run["name"] for run in user.ask("runs")][1:] == [first["name"]]
-
-
 def test_an_output_of_something_else_is_refused_and_left_alone(user: User) -> None:
     precious = user.folder / "books.jsonl"
     precious.write_text("precious\n")
@@ -161,7 +152,7 @@ def test_a_private_address_among_others_is_dead_with_the_way_out(user: User) -> 
     assert "--allow-private" in user.shoal("dead").out
 
 
-def test_robots_txt_is_obeyed_unless_it_is_to_be_ignored(user: User) -> None:
+def test_robots_txt_is_obeyed_and_a_fresh_start_may_ignore_it(user: User) -> None:
     start_at(user, "/catalogue/", "/private/")
     done = user.shoal(*RUN, "--max-depth", "0")
     assert done.code == 3 and "robots" in done.err
@@ -170,6 +161,8 @@ def test_robots_txt_is_obeyed_unless_it_is_to_be_ignored(user: User) -> None:
     assert (why["state"], why["cause"]) == ("dead", "robots")
     assert user.shoal(*RUN, "--max-depth", "0", "--fresh", "--ignore-robots").code == 0
     assert user.site.hits["/private/"] == 1 and user.site.hits["/robots.txt"] == 1
+    assert user.site.hits["/catalogue/"] == 2 and len(user.lines()) == 2
+    assert [run["dead"] for run in user.ask("runs")] == [0, 1]
 
 
 def test_a_link_that_a_rule_refuses_is_counted_and_explained(user: User) -> None:
@@ -389,13 +382,15 @@ def test_files_beside_the_scraper_do_not_stand_in_for_modules_of_python(user: Us
 
 
 def test_every_listing_as_json_is_one_document(finished: User) -> None:
-    (run,) = finished.ask("runs")
+    page = finished.catalogue()[3]
+    asked = [("runs",), ("status",), ("dead",), ("dead", "--list"), ("why", page), ("doctor",)]
+    commands = [finished.start(*words, "--json") for words in asked]
+    (run,), status, groups, letters, why, doctor = [
+        json.loads(command.communicate(timeout=30)[0]) for command in commands
+    ]
     assert (run["state"], run["records"], run["balanced"]) == ("finished", len(finished.catalogue()), True)
-    assert finished.ask("status")["name"] == run["name"]
-    assert finished.ask("dead") == finished.ask("dead", "--list") == []
-    why = finished.ask("why", finished.catalogue()[3])
+    assert status["name"] == run["name"] and groups == letters == [] and doctor["ok"] is True
     assert why["state"] == "done" and why["attempts"][0]["status"] == 200 and why["found_by"]
-    assert finished.ask("doctor")["ok"] is True
 
 
 def test_every_command_answers_help_within_eighty_columns(

@@ -41,7 +41,7 @@ class Desk:
         self.limit = 5.0
 
     # the queue
-    async def reserve(self, lane: str, pace: Pace | None = None) -> Slot:
+    async def reserve(self, lane: str, pace: Pace | None = None, *, within: float | None = None) -> Slot:
         self.asked.append(f"slot {lane}")
         return self.slots.pop(0) if self.slots else Slot(0.0)
 
@@ -385,7 +385,7 @@ async def test_redirect_uses_a_slot_of_the_host_it_leads_to(desk: Desk) -> None:
 
 async def test_redirect_to_a_parked_host_waits_in_the_queue(desk: Desk) -> None:
     desk.answers[HOME] = moved("http://b.test/")
-    desk.slots = [Slot(0.0, "captcha")]
+    desk.slots = [Slot(0.0, "captcha", taken=False)]
     outcome = await desk.run()
     assert (outcome.result, outcome.cause) == ("retry", "lane_busy")
 
@@ -409,7 +409,7 @@ async def test_slot_that_was_missed_is_reserved_again(
     assert desk.asked == asked
 
 
-@pytest.mark.parametrize("slot", [Slot(0.0, "captcha"), Slot(600.0)])
+@pytest.mark.parametrize("slot", [Slot(0.0, "captcha", taken=False), Slot(600.0, taken=False)])
 async def test_task_of_a_parked_or_booked_host_is_handed_back(desk: Desk, slot: Slot) -> None:
     desk.slots = [slot]
     outcome = await desk.run(start_at=0.0, spacing=1.0)
