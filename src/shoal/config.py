@@ -207,8 +207,14 @@ class Settings:
 
     @property
     def state_folder(self) -> Path:
-        """Where small things that belong to the state are kept on this machine."""
-        return self.state_file.parent if self.state_file else Path(STATE_FOLDER)
+        """Where small things that belong to the state are kept on this machine: locks, notes, positions.
+
+        A state file of another name has a folder of its own, so that two in one folder do not mix.
+        """
+        file = self.state_file
+        if file is None:
+            return Path(STATE_FOLDER)
+        return file.parent if file.name == STATE_FILE else file.with_name(f"{file.name}.d")
 
     def beneath(self, values: Mapping[str, object], owner: str) -> Settings:
         """The same with a scraper's own settings below what a person gave."""

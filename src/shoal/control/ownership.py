@@ -8,6 +8,7 @@ import os
 import time
 from pathlib import Path
 
+from shoal import locks
 from shoal.errors import QueueReadOnly, RunBusy
 
 PATIENCE = 3.0  # a killed run's workers need a moment to notice and let go
@@ -30,18 +31,15 @@ class Ownership:
             ) from error
         deadline = time.monotonic() + PATIENCE
         while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() < deadline:
-                    await asyncio.sleep(0.05)
-                    continue
+            if locks.take(handle):
+                return cls(handle)
+            if time.monotonic() > deadline:
                 os.close(handle)
                 raise RunBusy(
                     f"{what} is being run by another process",
                     hint="watch it with `shoal status`, or stop that process first",
-                ) from None
-            return cls(handle)
+                )
+            await asyncio.sleep(0.05)
 
     @classmethod
     def abandoned(cls, folder: Path, key: str) -> bool:
@@ -59,6 +57,4 @@ class Ownership:
         return True
 
     def release(self) -> None:
-        if self._handle >= 0:
-            os.close(self._handle)
-            self._handle = -1
+        locks.release(self._handle)

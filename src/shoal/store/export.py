@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import hashlib
 import os
 import shutil
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from shoal import locks
 from shoal.core.run import Run
 from shoal.errors import OutputTaken, RunBusy, Usage
 from shoal.store.base import Ledger, Mark, Sink
@@ -77,7 +77,7 @@ class Exporter:
             self._mark = self._recover(fresh)
             self._sink = self._open(self.path, self._mark)
         except BaseException:
-            os.close(self._lock)
+            locks.release(self._lock)
             raise
         self._committed = time.monotonic()
 
@@ -117,9 +117,7 @@ class Exporter:
 
     def close(self) -> None:
         self._sink.close()
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        locks.release(self._lock)
 
     async def _widen(self) -> None:
         """Write the whole file anew with every column there is, and put it in the old one's place."""
@@ -229,11 +227,9 @@ class Exporter:
 
 def _lock(place: Path, output: Path) -> int:
     handle = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    if not locks.take(handle):
         os.close(handle)
         raise RunBusy(
             f"{output.name} is being written by another process", hint="wait for it, or use another name"
-        ) from None
+        )
     return handle

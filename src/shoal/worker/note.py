@@ -18,6 +18,8 @@ from pathlib import Path
 
 import msgspec
 
+from shoal import locks
+
 SIZE = 4096
 _HEAD = struct.Struct("<qqqqII")  # executing task, its lease, since (monotonic ns), pages done, leases, words
 _STEP = struct.Struct("<qqq")
@@ -63,11 +65,15 @@ class Note:
         folder.mkdir(parents=True, exist_ok=True)
         hidden = folder / f".{worker}"
         file = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        locks.take(file)
         os.truncate(file, SIZE)
+        # Mapped through an opening of its own: the map keeps its file open, also in forked children.
+        mapped = os.open(hidden, os.O_RDWR | os.O_CLOEXEC)
+        memory = mmap.mmap(mapped, SIZE)
+        os.close(mapped)
         path = folder / worker
         hidden.rename(path)
-        return cls(worker, mmap.mmap(file, SIZE), path, file)
+        return cls(worker, memory, path, file)
 
     @classmethod
     def unwritten(cls, worker: str = "") -> Note:
@@ -105,7 +111,7 @@ class Note:
         self._map.close()
         if self.path is not None:
             discard(self.path)
-            os.close(self.file)
+            locks.release(self.file)
             self.path = None
 
 

@@ -295,6 +295,7 @@ class Supervisor:
             else:  # nobody in particular: let it hand back its work and start afresh
                 child.leaving = True
                 child.signal(signal.SIGTERM)
+                asyncio.get_running_loop().call_later(self._limits.grace, child.signal, signal.SIGKILL)
         elif took > self._limits.heartbeat and time.monotonic() - child.extended > self._limits.heartbeat:
             # A parser in C may hold even the child's heart still; its other tasks must not suffer.
             child.extended = time.monotonic()

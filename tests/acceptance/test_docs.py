@@ -1,0 +1,259 @@
+"""What the documentation shows is tried, and what it lists is compared with the code."""
+
+from __future__ import annotations
+
+import doctest
+import importlib.util
+import inspect
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from user import User
+
+import shoal
+from shoal.cli.main import COMMANDS
+from shoal.config import SETTINGS
+from shoal.core.page import Response
+from shoal.demo.site import Site
+from shoal.errors import Act
+from shoal.extract.selection import Selection
+from shoal.fetch.failure import CAUSES
+from shoal.onemachine import EXIT
+from shoal.queue.base import Queue
+from shoal.store.export import FORMATS
+from shoal.worker import failure
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
+    DOCS.rglob("*.md")
+)
+HOME = "127.0.0.1:8808"  # where the documentation has the demo site
+BLOCK = re.compile(r"(?:<!-- (run|file)([^\n]*?) -->\n)?```(\w+)\n(.*?)```", re.DOTALL)
+RUNNABLE = ["README.md", "docs/tutorial.md"]
+
+
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text("utf-8")
+
+
+def _generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# What can be run
+
+
+class Reader:
+    """Somebody who does what a page says, in an empty folder."""
+
+    def __init__(self, user: User) -> None:
+        self.user = user
+        self.port = str(user.site.port)
+        self.environment = dict(user.environment)
+        self.environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        self.environment["LC_ALL"] = "C.UTF-8"
+
+    def here(self, text: str) -> str:
+        return text.replace(HOME, f"127.0.0.1:{self.port}")
+
+    def follow(self, name: str) -> int:
+        """Do every marked block in order; says how many."""
+        done = 0
+        for mark, options, language, body in BLOCK.findall(text_of(name)):
+            if mark == "file":
+                (self.user.folder / options.strip()).write_text(self.here(body), "utf-8")
+            elif mark == "run":
+                status = int(options.partition("exit=")[2] or 0)
+                self.run_console(body, status) if language == "console" else self.run_python(body)
+                done += 1
+            self._bring_home()
+        return done
+
+    def run_console(self, body: str, status: int) -> None:
+        for command, shown in commands(body):
+            out = self._call(["bash", "-c", self.here(command)], status, command)
+            wanted = pattern(self.here(shown))
+            assert wanted.search(out), f"{command}\nshould say:\n{shown}\nbut says:\n{out}"
+
+    def run_python(self, body: str) -> None:
+        script = self.user.folder / "block.py"
+        script.write_text(self.here(body), "utf-8")
+        self._call([sys.executable, script.name], 0, body)
+
+    def _call(self, command: list[str], status: int, what: str) -> str:
+        done = subprocess.run(
+            command,
+            cwd=self.user.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == status, f"{what}\nended with {done.returncode}:\n{done.stdout}"
+        return done.stdout
+
+    def _bring_home(self) -> None:
+        """What a command wrote (`shoal new`) leads to the site of this test, too."""
+        for script in self.user.folder.glob("*.py"):
+            script.write_text(self.here(script.read_text("utf-8")), "utf-8")
+
+
+def commands(body: str) -> Iterator[tuple[str, str]]:
+    """The commands of a console block, each with the output shown below it."""
+    for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
+        command, _, shown = part.partition("\n")
+        yield command.partition("  #")[0].strip(), shown
+
+
+def pattern(shown: str) -> re.Pattern[str]:
+    """Output as it is shown: "…" stands for anything, on a line of its own for any lines."""
+    lines = [".*" if line == "…" else re.escape(line).replace("…", "[^\n]*") for line in shown.splitlines()]
+    return re.compile("^" + r"\n?".join(lines), re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_every_marked_block_does_what_it_shows(name: str, tmp_path: Path) -> None:
+    with User(tmp_path, products=200) as user:
+        assert Reader(user).follow(name) >= 2
+
+
+def test_expected_output_is_really_compared() -> None:
+    shown = "a …\n…\n  seen 3 = done 3\n"
+    assert pattern(shown).search("a b\nc\nd\n  seen 3 = done 3\n")
+    assert not pattern(shown).search("a b\nc\nd\n  seen 3 = done 2\n")
+    assert list(commands("$ one   # why\nout\n$ two\n")) == [("one", "out\n"), ("two", "")]
+
+
+def test_the_examples_in_the_reference_of_scraper_and_page_are_true() -> None:
+    site = Site()
+    path = site.product_paths()[0]
+    answer = site.answer("GET", path, {}, 1)
+    response = Response(f"http://{HOME}{path}", answer.status, answer.headers, answer.body)
+    blocks = re.findall(r"```pycon\n(.*?)```", text_of("docs/reference/scraper-and-page.md"), re.DOTALL)
+    test = doctest.DocTestParser().get_doctest(
+        "\n".join(blocks), {"page": shoal.Page(response)}, "scraper-and-page", None, 0
+    )
+    said: list[str] = []
+    result = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test, out=said.append)
+    assert not result.failed, "".join(said)
+    assert result.attempted > 30
+
+
+# What comes from the code
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_generated_parts_are_what_the_code_says(page: Path) -> None:
+    text = page.read_text("utf-8")
+    assert _generator().filled(text) == text, ".venv/bin/python docs/generate.py brings it up to date"
+
+
+def test_every_setting_and_every_command_is_in_the_reference() -> None:
+    settings, commands = text_of("docs/reference/settings.md"), text_of("docs/reference/cli.md")
+    for setting in SETTINGS.values():
+        assert f"`{setting.flag}` | `{setting.variable}` | `{setting.name}`" in settings
+    for name in COMMANDS:
+        assert f"## shoal {name}\n" in commands
+        assert re.search(rf"`(shoal )?{name}\b", text_of("README.md")), f"README does not name {name}"
+
+
+def test_every_verb_of_the_queue_is_in_the_contract_page() -> None:
+    verbs = {name for name, _ in inspect.getmembers(Queue, inspect.isfunction) if not name.startswith("_")}
+    listed = set(re.findall(r"^\| `(\w+)` \|", text_of("docs/reference/queue-contract.md"), re.MULTILINE))
+    assert listed == verbs
+
+
+@pytest.mark.parametrize("kind", [shoal.Scraper, shoal.Page, Selection, shoal.Result])
+def test_every_public_member_is_in_the_reference(kind: type) -> None:
+    text = text_of("docs/reference/scraper-and-page.md")
+    members = {name for name in dir(kind) if not name.startswith("_")} - {"of"}  # which makes Selections
+    missing = {name for name in members if not re.search(rf"\.{name}\b", text)}
+    assert not missing
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    text = text_of("docs/reference/scraper-and-page.md")
+    assert all(f"`shoal.{name}`" in text for name in shoal.__all__)
+
+
+def test_every_cause_is_in_the_reference() -> None:
+    text = text_of("docs/reference/errors-and-causes.md")
+    causes = {cause for cause, _ in CAUSES.values()}
+    source = "".join(path.read_text("utf-8") for path in (ROOT / "src/shoal").rglob("*.py"))
+    causes |= set(
+        re.findall(r"\b(?:Retry|GiveUp|FetchRefused|FetchFailed|RuledOut)\(\s*\"([a-z_.]+)\"", source)
+    )
+    assert len(causes) > 12 and failure.__doc__
+    missing = {cause for cause in causes if f"`{cause}`" not in text}
+    assert not missing
+
+
+def test_exit_codes_are_those_of_the_code() -> None:
+    given = {*EXIT.values(), *(kind.exit_code for kind in Act.__subclasses__())}
+    for name in ("README.md", "docs/reference/exit-codes.md"):
+        listed = {int(code) for code in re.findall(r"^\| (\d) \|", text_of(name), re.MULTILINE)}
+        assert listed == given, name
+
+
+def test_output_forms_are_those_of_the_code() -> None:
+    assert all(f"`{ending}`" in text_of("docs/how-to/export.md") for ending in FORMATS)
+
+
+# What holds them together
+
+
+def _anchors(text: str) -> set[str]:
+    heads = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_internal_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        place, _, anchor = target.partition("#")
+        file = (page.parent / place).resolve() if place else page
+        assert file.exists(), f"{page.name}: {target}"
+        assert not anchor or anchor in _anchors(file.read_text("utf-8")), f"{page.name}: {target}"
+
+
+def test_every_page_is_in_the_navigation_and_in_the_index() -> None:
+    listed = set(re.findall(r"^\s*- (\S+\.md)$", text_of("mkdocs.yml"), re.MULTILINE))
+    assert listed == {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+    index = text_of("docs/index.md")
+    assert all(f"({name})" in index for name in listed - {"index.md"})
+
+
+def test_variables_that_the_pages_name_exist() -> None:
+    known = {setting.variable for setting in SETTINGS.values()}
+    known |= {"SHOAL_CONFIG", "SHOAL_DEMO_URL", "SHOAL_SEED", "SHOAL_HYPOTHESIS", "SHOAL_RAET", "SHOAL_"}
+    for page in PAGES:
+        named = set(re.findall(r"\bSHOAL_[A-Z_]*", page.read_text("utf-8")))
+        assert named <= known, page.name
+
+
+def test_flags_that_the_pages_name_exist() -> None:
+    source = "".join(path.read_text("utf-8") for path in (ROOT / "src/shoal").rglob("*.py"))
+    known = {setting.flag for setting in SETTINGS.values()} | set(re.findall(r"\"(--[a-z-]+)\"", source))
+    known |= {"--help", "--version", "--no-ignore-robots"}
+    for page in PAGES:
+        if page.name in ("demo-site.md", "CHANGELOG.md"):
+            continue
+        used = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text("utf-8")))
+        assert used <= known, f"{page.name}: {used - known}"
