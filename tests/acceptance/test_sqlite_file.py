@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from shoal.control.runs import account
 from shoal.core.lane import FREE
 from shoal.core.run import NewRun
 from shoal.core.task import Outcome, Task, digest
-from shoal.errors import QueueFull, QueueReadOnly, QueueRefused
+from shoal.errors import NotBalanced, QueueFull, QueueReadOnly, QueueRefused
 from shoal.queue.sqlite import SqliteQueue
 from shoal.queue.sqlite.engine import NETWORK_FILE_SYSTEMS, _mounted
 
@@ -226,3 +227,21 @@ async def test_the_state_is_one_folder_that_can_be_copied_while_closed(tmp_path:
     copy = await SqliteQueue.open(str(tmp_path / "b" / "q.db"))
     assert (await copy.stats(run)).ready == 7
     await copy.close()
+
+
+async def test_a_damaged_state_does_not_balance_and_names_its_strays(tmp_path: Path) -> None:
+    queue, run = await started(tmp_path / "q.db")
+    await queue.add(run, tasks(5), {"h": FREE})
+    claim = await queue.claim("w", 2)
+    await queue.settle([Outcome(t.id, t.lease, "done") for t in claim.tasks])
+    assert await queue.strays(run) == []
+    with sqlite3.connect(tmp_path / "q.db") as db:
+        lost = db.execute("SELECT max(id) FROM tasks").fetchone()[0]
+        db.execute("DELETE FROM tasks WHERE id = ?", (lost,))
+        db.execute("DELETE FROM ended WHERE id = ?", (claim.tasks[0].id,))
+    db.close()
+    (found,) = await queue.runs(name="R1")
+    with pytest.raises(NotBalanced, match=f"{claim.tasks[0].id}, {lost}") as caught:
+        await account(queue, found)
+    assert "done 2 (counted 1)" in str(caught.value)
+    await queue.close()

@@ -391,6 +391,7 @@ class QueueMachine(RuleBasedStateMachine):
             if self.world.clock() >= self.model.latest:
                 assert theirs.delayed == ours.delayed, f"delayed is {theirs.delayed}, not {ours.delayed}"
             assert 0 <= theirs.claimable <= theirs.ready
+            assert not self.do(self.queue.strays(run))
             recount = self.do(self.queue.recount(run))
             for name in RECOUNTED:
                 found, expected = getattr(theirs, name), getattr(recount, name)

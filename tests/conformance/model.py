@@ -323,5 +323,8 @@ class ModelQueue(Handing, Settling, Looking):
     async def forget_worker(self, worker: str) -> None:
         self.marks.pop(worker, None)
 
+    async def strays(self, run: int, limit: int = 20) -> list[int]:
+        return []
+
     async def recount(self, run: int) -> Stats:
         return await self.stats(run)

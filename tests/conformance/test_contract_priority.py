@@ -114,9 +114,3 @@ async def test_a_task_that_lost_a_worker_comes_before_all_others(world: World) -
     await world.lose("w1", [(await world.one()).id])
     await world.add(run, pages(3, priority=100))
     assert urls(await world.claim()) == ["unlucky"]
-
-
-async def test_any_integer_is_a_priority(world: World) -> None:
-    run = await world.run()
-    await world.add(run, [page("low", priority=-(10**30)), page("high", priority=10**30), page("plain")])
-    assert [(await world.one()).url for _ in range(3)] == ["high", "plain", "low"]

@@ -397,9 +397,7 @@ async def test_outcome_the_queue_cannot_store_is_dead_and_its_neighbours_are_kep
 
     queue: Any = Picky()
     clock = asyncio.get_running_loop().time
-    settler = Settler(
-        queue, clock=clock, settled=settled, paces=lambda _: None, company=8, patience=1.0
-    )
+    settler = Settler(queue, clock=clock, settled=settled, paces=lambda _: None, company=8, patience=1.0)
     running = asyncio.create_task(settler.run())
     for number in range(3):
         records = (b"poison",) if number == 1 else ()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import logging
 import math
+import os
 import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import TextIO
 
 from shoal.cli.show import cells, clean, count, cut, lasting, line, paint, size, width, wrapped
@@ -112,8 +114,12 @@ class PlainUi:
             self.message(f"  {again_words(view, progress.now)}")
 
     def message(self, text: str) -> None:
-        line(clean(text), self._stream)
-        self._stream.flush()
+        try:
+            line(clean(text), self._stream)
+            self._stream.flush()
+        except BrokenPipeError:
+            # Whoever read along has gone (head, less); the crawl has not.
+            self._stream = Path(os.devnull).open("w")  # noqa: SIM115 - for the rest of the run
 
     def finish(self, summary: Summary) -> None:
         for text in closing(summary):

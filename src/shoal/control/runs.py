@@ -59,6 +59,9 @@ async def account(queue: Queue, run: Run) -> Stats:
             f"seen {stats.seen} = done {stats.done} + dead {stats.dead} + cancelled {stats.cancelled}"
             f" + open {stats.open}"
         )
+        astray = await queue.strays(run.id)
+        if astray:
+            details = f"{details}; in no state at all: tasks {', '.join(map(str, astray))}"
         raise NotBalanced(
             f"the account of run {run.name} does not balance: {sides}" + (f"; {details}" if details else ""),
             hint=f"keep the state file and report this; `shoal status {run.name}` shows the run",

@@ -46,13 +46,14 @@ def _from_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     folder = str(path.parent)
     if folder not in sys.path:
-        sys.path.insert(0, folder)  # what lies beside the scraper can be imported, as in a script
+        # What lies beside the scraper can be imported, but shadows nothing: books may well be in queue.py.
+        sys.path.append(folder)
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except Usage:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise Usage(
             f"{path.name} cannot be loaded: {_complaint(error, path)}", hint="put that right and run it again"
         ) from error
@@ -72,7 +73,7 @@ def _from_name(name: str) -> ModuleType:
         raise Usage(f"{name} cannot be loaded: {error}", hint="install what it needs") from error
 
 
-def _complaint(error: Exception, path: Path) -> str:
+def _complaint(error: BaseException, path: Path) -> str:
     if isinstance(error, SyntaxError):
         return f"{error.msg}, line {error.lineno}"
     lines = [

@@ -26,6 +26,7 @@ MAX_REDIRECTS = 5
 MAX_CRAWL_DELAY = 300.0
 TIMEOUT = 20.0
 FIRST_BACKOFF, LONGEST_BACKOFF = 60.0, 3600.0
+FIRST_BACKOFF_UNREACHED = 2.0
 _MAX_RULE_TEXT = 2 * 1024 * 1024  # of all files in memory; parsed it takes some twenty times as much
 _MAX_ANSWERS = 50_000  # remembered verdicts on single addresses
 
@@ -41,6 +42,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     crawl_delay: float | None = None
     fresh: bool = False  # the file was read for this very call: its crawl_delay is news
     reason: str = ""  # with wait: why it cannot be read
+    cause: str = ""  # with wait: what any request to the site would have met, if the network was to blame
 
 
 _ALLOWED = Verdict(True)
@@ -55,6 +57,7 @@ class _Site:
     crawl_delay: float | None = None
     failures: int = 0  # in a row
     reason: str = ""
+    cause: str = ""
     refused: FetchRefused | None = None
     answers: dict[str, bool] = field(default_factory=dict)
 
@@ -100,7 +103,7 @@ class Robots:
         if site.refused is not None:
             raise FetchRefused(site.refused.cause, str(site.refused))
         if not site.known:
-            return Verdict(False, max(site.until - self._clock(), 1.0), reason=site.reason)
+            return Verdict(False, max(site.until - self._clock(), 1.0), reason=site.reason, cause=site.cause)
         return Verdict(self._allows(site, url), crawl_delay=site.crawl_delay, fresh=fresh)
 
     def peek(self, lane: str, url: str) -> bool | None:
@@ -145,7 +148,7 @@ class Robots:
         except FetchFailed as error:
             if error.cause in _OUR_OWN_FAULT:
                 raise
-            return self._unreadable(old, f"{error.cause}: {error}")
+            return self._unreadable(old, f"{error.cause}: {error}", cause=error.cause)
         if response is None:
             return self._parsed("")
         if response.status == 429 or response.status >= 500:
@@ -183,8 +186,11 @@ class Robots:
             site.rules, site.weight = rules, len(text)
         return site
 
-    def _unreadable(self, old: _Site, reason: str, asked: float = 0.0) -> _Site:
-        backoff = min(FIRST_BACKOFF * 2.0 ** min(old.failures, 10), LONGEST_BACKOFF)
+    def _unreadable(self, old: _Site, reason: str, asked: float = 0.0, cause: str = "") -> _Site:
+        # A site that cannot be reached at all is tried as often as its pages would be.
+        first = FIRST_BACKOFF_UNREACHED if cause else FIRST_BACKOFF
+        backoff = min(first * 2.0 ** min(old.failures, 10), LONGEST_BACKOFF)
+        old.cause = cause
         old.failures += 1
         old.until = self._clock() + max(backoff, asked)
         old.reason = f"robots.txt cannot be read: {reason}"

@@ -224,6 +224,13 @@ class Queue(Protocol):
         """The same account counted from the tasks themselves, slowly; must equal stats at rest."""
         ...
 
+    async def strays(self, run: int, limit: int = 20) -> list[int]:
+        """Tasks the run has seen that are in no state at all. Only a damaged store has any.
+
+        Tasks that went when their run was cancelled are not strays.
+        """
+        ...
+
     async def look(
         self,
         run: int,

@@ -12,6 +12,7 @@ anything else                                                     "internal.<nam
 from __future__ import annotations
 
 import asyncio
+import logging
 import sysconfig
 import traceback
 from pathlib import Path
@@ -24,6 +25,8 @@ from shoal.errors import FetchFailed, GiveUp, QueueFull, QueueReadOnly, QueueRef
 from shoal.worker.handling import HandlerTimeout
 from shoal.worker.slot import NotNow
 from shoal.worker.visit import Visit
+
+log = logging.getLogger("shoal.worker")
 
 BODY_KEPT = 2_000
 MESSAGE_KEPT = 500
@@ -95,6 +98,18 @@ def _outcome(
     error: BaseException | None = None,
     after: float = 0.0,
 ) -> Outcome:
+    log.info(
+        f"page_{result}",
+        extra={
+            "run": visit.task.run,
+            "task": visit.task.id,
+            "worker": visit.tools.worker,
+            "url": visit.task.url,
+            "cause": cause,
+            "why": message[:MESSAGE_KEPT],
+            "after": round(after, 3),
+        },
+    )
     return Outcome(
         task=visit.task.id,
         lease=visit.task.lease,

@@ -59,6 +59,8 @@ async def ask_robots(visit: Visit, served: Served, url: str) -> None:
         return
     lane, asked_at = lane_of(url), visit.tools.clock()
     verdict = await served.robots.verdict(url)
+    if verdict.wait and verdict.cause:
+        raise FetchFailed(verdict.cause, verdict.reason, after=verdict.wait)
     if verdict.wait:
         raise Retry("robots_unreachable", f"robots.txt of {lane} cannot be read", after=verdict.wait)
     delay = verdict.crawl_delay or 0.0

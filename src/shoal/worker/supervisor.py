@@ -236,7 +236,7 @@ class Supervisor:
                 await self._settle_for(child.worker, cause, seen)
         elif child.leaving:
             charged = ()
-        if code != 0 and not child.leaving:
+        if (code != 0 or charged) and not child.leaving:
             log.warning("worker_died", extra={"worker": child.worker, "status": code, "executing": charged})
         await self._patiently(lambda: self._queue.reap({child.worker: charged}))
         await self._forget(child.worker)

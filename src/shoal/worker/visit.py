@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import msgspec
 
 from shoal.core.page import Response
@@ -10,6 +12,8 @@ from shoal.core.url import request_digest
 from shoal.worker.handling import Step
 from shoal.worker.harvest import Harvest
 from shoal.worker.tools import Found, Served, Tools
+
+log = logging.getLogger("shoal.worker")
 
 
 class Visit:
@@ -39,6 +43,9 @@ class Visit:
 
     def done(self, harvest: Harvest, found: Found) -> Outcome:
         task, response = self.task, self.response
+        if log.isEnabledFor(logging.DEBUG):
+            said = {"run": task.run, "task": task.id, "worker": self.tools.worker, "url": task.url}
+            log.debug("page_done", extra=said | {"records": len(harvest.records), "found": len(found.tasks)})
         return Outcome(
             task=task.id,
             lease=task.lease,

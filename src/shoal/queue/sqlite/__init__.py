@@ -94,6 +94,9 @@ class SqliteQueue:
     async def recount(self, run: int) -> Stats:
         return self._engine.read(runs.recount, run)
 
+    async def strays(self, run: int, limit: int = 20) -> list[int]:
+        return self._engine.read(runs.strays, run, limit)
+
     async def look(
         self,
         run: int,

@@ -260,6 +260,21 @@ def recount(db: sqlite3.Connection, now: int, run: int) -> Stats:
     )
 
 
+def strays(db: sqlite3.Connection, now: int, run: int, limit: int) -> list[int]:
+    if (
+        get(db, run).state == "cancelled"
+        or db.execute("SELECT cancelled FROM runs WHERE id = ?", (run,)).fetchone()[0]
+    ):
+        return []
+    rows = db.execute(
+        """SELECT s.task FROM seen s WHERE s.run = ? AND s.task > 0
+             AND NOT EXISTS (SELECT 1 FROM tasks WHERE id = s.task) AND NOT EXISTS (SELECT 1 FROM ended WHERE id = s.task)
+             AND NOT EXISTS (SELECT 1 FROM dead WHERE id = s.task) ORDER BY s.task LIMIT ?""",
+        (run, limit),
+    ).fetchall()
+    return [row[0] for row in rows]
+
+
 def revive(db: sqlite3.Connection, now: int, number: int, where: Where) -> int:
     """Dead letters start over, with their past kept for people but not held against them."""
     run = get(db, number)
