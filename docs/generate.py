@@ -42,7 +42,7 @@ MEANING = {
     "handler": "the handler raised: `handler.KeyError`, `handler.SystemExit` …; or yielded what is no record",
     "handler_timeout": "the handler took longer than `--handler-timeout`",
     "memory": "the handler ran into the limit of `--worker-memory`",
-    "robots_unreachable": "robots.txt answers 429, 5xx or not at all; nothing of the site is fetched",
+    "robots_unreachable": "robots.txt answers 429 or 5xx; nothing of the site is fetched meanwhile",
     "stalled": "our own process was not listening; the page is handed back and is never seen as failed",
     "closed": "our own process was closing; handed back likewise",
     "decode": "the body is not what its headers say (compression), or `page.json()` found no JSON",
