@@ -156,8 +156,8 @@ class InFlightLeaked(ModelQueue):
         self.leaked += (task.task.lane,)
         return super().lose(task, charged=charged)
 
-    def lane_state(self, lane: ModelLane) -> LaneState:
-        state = super().lane_state(lane)
+    def lane_state(self, lane: ModelLane, run: int | None = None) -> LaneState:
+        state = super().lane_state(lane, run)
         return replace(state, in_flight=state.in_flight + self.leaked.count(lane.name))
 
 

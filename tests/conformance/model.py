@@ -180,7 +180,7 @@ class ModelQueue(Handing, Settling, Looking):
     async def reserve(self, lane: str, pace: Pace | None = None, *, within: float | None = None) -> Slot:
         new, here, now = lane not in self.all_lanes, self._lane(lane), self.clock()
         if new:
-            here.learned = (pace or Pace()).spacing
+            here.booked = (pace or Pace()).spacing
         if here.parked and here.held_until > now:
             wait = (here.held_until - now) / 1_000_000
             return Slot(wait, here.reason or "parked", self.spacing(here), taken=False)

@@ -39,7 +39,8 @@ class Handing:
         return max([lane.learned, self.asked(lane)])
 
     def asked(self, lane: ModelLane) -> float:
-        return max((pace.spacing for pace in self.asking(lane)), default=0.0)
+        booked = 0.0 if lane.asks else lane.booked
+        return max((pace.spacing for pace in self.asking(lane)), default=booked)
 
     def max_in_flight(self, lane: ModelLane) -> int:
         return min((pace.max_in_flight for pace in self.asking(lane) if pace.max_in_flight), default=0)

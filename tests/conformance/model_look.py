@@ -119,13 +119,14 @@ class Looking:
 
     async def lanes(self, *, run: int | None = None, limit: int = 100) -> list[LaneState]:
         listed = [
-            self.lane_state(lane) for lane in self.all_lanes.values() if run is None or run in lane.asks
+            self.lane_state(lane, run) for lane in self.all_lanes.values() if run is None or run in lane.asks
         ]
         return sorted(listed, key=lambda lane: -lane.ready)[:limit]
 
-    def lane_state(self, lane: ModelLane) -> LaneState:
+    def lane_state(self, lane: ModelLane, run: int | None = None) -> LaneState:
         held = lane.held_until > self.clock()
         waiting = [t for t in self.tasks.values() if t.state == "ready" and t.task.lane == lane.name]
+        waiting = [t for t in waiting if run is None or t.run == run]
         return LaneState(
             lane.name, lane.next_at, self.spacing(lane), self.asked(lane), lane.learned,
             self.max_in_flight(lane), self.in_flight(lane.name), len(waiting),

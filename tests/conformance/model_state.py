@@ -70,6 +70,7 @@ class ModelTask:
 class ModelLane:
     name: str
     next_at: int = 0
+    booked: float = 0.0  # the spacing it was first reserved with, before any run asked something of it
     last_slot: int = 0  # the last one given
     learned: float = 0.0
     held_until: int = 0

@@ -266,7 +266,7 @@ class Queue(Protocol):
 
     # registries
     async def lanes(self, *, run: int | None = None, limit: int = 100) -> list[LaneState]:
-        """Lanes with the most ready work first."""
+        """Lanes with the most ready work first. With a run: its lanes, and its own ready work."""
         ...
 
     async def set_lane(self, change: LaneChange) -> None: ...

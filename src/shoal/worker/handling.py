@@ -52,7 +52,7 @@ class Step:
 
     def check(self, until: float) -> None:
         if self.clock() > until:
-            raise HandlerTimeout
+            raise HandlerTimeout("it went on for longer than its time limit")
 
 
 class Stepwise:
@@ -107,7 +107,7 @@ async def handle(func: Callable[[Page], Any], page: Page, step: Step, harvest: H
             await _collect_awaited(waiting, step, harvest, until)
     except TimeoutError as error:
         if timer.expired():
-            raise HandlerTimeout from error
+            raise HandlerTimeout(f"it took longer than {limit:g} s") from error
         raise
     finally:
         _executing.set(None)

@@ -66,7 +66,9 @@ class Note:
         hidden = folder / f".{worker}"
         file = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         locks.take(file)
-        os.truncate(file, SIZE)
+        os.pwrite(
+            file, bytes(SIZE), 0
+        )  # not a hole: on a full disk, writing into the map would kill the process
         # Mapped through an opening of its own: the map keeps its file open, also in forked children.
         mapped = os.open(hidden, os.O_RDWR | os.O_CLOEXEC)
         memory = mmap.mmap(mapped, SIZE)

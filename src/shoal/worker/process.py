@@ -64,8 +64,8 @@ async def ask_robots(visit: Visit, served: Served, url: str) -> None:
     if verdict.wait:
         raise Retry("robots_unreachable", f"robots.txt of {lane} cannot be read", after=verdict.wait)
     delay = verdict.crawl_delay or 0.0
-    if verdict.fresh and delay:
-        visit.learn(LaneChange(lane, spacing=delay, reason="crawl-delay"))
+    if verdict.fresh:  # also where there is none: the file may have asked for one before
+        visit.learn(LaneChange(lane, spacing=delay, reason="crawl-delay" if delay else ""))
     if not verdict.allowed:
         raise RuledOut("robots", f"robots.txt of {lane} does not allow it")
     # robots.txt went out in this request's slot, or the slot passed while another task asked, or the

@@ -123,9 +123,9 @@ def reserve(db: sqlite3.Connection, now: int, name: str, pace: Pace | None, with
     ).fetchone()
     if row is None:
         wanted = pace or DEFAULT_PACE
-        # No run asks for this lane yet, so the pace is kept as learned until one does.
+        # No run asks anything of this lane yet; this is in force until one does.
         row = db.execute(
-            "INSERT INTO lanes (name, learned, spacing, max_in_flight) VALUES (?1, ?2, ?2, ?3) RETURNING id, 0, spacing, 0, 0, ''",
+            "INSERT INTO lanes (name, asked, spacing, max_in_flight) VALUES (?1, ?2, ?2, ?3) RETURNING id, 0, spacing, 0, 0, ''",
             (name, micros(wanted.spacing), wanted.max_in_flight),
         ).fetchone()
     lane, next_at, spacing, held_until, parked, reason = row
@@ -153,7 +153,7 @@ def listing(db: sqlite3.Connection, now: int, run: int | None, limit: int) -> li
     rows = db.execute(
         """SELECT l.name, l.next_at, l.spacing, l.asked, l.learned, l.max_in_flight, l.in_flight,
                   ifnull(sum(h.ready), 0) AS waiting, l.held_until, l.parked, l.reason
-           FROM lanes l LEFT JOIN heads h ON h.lane = l.id
+           FROM lanes l LEFT JOIN heads h ON h.lane = l.id AND (?1 IS NULL OR h.run = ?1)
            WHERE ?1 IS NULL OR l.id IN (SELECT lane FROM heads WHERE run = ?1)
            GROUP BY l.id ORDER BY waiting DESC, l.id LIMIT ?2""",
         (run, limit),

@@ -1,0 +1,10 @@
+#!/bin/sh
+# Everything we claim, measured; about half an hour on two cores. Nothing else should run meanwhile.
+set -eu
+cd "$(dirname "$0")/.."
+[ -x bench/.peers/bin/python ] || sh bench/peers.sh
+for job in "startup.py" "queue_sqlite.py" "crawl.py --pages 2000 --repeats 3" "crawl.py --polite" "memory.py" "kill_resume.py"; do
+  echo "== $job"
+  # shellcheck disable=SC2086
+  .venv/bin/python bench/$job
+done
