@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from shoal import app
+from shoal import app, equip
 from shoal.config import Settings, load
 from shoal.control.crawl import Crawl
 from shoal.control.ownership import Ownership
@@ -103,7 +103,7 @@ async def _owned(
         if how != "ended":
             await take_over(queue, settings)
             note = Note.create(app.notes_folder(settings), app.worker_name())
-            tools = await app.worker_tools(
+            tools = await equip.worker_tools(
                 scraper, settings, run=begun.name, queue=queue, note=note, supervised=False
             )
             alone = Alone(tools, app.plan_for(settings, begun))

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shoal import app
-from shoal.child import Job
 from shoal.config import Settings
 from shoal.control.crawl import Crawl
 from shoal.control.ownership import Ownership
@@ -22,6 +21,7 @@ from shoal.core.stats import Stats
 from shoal.errors import Usage
 from shoal.extract.load import load
 from shoal.extract.scraper import Scraper
+from shoal.job import Job
 from shoal.queue.base import Queue
 from shoal.store.export import Exporter, check_output
 from shoal.worker.supervisor import Limits, Supervisor

@@ -21,8 +21,8 @@ from shoal.errors import Usage
 from shoal.extract.links import start_tasks
 from shoal.queue.base import TaskView
 from shoal.queue.sqlite import SqliteQueue
-from shoal.worker.child import ORPHANED, Orders
 from shoal.worker.note import dead_notes
+from shoal.worker.orders import ORPHANED, Orders
 from shoal.worker.supervisor import Limits, Supervisor
 
 COMMAND = [sys.executable, str(Path(__file__).with_name("supervised_worker.py"))]

@@ -9,13 +9,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from shoal.core.task import Task
 from shoal.core.url import Resolver, canonical, lane_of, other_scheme, path_of, request_digest
 from shoal.errors import InvalidUrl
-from shoal.extract.page import Follow
+
+if TYPE_CHECKING:
+    from shoal.extract.page import Follow
 
 MAX_PATH = 2_000
 MAX_SEGMENTS = 30

@@ -16,45 +16,20 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from shoal import errors
-from shoal.errors import Act, ShoalError
+from shoal.errors import ShoalError
 from shoal.worker.handling import noting_tasks
 from shoal.worker.loop import Worker
 from shoal.worker.note import Note
+from shoal.worker.orders import GAVE_UP, ORPHANED, LastWords, Orders
 from shoal.worker.plan import Plan
 from shoal.worker.tools import Tools
 
-GAVE_UP = 70  # exit code: a person must act; the note says why
-ORPHANED = 71
 _PR_SET_PDEATHSIG = 1
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT = 32 * 2**20
-
-
-class Orders(msgspec.Struct, frozen=True):
-    worker: str
-    folder: str  # of the notes
-    parent: int
-    memory_limit: int = 0  # bytes; 0 is none
-    settings: dict[str, Any] = {}  # whatever the one who builds the tools wants to know
-
-
-class LastWords(msgspec.Struct, frozen=True):
-    """Why a worker gave up, in a form that the supervisor can raise again."""
-
-    error: str
-    message: str
-    hint: str = ""
-
-    def as_error(self) -> ShoalError:
-        kind = getattr(errors, self.error, None)
-        if isinstance(kind, type) and issubclass(kind, Act):
-            return kind(self.message, hint=self.hint)
-        return Act(f"{self.error}: {self.message}", hint=self.hint)
 
 
 Build = Callable[[Orders, Note], Awaitable[tuple[Tools, Plan]]]

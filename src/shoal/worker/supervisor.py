@@ -27,8 +27,8 @@ from shoal.core.run import run_of
 from shoal.core.task import Attempt, Outcome
 from shoal.errors import Act, ShoalError
 from shoal.queue.base import HEARTBEAT, LEASE, REAP_EVERY, Queue, Where
-from shoal.worker.child import GAVE_UP, LastWords, Orders
 from shoal.worker.note import Seen, dead_notes, discard, read
+from shoal.worker.orders import GAVE_UP, LastWords, Orders
 from shoal.worker.patience import Patience
 from shoal.worker.settler import PASSING
 
