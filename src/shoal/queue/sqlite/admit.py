@@ -35,11 +35,12 @@ def admit(
         fresh.setdefault(name, task)
     for (name,) in db.execute(_KNOWN, (_encode(list(fresh)).decode(), run)).fetchall():
         del fresh[name]
-    if paces:
-        asked = dict.fromkeys(task.lane for task in tasks if task.lane in paces)
-        lanes.wake(db, lanes.ensure(db, run, asked, paces).values())
+    # A pace given again is news also where the tasks are not.
+    wanted = dict.fromkeys(task.lane for task in (tasks if paces else fresh.values()))
+    lane_ids = lanes.ensure(db, run, wanted, paces)
     if fresh:
-        _insert(db, now, run, fresh)
+        _insert(db, now, run, fresh, lane_ids)
+    lanes.wake(db, lane_ids.values())
     answers: list[Admission] = []
     for name in keys:
         # Removing what was counted makes a duplicate within the batch answer "known".
@@ -47,8 +48,9 @@ def admit(
     return answers
 
 
-def _insert(db: sqlite3.Connection, now: int, run: int, fresh: Mapping[str, Task]) -> None:
-    lane_ids = lanes.ensure(db, run, dict.fromkeys(task.lane for task in fresh.values()), {})
+def _insert(
+    db: sqlite3.Connection, now: int, run: int, fresh: Mapping[str, Task], lane_ids: Mapping[str, int]
+) -> None:
     (number,) = db.execute(
         "UPDATE runs SET next_task = next_task + ? WHERE id = ? RETURNING next_task", (len(fresh), run)
     ).fetchone()
@@ -77,7 +79,6 @@ def _insert(db: sqlite3.Connection, now: int, run: int, fresh: Mapping[str, Task
         (len(rows), delayed, run),
     )
     more_ready(db, run, ready)
-    lanes.wake(db, lane_ids.values())
 
 
 def more_ready(db: sqlite3.Connection, run: int, ready: Mapping[int, int]) -> None:

@@ -50,6 +50,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
     ]
 )
 TURN_PATIENCE = 2.0
+CHECKPOINT = 2000  # pages of the log
 STEP_BACK = 1_000_000  # microseconds; less than this no lane notices
 OLDEST = (3, 35, 0)  # RETURNING and UPDATE … FROM
 
@@ -65,7 +66,7 @@ class Engine:
         self.path = path
         self.clock = clock or wall_clock
         self._durable_level = {"full": 2, "normal": 1}[synchronous]
-        self._level = -1
+        self._mode: bool | None = None  # what the connection is set to: durable commits or not
         self._latest = 0  # the clock as last read, to notice when it steps back
         self._closed = False
         self._prepare_place()
@@ -111,7 +112,6 @@ class Engine:
         schema.prepare(db, self.path)
         db.execute("PRAGMA busy_timeout = 0")
         db.execute("PRAGMA cache_size = -16000")
-        db.execute("PRAGMA wal_autocheckpoint = 2000")
         db.execute("PRAGMA journal_size_limit = 33554432")
         db.execute("PRAGMA temp_store = memory")
         db.execute("PRAGMA foreign_keys = off")
@@ -120,22 +120,22 @@ class Engine:
         self, step: Callable[Concatenate[sqlite3.Connection, int, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Run `step(db, now, …)` in one transaction that is on disk when this returns."""
-        return await self._transact(self._durable_level, step, *args, **kwargs)
+        return await self._transact(True, step, *args, **kwargs)
 
     async def hint(
         self, step: Callable[Concatenate[sqlite3.Connection, int, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Like write, but a power loss may undo it: for leases and slots, whose holders die with it."""
-        return await self._transact(1, step, *args, **kwargs)
+        return await self._transact(False, step, *args, **kwargs)
 
     async def _transact(
         self,
-        level: int,
+        durable: bool,
         step: Callable[Concatenate[sqlite3.Connection, int, P], T],
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        await self._begin(level)
+        await self._begin(durable)
         # From here to the commit there is no await: two coroutines cannot mix their transactions.
         try:
             now = self.clock()
@@ -172,9 +172,9 @@ class Engine:
                     raise self.translated(error) from error
             time.sleep(0.01)
 
-    async def _begin(self, level: int) -> None:
+    async def _begin(self, durable: bool) -> None:
         self._check_open()
-        if self._turn.take() and self._try_begin(level):
+        if self._turn.take() and self._try_begin(durable):
             self._turn.give()
             return
         began = time.monotonic()
@@ -183,7 +183,7 @@ class Engine:
                 waited = time.monotonic() - began
                 # Whoever has the turn may have been stopped: after a while the lock alone decides.
                 mine = self._turn.take() or waited > TURN_PATIENCE
-                if mine and self._try_begin(level, last=waited > LOCK_PATIENCE):
+                if mine and self._try_begin(durable, last=waited > LOCK_PATIENCE):
                     return
                 # Who may look looks often, the others seldom: SQLite's own ladder of sleeps, up to 100 ms
                 # long, starves the unlucky while a busy process takes the lock again and again.
@@ -192,13 +192,14 @@ class Engine:
         finally:
             self._turn.give()
 
-    def _try_begin(self, level: int, *, last: bool = False) -> bool:
+    def _try_begin(self, durable: bool, *, last: bool = False) -> bool:
         try:
-            if (
-                level != self._level
-            ):  # here and not before: another verb may have set it while this one waited
-                self.db.execute(f"PRAGMA synchronous = {level}")
-                self._level = level
+            # Set here and not earlier: another verb may have set it while this one waited.
+            if durable is not self._mode:
+                self.db.execute(f"PRAGMA synchronous = {self._durable_level if durable else 1}")
+                # Folding the log into the file takes milliseconds: a worker that asks for work is spared it.
+                self.db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT if durable else 0}").fetchone()
+                self._mode = durable
             self.db.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or last:
