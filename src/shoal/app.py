@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 from shoal.config import Settings
 from shoal.control.runs import Found, find_or_start
@@ -21,8 +22,8 @@ from shoal.store.export import Exporter
 from shoal.worker.plan import Plan
 
 
-async def open_queue(settings: Settings) -> Queue:
-    """The queue that the settings name."""
+async def open_queue(settings: Settings, *, small: bool = False) -> Queue:
+    """The queue that the settings name; `small` for workers, of which there are many."""
     path = settings.state_file
     if path is None:
         scheme = settings.queue.partition("://")[0]
@@ -31,9 +32,8 @@ async def open_queue(settings: Settings) -> Queue:
         )
     from shoal.queue.sqlite import SqliteQueue
 
-    return await SqliteQueue.open(
-        str(path), synchronous="normal" if settings.synchronous == "normal" else "full"
-    )
+    synchronous: Literal["normal", "full"] = "normal" if settings.synchronous == "normal" else "full"
+    return await SqliteQueue.open(str(path), synchronous=synchronous, small=small)
 
 
 def pace_rule(settings: Settings) -> Callable[[str], Pace]:

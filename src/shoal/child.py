@@ -22,7 +22,7 @@ async def build(orders: Orders, note: Note) -> tuple[Tools, Plan]:
     settings = job.settings
     setup(format=settings.log_format, level=settings.log_level, file=settings.log_file)
     scraper = load(job.target)
-    queue = await app.open_queue(settings)
+    queue = await app.open_queue(settings, small=True)
     tools = await equip.worker_tools(
         scraper, settings, run=job.run.name, queue=queue, note=note, supervised=True
     )

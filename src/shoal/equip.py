@@ -66,6 +66,6 @@ async def worker_tools(
         fetcher=fetcher,
         serve=serve_run,
         note=note,
-        open_queue=lambda: open_queue(settings),
+        open_queue=lambda: open_queue(settings, small=True),
         supervised=supervised,
     )

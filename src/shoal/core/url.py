@@ -111,19 +111,24 @@ class Resolver:
         return (self._page if first == "?" else self._directory) + href
 
     def paths(self, hrefs: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """Each link that is relative to the directory of the page, and the same as a rooted link.
+        """Each link that stays on the page's origin, and the same as a rooted link.
 
         Nothing is parsed: this is for looking links up among rooted links known before. A path
         that would name a host if written as a link ("//x") is left out.
         """
         root = len(self.origin)
         here = self._directory[root:]
+        whole = self.origin + "/"
         for href in hrefs:
-            if href[:3] == "../":
+            if href[:1] == "/":
+                path = href
+            elif href[:3] == "../":
                 directory, rest = self._climb(href)
                 path = directory[root:] + rest
             elif href[:1] not in _NOT_HERE and ":" not in href:
                 path = here + href
+            elif href.startswith(whole):
+                path = href[root:]
             else:
                 continue
             if path[1:2] not in _MAY_NAME_HOST:

@@ -7,6 +7,7 @@ by set arithmetic on the links as they are written, before anything is resolved.
 from __future__ import annotations
 
 import re
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -35,16 +36,46 @@ class Found(msgspec.Struct, frozen=True):
     skipped: tuple[tuple[str, str], ...] = ()  # (reason, url), each link once
 
 
-class Memory:
-    """Strings on named shelves, in two generations: a full young one replaces the old one."""
+class Prints:
+    """128-bit prints of strings in a table of fixed size: a newcomer takes the place of whoever had it.
 
-    __slots__ = ("_count", "_half", "_old", "_young")
+    The two halves are Python's own hash of the string and of the string with one letter more: keyed, at
+    no cost to speak of, and together far too long to meet by chance.
+    """
+
+    __slots__ = ("_mask", "_table")
+
+    def __init__(self, bits: int = 19) -> None:
+        self._mask = ((1 << bits) - 1) << 1
+        self._table = array("q", bytes(16 << bits))
+
+    def add(self, shelf: str, key: str) -> None:
+        one, other = hash(key) ^ hash(shelf), hash(key + "+") ^ hash(shelf)
+        at = one & self._mask
+        self._table[at] = one
+        self._table[at + 1] = other
+
+    def has(self, shelf: str, key: str) -> bool:
+        one = hash(key) ^ hash(shelf)
+        at = one & self._mask
+        return self._table[at] == one and self._table[at + 1] == hash(key + "+") ^ hash(shelf)
+
+
+class Memory:
+    """Strings on named shelves: some as they are, in two generations, and many more as prints.
+
+    What lies there as a string is found by set arithmetic, a whole page of links at once; what a full
+    young generation pushed out is still known by its print. Neither grows beyond its bound.
+    """
+
+    __slots__ = ("_count", "_half", "_old", "_prints", "_young")
 
     def __init__(self, size: int) -> None:
         self._half = max(size // 2, 1)
         self._count = 0
         self._young: dict[str, set[str]] = {}
         self._old: dict[str, set[str]] = {}
+        self._prints = Prints()
 
     def add(self, shelf: str, key: str) -> None:
         keys = self._young.get(shelf)
@@ -52,23 +83,29 @@ class Memory:
             keys = self._young[shelf] = set()
             self._count += 3  # an empty shelf takes the memory of a few strings
         if key not in keys:
+            self._prints.add(shelf, key)
             keys.add(key)
             self._count += 1 + len(key) // 128  # so that long links do not outgrow the bound
             if self._count >= self._half:
                 self._old, self._young, self._count = self._young, {}, 0
 
     def has(self, shelf: str, key: str) -> bool:
-        return key in self._young.get(shelf, _NONE) or key in self._old.get(shelf, _NONE)
+        return (
+            key in self._young.get(shelf, _NONE)
+            or key in self._old.get(shelf, _NONE)
+            or self._prints.has(shelf, key)
+        )
 
     def unknown(self, shelf: str, keys: Iterable[str]) -> set[str]:
+        """Which keys do not lie there as strings."""
         # One difference at a time: with two arguments CPython would walk all of the second set.
         return set(keys).difference(self._young.get(shelf, _NONE)).difference(self._old.get(shelf, _NONE))
 
     def drop_known(self, shelf: str, fresh: set[str], keys: Iterable[tuple[str, str]]) -> None:
-        """Take out of `fresh` what is known under another key."""
-        young, old = self._young.get(shelf, _NONE), self._old.get(shelf, _NONE)
+        """Take out of `fresh` what is known under another key, or by its print."""
+        young, old, known = self._young.get(shelf, _NONE), self._old.get(shelf, _NONE), self._prints.has
         for name, key in keys:
-            if key in young or key in old:
+            if key in young or key in old or known(shelf, key):
                 fresh.discard(name)
 
     def __len__(self) -> int:
@@ -88,7 +125,7 @@ class LinkGate:
         scope: Callable[[str], bool],
         max_depth: int | None,
         robots_allows: Callable[[str, str], bool | None],
-        cache_size: int = 200_000,
+        cache_size: int = 10_000,
     ) -> None:
         self._scope = scope
         self._max_depth = max_depth

@@ -20,6 +20,7 @@ log = logging.getLogger("shoal.worker")
 LINGER = 0.005  # how long an outcome may wait for company
 BATCH = 200
 BATCH_BYTES = 8_000_000
+FOUND_TOGETHER = 500  # found tasks of one commit, unless a single page has more
 BACKLOG = 1_000  # outcomes waiting; above this no task is started
 BACKLOG_BYTES = 32_000_000
 PASSING = (QueueUnavailable, QueueFull, QueueReadOnly)  # a person or time may heal these; nothing is lost
@@ -128,7 +129,7 @@ class Settler:
             outcome, kept = self._waiting[0]
             weight += _weight(outcome)
             found += len(outcome.found)
-            if batch and (weight > BATCH_BYTES or found > 2 * FOUND_CAP):
+            if batch and (weight > BATCH_BYTES or found > FOUND_TOGETHER):
                 break
             self._waiting.popleft()
             self._bytes -= _weight(outcome)

@@ -20,7 +20,7 @@ from shoal.queue.base import (
     Where,
 )
 from shoal.queue.sqlite import admit, claim, lanes, look, reap, runs, settle
-from shoal.queue.sqlite.engine import Engine, Synchronous
+from shoal.queue.sqlite.engine import CACHE, SMALL_CACHE, Engine, Synchronous
 
 
 class SqliteQueue:
@@ -37,9 +37,16 @@ class SqliteQueue:
 
     @classmethod
     async def open(
-        cls, path: str, *, clock: Callable[[], int] | None = None, synchronous: Synchronous = "full"
+        cls,
+        path: str,
+        *,
+        clock: Callable[[], int] | None = None,
+        synchronous: Synchronous = "full",
+        small: bool = False,
     ) -> SqliteQueue:
-        return cls(Engine(path, clock=clock, synchronous=synchronous))
+        """Open or make a state file; `small` is for processes that should take little memory."""
+        cache = SMALL_CACHE if small else CACHE
+        return cls(Engine(path, clock=clock, synchronous=synchronous, cache=cache))
 
     @property
     def path(self) -> str:

@@ -51,6 +51,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
 )
 TURN_PATIENCE = 2.0
 CHECKPOINT = 2000  # pages of the log
+CACHE, SMALL_CACHE = 8_000, 3_000  # KB; the kernel keeps the file in memory too
 STEP_BACK = 1_000_000  # microseconds; less than this no lane notices
 OLDEST = (3, 35, 0)  # RETURNING and UPDATE … FROM
 
@@ -61,9 +62,15 @@ def wall_clock() -> int:
 
 class Engine:
     def __init__(
-        self, path: str, *, clock: Callable[[], int] | None = None, synchronous: Synchronous = "full"
+        self,
+        path: str,
+        *,
+        clock: Callable[[], int] | None = None,
+        synchronous: Synchronous = "full",
+        cache: int = CACHE,
     ) -> None:
         self.path = path
+        self._cache = cache
         self.clock = clock or wall_clock
         self._durable_level = {"full": 2, "normal": 1}[synchronous]
         self._mode: bool | None = None  # what the connection is set to: durable commits or not
@@ -111,7 +118,7 @@ class Engine:
         db.execute("PRAGMA busy_timeout = 5000")
         schema.prepare(db, self.path)
         db.execute("PRAGMA busy_timeout = 0")
-        db.execute("PRAGMA cache_size = -16000")
+        db.execute(f"PRAGMA cache_size = -{self._cache}")
         db.execute("PRAGMA journal_size_limit = 33554432")
         db.execute("PRAGMA temp_store = memory")
         db.execute("PRAGMA foreign_keys = off")
