@@ -29,7 +29,7 @@ async def build(orders: Orders, note: Note) -> tuple[Tools, Plan]:
     # Modules and settings live as long as the process: the collector need not look at them again and again.
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
+    gc.set_threshold(200_000, 20, 100)
     return tools, app.plan_for(settings, job.run)
 
 

@@ -54,7 +54,7 @@ class Worker:
             clock=tools.clock,
             settled=self._on_settled,
             paces=self._paces,
-            company=max(1, plan.concurrency // 2),
+            company=max(1, plan.concurrency * 3 // 4),
             patience=plan.patience,
         )
         self._running: dict[asyncio.Task[None], Held] = {}
