@@ -245,3 +245,29 @@ async def test_a_damaged_state_does_not_balance_and_names_its_strays(tmp_path: P
         await account(queue, found)
     assert "done 2 (counted 1)" in str(caught.value)
     await queue.close()
+
+
+async def test_a_settle_is_durable_also_when_a_claim_waits_beside_it(tmp_path: Path) -> None:
+    queue, run = await started(tmp_path / "q.db")
+    await queue.add(run, tasks(20), {"h": FREE})
+    claim = await queue.claim("w", 5)
+    said: list[str] = []
+    queue._engine.db.set_trace_callback(said.append)
+    other = sqlite3.connect(tmp_path / "q.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    both = asyncio.gather(
+        queue.settle([Outcome(t.id, t.lease, "done") for t in claim.tasks]), queue.claim("w", 5)
+    )
+    await asyncio.sleep(0.05)
+    other.execute("COMMIT")
+    other.close()
+    await both
+    level, levels = "", {}
+    for statement in said:
+        if statement.startswith("PRAGMA synchronous"):
+            level = statement.rpartition(" ")[2]
+        for verb, mark in (("settle", "INSERT OR REPLACE INTO ended"), ("claim", "INSERT INTO leases")):
+            if statement.startswith(mark):
+                levels[verb] = level
+    assert levels == {"settle": "2", "claim": "1"}
+    await queue.close()
