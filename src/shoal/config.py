@@ -196,6 +196,11 @@ class Settings:
         return self.given("delay", "rate", "in_flight")
 
     @property
+    def retry_limits(self) -> dict[str, int] | None:
+        """Retries by cause, in place of the usual ones; None where nobody asked for others."""
+        return None if self.retries is None else {"*": self.retries}
+
+    @property
     def state_file(self) -> Path | None:
         """The file of an SQLite queue, None for any other queue."""
         scheme, mark, rest = self.queue.partition("://")

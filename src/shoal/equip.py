@@ -42,7 +42,7 @@ def serve(scraper: Scraper, settings: Settings, fetcher: HttpFetcher, queue: Que
         name=run,
         timeout=settings.timeout,
         handler_timeout=settings.handler_timeout,
-        retries=None if settings.retries is None else {"*": settings.retries},
+        retries=settings.retry_limits,
     )
 
 

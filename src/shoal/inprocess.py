@@ -21,7 +21,8 @@ from shoal.core.task import Task
 from shoal.extract.scraper import Scraper
 from shoal.queue.base import Queue
 from shoal.worker.alone import Alone
-from shoal.worker.note import Note, dead_notes, discard
+from shoal.worker.note import Note
+from shoal.worker.takeover import take_over
 
 SLICE = 1000
 
@@ -101,7 +102,7 @@ async def _owned(
     begun, how, exporter = await app.begin(queue, scraper, settings, key=key, output=output, fresh=fresh)
     try:
         if how != "ended":
-            await take_over(queue, settings)
+            await take_over(queue, app.notes_folder(settings))
             note = Note.create(app.notes_folder(settings), app.worker_name())
             tools = await equip.worker_tools(
                 scraper, settings, run=begun.name, queue=queue, note=note, supervised=False
@@ -116,16 +117,6 @@ async def _owned(
         if exporter:
             exporter.close()
     return Result(settings, begun.name, begun.id, await queue.stats(begun.id))
-
-
-async def take_over(queue: Queue, settings: Settings) -> None:
-    """Give back at once what workers held that died on this machine."""
-    folder = app.notes_folder(settings)
-    dead = dead_notes(folder)
-    await queue.reap(dead)
-    for worker in dead:
-        await queue.forget_worker(worker)
-        discard(folder / worker)
 
 
 def run_sync(scraper: Scraper, **options: Any) -> Result:

@@ -116,7 +116,7 @@ class OneMachine:
             memory=settings.worker_memory,
             lease=settings.lease,
             heartbeat=settings.heartbeat,
-            retries=None if settings.retries is None else {"*": settings.retries},
+            retries=settings.retry_limits,
         )
         return Supervisor(
             # -P: no file in this folder stands in for a module of Python or of ours.

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from shoal.control import runs
 from shoal.control.report import Progress, RunUi
-from shoal.core.lane import Pace
+from shoal.core.lane import LaneState, Pace
 from shoal.core.run import Run
 from shoal.core.stats import Stats
 from shoal.core.task import Task
@@ -51,6 +51,8 @@ class Crawl:
         self._output = output
         self._ui = ui
         self._stopped = asyncio.Event()
+        self._lanes: tuple[LaneState, ...] = ()
+        self._lanes_due = 0.0
 
     def stop(self) -> None:
         self._stopped.set()
@@ -96,14 +98,18 @@ class Crawl:
     async def _show(self, stats: Stats, workers: int) -> None:
         if self._ui is None:
             return
-        lanes = await self.queue.lanes(run=self.run.id, limit=LANES_SHOWN)
+        began = time.monotonic()
+        if began >= self._lanes_due:
+            self._lanes = tuple(await self.queue.lanes(run=self.run.id, limit=LANES_SHOWN))
+            # Ranking a hundred thousand hosts takes a while: it may take a twentieth of our time, no more.
+            self._lanes_due = began + 20 * (time.monotonic() - began)
         stuck: Sequence[TaskView] = ()
         if stats.delayed and not stats.leased and stats.ready == stats.delayed:
             stuck = await self.queue.look(self.run.id, state="delayed", limit=STUCK_SHOWN)
         self._ui.update(
             Progress(
                 stats,
-                tuple(lanes),
+                self._lanes,
                 await self.queue.now(),
                 workers,
                 paused=self.run.state == "paused",

@@ -8,6 +8,8 @@ Absolute times are UTC microseconds (`…_at`); durations are seconds.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import msgspec
@@ -112,3 +114,14 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     skipped: tuple[tuple[str, str], ...] = ()  # (reason, url) of links refused by rule
     lanes: tuple[LaneChange, ...] = ()
     same_as: bytes | None = None  # digest of the address a redirect led to (see Queue.settle)
+
+
+def failures(history: Iterable[Attempt]) -> dict[str, int]:
+    """How often each cause made a task fail, since a person last gave it a fresh start."""
+    counted: Counter[str] = Counter()
+    for attempt in history:
+        if attempt.cause == REVIVED:
+            counted.clear()
+        elif attempt.cause:
+            counted[attempt.cause] += 1
+    return dict(counted)

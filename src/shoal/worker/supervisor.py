@@ -15,7 +15,6 @@ import random
 import secrets
 import signal
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,13 +23,14 @@ import msgspec
 
 from shoal.core.retry import decide
 from shoal.core.run import run_of
-from shoal.core.task import Attempt, Outcome
+from shoal.core.task import Attempt, Outcome, failures
 from shoal.errors import Act, ShoalError
 from shoal.queue.base import HEARTBEAT, LEASE, REAP_EVERY, Queue, Where
-from shoal.worker.note import Seen, dead_notes, discard, read
+from shoal.worker.note import Seen, discard, read
 from shoal.worker.orders import GAVE_UP, LastWords, Orders
 from shoal.worker.patience import Patience
 from shoal.worker.settler import PASSING
+from shoal.worker.takeover import take_over
 
 log = logging.getLogger("shoal.supervisor")
 T = TypeVar("T")
@@ -114,7 +114,7 @@ class Supervisor:
 
     async def start(self) -> None:
         """Take over from workers that died on this machine, then set the children to work."""
-        await self._take_over()
+        await self._patiently(lambda: take_over(self._queue, self._folder))
         self._tasks = [asyncio.create_task(self._guarded(self._keep_one())) for _ in range(self._count)]
         self._tasks.append(asyncio.create_task(self._guarded(self._watch())))
 
@@ -152,12 +152,6 @@ class Supervisor:
         except Exception as error:  # noqa: BLE001 - kept and raised by check
             self._failure = self._failure or error
             self.kill()
-
-    async def _take_over(self) -> None:
-        dead = dead_notes(self._folder)
-        await self._patiently(lambda: self._queue.reap(dead))
-        for worker in dead:
-            await self._forget(worker)
 
     async def _forget(self, worker: str) -> None:
         await self._patiently(lambda: self._queue.forget_worker(worker))
@@ -251,8 +245,8 @@ class Supervisor:
         """The outcome that the killed child could not report itself."""
         run, where = run_of(seen.task), Where(ids=(seen.task,))
         views = await self._patiently(lambda: self._queue.look(run, where=where, limit=1))
-        failures = Counter(attempt.cause for view in views for attempt in view.history if attempt.cause)
-        after = decide(cause, failures, jitter=random.random(), limits=self._limits.retries)
+        past = failures(views[0].history) if views else {}
+        after = decide(cause, past, jitter=random.random(), limits=self._limits.retries)
         message = f"its worker was killed {seen.seconds():.1f} s into one step of the handler or parser"
         outcome = Outcome(
             task=seen.task,

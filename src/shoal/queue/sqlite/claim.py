@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from shoal.core.task import ALONE, BANDS, REVIVED, Attempt, Claim, Leased
+from shoal.core.task import ALONE, BANDS, Attempt, Claim, Leased, failures
 from shoal.queue.sqlite import bury, lanes
 from shoal.queue.sqlite.lanes import SECOND, micros
 from shoal.queue.sqlite.plan import HORIZON, UNLIMITED, Contender, Lane, plan
@@ -285,22 +285,12 @@ def next_lease(db: sqlite3.Connection, now: int) -> int:
 
 
 def leased(row: Row, lease: int, lane: str, start_in: int, spacing: int) -> Leased:
-    failures = None
-    if row[14]:
-        failures = failed(_decode_attempts(row[14]))
+    past = failures(_decode_attempts(row[14])) if row[14] else None
     return Leased(
         row[0], lease, row[2], lane, row[12], row[11], row[8], row[9], row[10],
         None if row[13] is None else msgspec.json.decode(row[13]),
-        row[5], row[6], start_in / SECOND, spacing / SECOND, failures,
+        row[5], row[6], start_in / SECOND, spacing / SECOND, past,
     )  # fmt: skip
-
-
-def failed(attempts: list[Attempt]) -> dict[str, int]:
-    """Failures by cause, since a person last gave the task a fresh start."""
-    causes: list[str] = []
-    for attempt in attempts:
-        causes = [] if attempt.cause == REVIVED else [*causes, attempt.cause]
-    return dict(Counter(cause for cause in causes if cause))
 
 
 def _again(db: sqlite3.Connection, now: int, number: int) -> Claim:
