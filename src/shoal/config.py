@@ -9,236 +9,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from shoal.core import measure
 from shoal.errors import Usage
-from shoal.version import __version__
+from shoal.settings import PREFIX, SETTINGS, SETTINGS_FILE, STATE_FILE, STATE_FOLDER, Setting, Settings
 
-PREFIX = "SHOAL_"
-SETTINGS_FILE = "shoal.toml"
-STATE_FOLDER = ".shoal"
-STATE_FILE = "shoal.db"
+__all__ = [
+    "PREFIX",
+    "SETTINGS",
+    "SETTINGS_FILE",
+    "STATE_FILE",
+    "STATE_FOLDER",
+    "Setting",
+    "Settings",
+    "beneath",
+    "load",
+]
 
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """The declaration of one setting: how it is read, what it accepts and where it is offered."""
-
-    name: str
-    parse: Callable[[object], Any]
-    accepts: str
-    help: str
-    section: str
-    default: Any
-    everywhere: bool  # offered by every command, not by `run` alone
-
-    @property
-    def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
-
-    @property
-    def variable(self) -> str:
-        return PREFIX + self.name.upper()
-
-    @property
-    def switch(self) -> bool:
-        return self.parse is measure.switch
-
-    def read(self, value: object, source: str) -> Any:
-        try:
-            return self.parse(value)
-        except (ValueError, TypeError):
-            raise Usage(f"{source}: {value!r} is not understood", hint=f"give {self.accepts}") from None
-
-
-def _declare(
-    default: Any,
-    parse: Callable[[object], Any],
-    accepts: str,
-    help: str,
-    section: str,
-    *,
-    everywhere: bool = False,
-) -> Any:
-    declared = {"parse": parse, "accepts": accepts, "help": help, "section": section}
-    return field(default=default, metadata=declared | {"everywhere": everywhere})
-
-
-_DURATION = 'seconds, or a duration such as "500ms", "1.5s" or "2m"'
-_SIZE = 'bytes, or a size such as "500KB", "32MB" or "1GiB"'
-_ON = "true or false"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Everything that can be set, validated; `sources` says where each given value came from."""
-
-    delay: float = _declare(
-        1.0,
-        measure.seconds(zero=True),
-        _DURATION,
-        "Time between two requests to a host; 0 is no limit.",
-        "Pace",
-    )
-    rate: float = _declare(
-        0.0, measure.rate, "a number above 0, or a rate such as 30/m", "Requests per second and host.", "Pace"
-    )
-    in_flight: int = _declare(
-        2, measure.whole(0), "a whole number; 0 is no limit", "Requests under way at once per host.", "Pace"
-    )
-    concurrency: int = _declare(
-        16, measure.whole(1), "a whole number above 0", "Pages under way at once per worker process.", "Pace"
-    )
-    workers: int = _declare(
-        0,
-        measure.whole(0),
-        "a whole number; 0 is one per core",
-        "Worker processes; 0 is one per core.",
-        "Pace",
-    )
-    ignore_robots: bool = _declare(
-        False, measure.switch, _ON, "Fetch what robots.txt asks not to fetch.", "Pace"
-    )
-    max_pages: int = _declare(
-        0,
-        measure.whole(0),
-        "a whole number; 0 is no limit",
-        "Stop after so many pages; 0 is no limit.",
-        "Limits",
-    )
-    max_depth: int | None = _declare(
-        None,
-        measure.maybe(measure.whole(0)),
-        "a whole number, or none",
-        "Follow links so far from the start.",
-        "Limits",
-    )
-    timeout: float = _declare(30.0, measure.seconds(), _DURATION, "Time for one request.", "Limits")
-    handler_timeout: float = _declare(
-        60.0, measure.seconds(), _DURATION, "Time for a handler to work on one page.", "Limits"
-    )
-    max_body: int = _declare(32_000_000, measure.size, _SIZE, "Largest body that is read.", "Limits")
-    worker_memory: int = _declare(
-        1_000_000_000, measure.size, _SIZE, "Memory of one worker process before it is replaced.", "Limits"
-    )
-    retries: int | None = _declare(
-        None,
-        measure.maybe(measure.whole(0)),
-        "a whole number, or none",
-        "Try a page again at most so often.",
-        "Limits",
-    )
-    allow_private: str = _declare(
-        "",
-        measure.private,
-        "1, or a list of host:port such as 127.0.0.1:8000,localhost:9000",
-        "Reach private and loopback addresses: all, or a list of host:port.",
-        "Web",
-    )
-    user_agent: str = _declare(
-        f"shoal/{__version__}", measure.text, "a line of text", "How requests introduce themselves.", "Web"
-    )
-    queue: str = _declare(
-        "",
-        measure.text,
-        "a file such as ./state.db, or an address such as sqlite:///state.db",
-        f"Where the state is kept: ./{STATE_FOLDER}/{STATE_FILE} unless given.",
-        "State",
-        everywhere=True,
-    )
-    synchronous: str = _declare(
-        "full",
-        measure.one_of("full", "normal"),
-        "full (survives power loss) or normal (survives crashes)",
-        "What SQLite makes durable: full or normal.",
-        "State",
-    )
-    retention: int = _declare(
-        30,
-        measure.whole(0),
-        "days; 0 keeps everything",
-        "Days to keep runs that ended; 0 keeps them.",
-        "State",
-    )
-    lease: float = _declare(
-        30.0, measure.seconds(), _DURATION, "Time after which a silent worker's pages go to another.", "State"
-    )
-    heartbeat: float = _declare(10.0, measure.seconds(), _DURATION, "How often a worker reports.", "State")
-    log_format: str = _declare(
-        "console",
-        measure.one_of("console", "json"),
-        "console or json",
-        "Logs for people or machines.",
-        "Logs",
-    )
-    log_level: str = _declare(
-        "warning",
-        measure.one_of("debug", "info", "warning", "error"),
-        "debug, info, warning or error",
-        "Least important level that is logged.",
-        "Logs",
-    )
-    log_file: str = _declare("", measure.text, "a file name", "Log into a file instead of stderr.", "Logs")
-    debug: bool = _declare(
-        False, measure.switch, _ON, "Show where in the code an error came from.", "Logs", everywhere=True
-    )
-    sources: Mapping[str, str] = field(default_factory=dict)
-
-    def given(self, *names: str) -> bool:
-        """Whether any of these was set by a person and not left to its default."""
-        return any(name in self.sources for name in names)
-
-    @property
-    def pace_given(self) -> bool:
-        return self.given("delay", "rate", "in_flight")
-
-    @property
-    def retry_limits(self) -> dict[str, int] | None:
-        """Retries by cause, in place of the usual ones; None where nobody asked for others."""
-        return None if self.retries is None else {"*": self.retries}
-
-    @property
-    def state_file(self) -> Path | None:
-        """The file of an SQLite queue, None for any other queue."""
-        scheme, mark, rest = self.queue.partition("://")
-        if not self.queue:
-            return Path(STATE_FOLDER, STATE_FILE)
-        if not mark:
-            return Path(self.queue)
-        return Path(rest.partition("?")[0].removeprefix("/")) if scheme == "sqlite" else None
-
-    @property
-    def state_folder(self) -> Path:
-        """Where small things that belong to the state are kept on this machine: locks, notes, positions.
-
-        A state file of another name has a folder of its own, so that two in one folder do not mix.
-        """
-        file = self.state_file
-        if file is None:
-            return Path(STATE_FOLDER)
-        return file.parent if file.name == STATE_FILE else file.with_name(f"{file.name}.d")
-
-    def beneath(self, values: Mapping[str, object], owner: str) -> Settings:
-        """The same with a scraper's own settings below what a person gave."""
-        layer = _layer(values, lambda name: f"{owner}: {name}")
-        taken = set(self.sources)
-        if taken & {"delay", "rate"}:
-            taken |= {"delay", "rate"}
-        return _finish(self, {name: pair for name, pair in layer.items() if name not in taken})
-
-
-def _settings() -> dict[str, Setting]:
-    return {
-        item.name: Setting(name=item.name, default=item.default, **item.metadata)
-        for item in fields(Settings)
-        if item.metadata
-    }
-
-
-SETTINGS: Mapping[str, Setting] = _settings()
+SECRET = "secret_"  # noqa: S105 - SHOAL_SECRET_SHOP is the secret called "shop"
 
 Layer = dict[str, tuple[Any, str]]  # name -> (parsed value, where it was given)
 
@@ -252,13 +42,40 @@ def load(
     """Read all layers into one value; `flags` holds what was given on the command line, unparsed."""
     env = os.environ if env is None else env
     chosen: Layer = {}
-    for layer in (_from_file(file or env.get(PREFIX + "CONFIG") or ""), _from_env(env), _from_flags(flags)):
+    path = file or env.get(PREFIX + "CONFIG") or ""
+    for layer in (_from_file(path), _from_env(env), _from_flags(flags)):
         if "rate" in layer:
             chosen.pop("delay", None)
         elif "delay" in layer:
             chosen.pop("rate", None)
         chosen |= layer
-    return _finish(Settings(), chosen)
+    return _finish(Settings(secrets=_secrets(path, env)), chosen)
+
+
+def beneath(settings: Settings, values: Mapping[str, object], owner: str) -> Settings:
+    """The same with a scraper's own settings below what a person gave."""
+    layer = _layer(values, lambda name: f"{owner}: {name}")
+    taken = set(settings.sources)
+    if taken & {"delay", "rate"}:
+        taken |= {"delay", "rate"}
+    return _finish(settings, {name: pair for name, pair in layer.items() if name not in taken})
+
+
+def _secrets(path: str, env: Mapping[str, str]) -> dict[str, str]:
+    """Logins, proxies and the like by name: [secrets] in the settings file, SHOAL_SECRET_NAME above it."""
+    found: dict[str, str] = {}
+    table = _read_file(path).get("secrets", {})
+    if not isinstance(table, dict):
+        raise Usage("[secrets] must hold names and texts", hint='a line such as: shop = "user:password"')
+    for name, value in table.items():
+        if not isinstance(value, str):
+            raise Usage(f"secrets: {name} must be text", hint='a line such as: shop = "user:password"')
+        found[str(name).lower()] = value
+    for variable, value in env.items():
+        name = variable.removeprefix(PREFIX).lower()
+        if variable.startswith(PREFIX) and name.startswith(SECRET) and value:
+            found[name.removeprefix(SECRET)] = value
+    return found
 
 
 def _finish(settings: Settings, chosen: Layer) -> Settings:
@@ -299,7 +116,9 @@ def _from_env(env: Mapping[str, str]) -> Layer:
     given: dict[str, object] = {}
     for variable, value in env.items():
         name = variable.removeprefix(PREFIX).lower()
-        if not variable.startswith(PREFIX) or not value.strip() or name == "config":
+        if not variable.startswith(PREFIX) or not value.strip():
+            continue
+        if name == "config" or name.startswith(SECRET):
             continue
         if name in SETTINGS:
             given[name] = value
@@ -312,6 +131,11 @@ def _from_env(env: Mapping[str, str]) -> Layer:
 
 
 def _from_file(named: str) -> Layer:
+    values = {name: value for name, value in _read_file(named).items() if name != "secrets"}
+    return _layer(values, lambda name: f"{Path(named or SETTINGS_FILE).name}: {name}")
+
+
+def _read_file(named: str) -> Mapping[str, object]:
     path = Path(named or SETTINGS_FILE)
     try:
         raw = path.read_bytes()
@@ -321,7 +145,7 @@ def _from_file(named: str) -> Layer:
         raise Usage(f"there is no settings file {named}", hint="look at the name given to --config") from None
     except OSError as error:
         raise Usage(f"{path} cannot be read: {error.strerror}", hint="look at its permissions") from error
-    return _layer(_parse(path, raw), lambda name: f"{path.name}: {name}")
+    return _parse(path, raw)
 
 
 def _parse(path: Path, raw: bytes) -> Mapping[str, object]:
@@ -344,13 +168,8 @@ def _parse_toml(path: Path, raw: bytes) -> object:
 
 
 def _parse_yaml(path: Path, raw: bytes) -> object:
-    try:
-        import yaml  # type: ignore[import-untyped,unused-ignore]
-    except ImportError:
-        raise Usage(
-            f"{path.name}: reading YAML needs PyYAML",
-            hint=f"pip install 'shoal[yaml]', or write the settings as {SETTINGS_FILE}",
-        ) from None
+    import yaml
+
     try:
         return yaml.safe_load(raw)
     except yaml.YAMLError as error:

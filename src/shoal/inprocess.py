@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from shoal import app, equip
-from shoal.config import Settings, load
+from shoal.config import Settings, beneath, load
 from shoal.control.crawl import Crawl
 from shoal.control.ownership import Ownership
 from shoal.control.runs import run_key
@@ -71,7 +71,7 @@ async def run(
     An unfinished run of the same scraper and output goes on. A finished one starts anew, unless
     fresh=False: then its records are given back as they are.
     """
-    chosen = load(settings).beneath(scraper.settings, f"scraper {scraper.name}")
+    chosen = beneath(load(settings), scraper.settings, f"scraper {scraper.name}")
     tasks, paces = app.start_of(scraper, chosen)
     place = str(Path(output).resolve()) if output else ""  # noqa: ASYNC240 - no I/O worth a thread
     key = run_key(scraper.name, [task.url for task in tasks], place or "python")

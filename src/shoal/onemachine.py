@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shoal import app
-from shoal.config import Settings
+from shoal.config import Settings, beneath
 from shoal.control.crawl import Crawl
 from shoal.control.ownership import Ownership
 from shoal.control.report import End, RunInfo, RunUi, Summary
@@ -57,7 +57,7 @@ def run_command(
         raise Usage(
             f"{target} ends the program with SystemExit: {error}", hint="let it only make a scraper"
         ) from error
-    settings = settings.beneath(scraper.settings, f"scraper {scraper.name}")
+    settings = beneath(settings, scraper.settings, f"scraper {scraper.name}")
     return asyncio.run(OneMachine(settings, scraper, target, place, ui, again).run(fresh))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shoal.config import SETTINGS, Settings, load
+from shoal.config import SETTINGS, Settings, beneath, load
 from shoal.errors import Usage
 
 
@@ -37,8 +37,9 @@ def test_nothing_given_means_the_defaults() -> None:
 def test_every_setting_is_a_flag_a_variable_and_a_key_of_the_file(name: str) -> None:
     values = {"queue": "x.db", "user_agent": "me/1", "log_file": "x.log", "allow_private": "1"}
     words = {"synchronous": "normal", "log_format": "json", "log_level": "debug"}
-    switches = {"ignore_robots": "true", "debug": "true"}
-    text = (values | words | switches).get(name, "20")
+    words |= {"scope": "site"}
+    default = SETTINGS[name].default
+    text = str(not default).lower() if SETTINGS[name].switch else (values | words).get(name, "21")
     lease = {"lease": "90"} if name == "heartbeat" else {}
     by_flag = load({name: text, **lease}, env={})
     by_variable = load(lease, env={SETTINGS[name].variable: text})
@@ -54,7 +55,7 @@ def test_every_setting_is_a_flag_a_variable_and_a_key_of_the_file(name: str) -> 
 def test_flag_wins_over_environment_over_file_over_scraper() -> None:
     write("timeout = 1\nmax_pages = 1\nconcurrency = 1")
     settings = load({"timeout": "3"}, env={"SHOAL_TIMEOUT": "2", "SHOAL_MAX_PAGES": "2"})
-    settings = settings.beneath({"timeout": 4, "max_pages": 4, "concurrency": 4, "workers": 4}, "books")
+    settings = beneath(settings, {"timeout": 4, "max_pages": 4, "concurrency": 4, "workers": 4}, "books")
     assert (settings.timeout, settings.max_pages, settings.concurrency, settings.workers) == (3, 2, 1, 4)
     assert settings.sources["workers"] == "books: workers"
 
@@ -126,7 +127,7 @@ def test_delay_and_rate_together_are_refused_on_one_level_and_override_across_le
     assert load({"delay": "3"}, env={}).delay == 3.0
     assert load({"delay": "3"}, env={}).rate == 0.0
     assert load(env={}).delay == 0.5
-    assert load(env={}).beneath({"delay": 9}, "books").delay == 0.5
+    assert beneath(load(env={}), {"delay": 9}, "books").delay == 0.5
 
 
 def test_a_misspelled_name_is_told_with_the_nearest_one() -> None:
@@ -135,7 +136,7 @@ def test_a_misspelled_name_is_told_with_the_nearest_one() -> None:
     write("")
     assert refused("SHOAL_RAET", env={"SHOAL_RAET": "1"}).hint == "did you mean SHOAL_RATE?"
     with pytest.raises(Usage, match="books: max_page: "):
-        load(env={}).beneath({"max_page": 3}, "books")
+        beneath(load(env={}), {"max_page": 3}, "books")
 
 
 def test_variables_of_the_platform_and_empty_ones_are_let_be() -> None:
@@ -152,14 +153,23 @@ def test_a_named_settings_file_must_exist_and_be_readable() -> None:
     refused("other.toml is not valid TOML", file="other.toml")
 
 
-def test_yaml_is_read_where_pyyaml_is_and_refused_with_the_fix_elsewhere() -> None:
+def test_settings_may_be_written_as_yaml() -> None:
     write("rate: 2\n", "shoal.yaml")
-    try:
-        import yaml  # type: ignore[import-untyped] # noqa: F401
-    except ImportError:
-        assert "shoal[yaml]" in refused("needs PyYAML", file="shoal.yaml").hint
-    else:
-        assert load(env={}, file="shoal.yaml").rate == 2.0
+    assert load(env={}, file="shoal.yaml").rate == 2.0
+
+
+def test_secrets_come_from_the_file_and_the_environment_and_are_never_shown() -> None:
+    write('rate = 2\n[secrets]\nshop = "me:pw"\nold = "a"\n')
+    settings = load(env={"SHOAL_SECRET_OLD": "b"})
+    assert settings.secrets == {"shop": "me:pw", "old": "b"}
+    assert "me:pw" not in repr(settings)
+
+
+def test_what_can_be_given_several_times_is_a_list_in_the_file_and_lines_in_a_variable() -> None:
+    write('exclude = ["/a/*", "/b/*"]\n')
+    assert load(env={}).exclude == ("/a/*", "/b/*")
+    assert load(env={"SHOAL_EXCLUDE": "/a/*\n/b/*"}).exclude == ("/a/*", "/b/*")
+    assert load({"exclude": ("/c/*",)}, env={}).exclude == ("/c/*",)
 
 
 def test_a_heartbeat_too_slow_for_its_lease_is_refused() -> None:

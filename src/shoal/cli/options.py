@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from shoal.config import SETTINGS, SETTINGS_FILE, Setting, load
+from shoal.core import measure
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -21,6 +22,7 @@ def click_options(scope: str) -> Callable[[Callable[..., Any]], Callable[..., An
         @functools.wraps(command)
         def with_settings(config: str | None, **given: Any) -> Any:
             flags = {setting.name: given.pop(setting.name) for setting in offered}
+            flags = {name: value for name, value in flags.items() if value != ()}  # () is "not given"
             return command(settings=load(flags, file=config), **given)
 
         decorated: Callable[..., Any] = with_settings
@@ -38,16 +40,19 @@ def _option(setting: Setting) -> Callable[[F], F]:
     if setting.switch:
         names = setting.flag if setting.everywhere else f"{setting.flag}/--no-{setting.flag[2:]}"
         return click.option(names, setting.name, default=None, is_flag=True, help=setting.help)
-    return click.option(setting.flag, setting.name, metavar=_metavar(setting), help=_help(setting))
+    several = setting.parse is measure.lines
+    return click.option(
+        setting.flag, setting.name, metavar=_metavar(setting), help=_help(setting), multiple=several
+    )
 
 
 def _metavar(setting: Setting) -> str:
     accepts = setting.accepts
     if accepts.startswith("seconds"):
         return "TIME"
-    if accepts.startswith("bytes"):
+    if setting.parse is measure.size:
         return "SIZE"
-    if accepts.startswith(("a whole number", "a number", "days")):
+    if accepts.startswith(("a whole number", "a number", "days", "bytes per")):
         return "N"
     if " or " in accepts and len(accepts) < 40:
         return accepts.replace(", ", "|").replace(" or ", "|")
@@ -57,7 +62,7 @@ def _metavar(setting: Setting) -> str:
 
 
 def _help(setting: Setting) -> str:
-    if setting.default in ("", None, 0, 0.0):
+    if setting.default in ("", None, 0, 0.0, ()):
         return setting.help
     return f"{setting.help} [{_worded(setting)}]"
 
@@ -66,8 +71,11 @@ def _worded(setting: Setting) -> str:
     default = setting.default
     if setting.accepts.startswith("seconds"):
         return f"{default:g}s"
-    if setting.accepts.startswith("bytes"):
-        return f"{default // 10**6}MB" if default < 10**9 else f"{default // 10**9}GB"
+    if setting.parse is measure.size:
+        divisor, unit = next(
+            pair for pair in ((10**9, "GB"), (10**6, "MB"), (1000, "KB")) if default >= pair[0]
+        )
+        return f"{default // divisor}{unit}"
     return str(default)
 
 

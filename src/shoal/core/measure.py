@@ -19,6 +19,15 @@ def text(value: object) -> str:
     return value.strip()
 
 
+def lines(value: object) -> tuple[str, ...]:
+    """Several texts: a list, or one text with an item a line (or separated by " | ")."""
+    if isinstance(value, str):
+        value = value.replace(" | ", "\n").splitlines()
+    if not isinstance(value, list | tuple):
+        raise TypeError(value)
+    return tuple(filter(None, (text(item) for item in value)))
+
+
 def switch(value: object) -> bool:
     if isinstance(value, bool):
         return value

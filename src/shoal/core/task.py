@@ -36,6 +36,17 @@ def digest(request: str) -> bytes:
     return hashlib.sha256(request.encode("utf-8", "surrogatepass")).digest()[:16]
 
 
+class Ask(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """How a task's address is to be asked for, where a plain GET will not do."""
+
+    method: str = "GET"
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes | None = None
+    session: str = ""  # cookies are kept apart by this name
+    proxy: str = ""  # the name of a secret: addresses with passwords are not kept in queues
+    auth: str = ""  # the name of a secret
+
+
 class Task(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Work to be added. `lane` is the host (or a synthetic lane for work without one)."""
 
@@ -49,6 +60,7 @@ class Task(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     meta: dict[str, Any] | None = None  # travels to the handler as page.meta; JSON values only
     delay: float = 0.0
     ttl: float | None = None
+    ask: Ask | None = None
 
 
 class Leased(msgspec.Struct, frozen=True, gc=False):
@@ -69,6 +81,7 @@ class Leased(msgspec.Struct, frozen=True, gc=False):
     start_in: float = 0.0  # its reserved slot, in seconds after the claim
     spacing: float = 0.0  # the lane's spacing when claimed; 0 means its requests need no slots
     failures: dict[str, int] | None = None  # earlier failures by cause, for the retry policy
+    ask: Ask | None = None
 
 
 class Claim(msgspec.Struct, frozen=True):

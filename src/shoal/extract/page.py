@@ -11,6 +11,7 @@ import msgspec
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode, SelectolaxError
 
 from shoal.core.page import Response
+from shoal.core.task import Ask
 from shoal.core.url import Resolver
 from shoal.errors import GiveUp, Usage
 from shoal.extract.charset import decode, encoding_of
@@ -34,6 +35,7 @@ class Follow(msgspec.Struct, frozen=True):
     base: str
     meta: dict[str, Any] | None = None
     priority: int = 0
+    ask: Ask | None = None  # where a plain GET will not do
 
 
 What = str | Selection | Iterable[str | Selection] | None
