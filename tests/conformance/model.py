@@ -20,7 +20,7 @@ from shoal.core.run import TASK_BITS, NewRun, Run, run_of
 from shoal.core.stats import Stats
 from shoal.core.task import ALONE, Admission, Claim, LaneChange, Leased, Outcome, Task, Verdict
 from shoal.errors import Usage
-from shoal.queue.base import LEASE, LOST_LIMIT, Extended, Promises, Reaped, RunAction, Where
+from shoal.queue.base import LEASE, LOST_LIMIT, Extended, Paper, Promises, Reaped, RunAction, Where
 
 FITS: dict[RunAction, tuple[str, ...]] = {
     "pause": ("running", "paused"),
@@ -47,6 +47,7 @@ class ModelQueue(Handing, Settling, Looking):
         self.leases: dict[int, ModelLease] = {}  # those with tasks under them
         self.settled: dict[tuple[int, int], int] = {}  # (task, lease) -> remembered until
         self.marks: dict[str, Mark] = {}
+        self.all_papers: dict[tuple[str, str], list[Paper]] = {}
 
     async def now(self) -> int:
         return self.clock()
@@ -91,6 +92,22 @@ class ModelQueue(Handing, Settling, Looking):
             raise Usage(f"there is no run {run}")
         return self.all_runs[run]
 
+    # papers
+
+    async def keep_paper(self, kind: str, name: str, text: str) -> Paper:
+        versions = self.all_papers.setdefault((kind, name), [])
+        if not versions or versions[-1].text != text:
+            versions.append(Paper(kind, name, len(versions) + 1, text, self.clock()))
+        return versions[-1]
+
+    async def paper(self, kind: str, name: str, version: int = 0) -> Paper | None:
+        found = [it for it in self.all_papers.get((kind, name), []) if version in (0, it.version)]
+        return found[-1] if found else None
+
+    async def papers(self, kind: str) -> list[Paper]:
+        newest = [versions[-1] for versions in self.all_papers.values()]
+        return sorted((it for it in newest if it.kind == kind), key=lambda it: it.name)
+
     # add
 
     async def add(
@@ -125,7 +142,7 @@ class ModelQueue(Handing, Settling, Looking):
     def _check(self, tasks: Sequence[Task]) -> None:
         """Refuse what no store could keep, before anything has changed."""
         for task in tasks:
-            msgspec.json.encode(task.meta)
+            msgspec.json.encode((task.meta, task.ask))
 
     # claim, extend, reserve
 
@@ -174,7 +191,7 @@ class ModelQueue(Handing, Settling, Looking):
         return Leased(
             id, lease.number, task.run, what.lane, what.url, what.kind, what.priority, what.depth,
             what.parent, what.meta, task.attempts, task.lost, start_in, self.spacing(self._lane(what.lane)),
-            dict(task.failures) or None,
+            dict(task.failures) or None, what.ask,
         )  # fmt: skip
 
     async def reserve(self, lane: str, pace: Pace | None = None, *, within: float | None = None) -> Slot:

@@ -95,6 +95,7 @@ class Looking:
             what.depth, what.parent, task.attempts, task.lost, task.added_at, task.due_at,
             task.finished_at, task.lease, lease.worker if lease else "", lease.until if lease else 0,
             task.cause, task.records, tuple(task.history), task.evidence,
+            None if task.state in ("done", "cancelled") else what.meta,
         )  # fmt: skip
 
     async def dead_groups(self, run: int, limit: int = 100) -> list[DeadGroup]:

@@ -82,6 +82,7 @@ class TaskView(msgspec.Struct, frozen=True):
     records: int = 0
     history: tuple[Attempt, ...] = ()
     evidence: dict[str, object] | None = None
+    meta: dict[str, object] | None = None  # of tasks that are open or dead
 
 
 class Where(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -101,6 +102,16 @@ class DeadGroup(msgspec.Struct, frozen=True):
     message: str
     first_at: int
     last_at: int
+
+
+class Paper(msgspec.Struct, frozen=True):
+    """A document that workers share, such as a template. Versions count from 1."""
+
+    kind: str
+    name: str
+    version: int
+    text: str
+    made_at: int
 
 
 class StoredRecord(msgspec.Struct, frozen=True, gc=False):
@@ -262,6 +273,19 @@ class Queue(Protocol):
 
     async def purge(self, *, run: int | None = None, older_than: float | None = None) -> int:
         """Remove ended runs (a given one, or those ended more than `older_than` seconds ago) whole."""
+        ...
+
+    # papers
+    async def keep_paper(self, kind: str, name: str, text: str) -> Paper:
+        """Keep a document; a text that differs from the newest version becomes the next one."""
+        ...
+
+    async def paper(self, kind: str, name: str, version: int = 0) -> Paper | None:
+        """One version of a document; 0 is the newest."""
+        ...
+
+    async def papers(self, kind: str) -> list[Paper]:
+        """The newest version of every document of a kind, by name."""
         ...
 
     # registries

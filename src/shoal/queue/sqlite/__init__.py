@@ -12,6 +12,7 @@ from shoal.queue.base import (
     LEASE,
     DeadGroup,
     Extended,
+    Paper,
     Promises,
     Reaped,
     RunAction,
@@ -19,7 +20,7 @@ from shoal.queue.base import (
     TaskView,
     Where,
 )
-from shoal.queue.sqlite import admit, claim, lanes, look, reap, runs, settle
+from shoal.queue.sqlite import admit, claim, lanes, look, papers, reap, runs, settle
 from shoal.queue.sqlite.engine import CACHE, SMALL_CACHE, Engine, Synchronous
 
 
@@ -132,6 +133,15 @@ class SqliteQueue:
 
     async def purge(self, *, run: int | None = None, older_than: float | None = None) -> int:
         return await self._engine.write(runs.purge, run, older_than)
+
+    async def keep_paper(self, kind: str, name: str, text: str) -> Paper:
+        return await self._engine.write(papers.keep, kind, name, text)
+
+    async def paper(self, kind: str, name: str, version: int = 0) -> Paper | None:
+        return self._engine.read(papers.find, kind, name, version)
+
+    async def papers(self, kind: str) -> list[Paper]:
+        return self._engine.read(papers.listing, kind)
 
     async def lanes(self, *, run: int | None = None, limit: int = 100) -> list[LaneState]:
         return self._engine.read(lanes.listing, run, limit)

@@ -15,8 +15,8 @@ from shoal.core.task import Admission, Task, band
 from shoal.queue.sqlite import lanes, runs
 
 _KNOWN = "SELECT s.digest FROM json_each(?) j CROSS JOIN seen s ON s.run = ? AND s.digest = j.value"
-_INSERT = """INSERT INTO tasks (id, state, lane, run, band, due, added_at, expires_at, priority, depth, parent, kind, url, meta)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_INSERT = """INSERT INTO tasks (id, state, lane, run, band, due, added_at, expires_at, priority, depth, parent, kind, url, meta, ask)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 FARTHEST = 2**31  # priorities beyond are as good as this
 _encode = msgspec.json.Encoder().encode
 
@@ -68,6 +68,7 @@ def _insert(
             number, 2 if late else 0, lane, run, band(task.priority), now + lanes.micros(task.delay) if late else now, now,
             None if task.ttl is None else now + lanes.micros(task.ttl), max(-FARTHEST, min(task.priority, FARTHEST)), task.depth, task.parent,
             task.kind, task.url, None if task.meta is None else _encode(task.meta).decode(),
+            None if task.ask is None else _encode(task.ask).decode(),
         ))  # fmt: skip
         digests.append((run, name, number))
     # In the order of the key, neighbouring rows of the seen-set are written together.

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from shoal.core.task import ALONE, BANDS, Attempt, Claim, Leased, failures
+from shoal.core.task import ALONE, BANDS, Ask, Attempt, Claim, Leased, failures
 from shoal.queue.sqlite import bury, lanes
 from shoal.queue.sqlite.lanes import SECOND, micros
 from shoal.queue.sqlite.plan import HORIZON, UNLIMITED, Contender, Lane, plan
@@ -23,9 +23,7 @@ PROMOTE_LIMIT = 1000
 RUNS_CONSIDERED = 32  # per claim
 ALIVE = 10 * SECOND  # a run nobody has asked for work for so long is nobody's rival
 
-_COLUMNS = (
-    "id, lane, run, band, due, attempts, lost, expires_at, priority, depth, parent, kind, url, meta, history"
-)
+_COLUMNS = "id, lane, run, band, due, attempts, lost, expires_at, priority, depth, parent, kind, url, meta, history, ask"
 _HEAD = """SELECT h.lane, h.ready, h.picks, l.name, l.next_at, l.spacing, l.max_in_flight, l.in_flight, l.held_until
            FROM heads h JOIN lanes l ON l.id = h.lane"""
 _DUE = f"{_HEAD} WHERE h.run = ? AND h.wake_at <= ? ORDER BY h.wake_at LIMIT ?"
@@ -35,9 +33,25 @@ _ALONE_DUE = f"""SELECT {_COLUMNS} FROM tasks t WHERE t.state = 0 AND t.band = {
 _POP = f"SELECT {_COLUMNS} FROM tasks WHERE state = 0 AND lane = ? AND run = ? AND band >= 0 ORDER BY band, due, id LIMIT ?"
 _POP_BAND = f"SELECT {_COLUMNS} FROM tasks WHERE state = 0 AND lane = ? AND run = ? AND band = ? ORDER BY due, id LIMIT ?"
 _decode_attempts = msgspec.json.Decoder(list[Attempt]).decode
+_decode_ask = msgspec.json.Decoder(Ask).decode
 
 Row = tuple[
-    int, int, int, int, int, int, int, int | None, int, int, int | None, str, str, str | None, str | None
+    int,
+    int,
+    int,
+    int,
+    int,
+    int,
+    int,
+    int | None,
+    int,
+    int,
+    int | None,
+    str,
+    str,
+    str | None,
+    str | None,
+    str | None,
 ]
 Pick = tuple[Row, Lane, int]  # a task, its lane, its slot
 
@@ -290,6 +304,7 @@ def leased(row: Row, lease: int, lane: str, start_in: int, spacing: int) -> Leas
         row[0], lease, row[2], lane, row[12], row[11], row[8], row[9], row[10],
         None if row[13] is None else msgspec.json.decode(row[13]),
         row[5], row[6], start_in / SECOND, spacing / SECOND, past,
+        None if row[15] is None else _decode_ask(row[15]),
     )  # fmt: skip
 
 
@@ -304,5 +319,5 @@ def _again(db: sqlite3.Connection, now: int, number: int) -> Claim:
         for row in rows
     }
     return Claim(
-        number, tuple(leased(row, number, names[row[1]][0], row[15] - now, names[row[1]][1]) for row in rows)
+        number, tuple(leased(row, number, names[row[1]][0], row[16] - now, names[row[1]][1]) for row in rows)
     )

@@ -20,17 +20,18 @@ _SHAPES: dict[str, tuple[str, str]] = {
         "t.id, t.url, l.name, CASE WHEN r.leftovers THEN 'cancelled' WHEN t.state = 0 THEN 'ready' WHEN t.state = 2 THEN 'delayed'"
         " WHEN t.state = 1 THEN 'leased' ELSE 'cancelled' END,"
         " t.kind, t.priority, t.depth, t.parent, t.attempts, t.lost, t.added_at, t.due, 0,"
-        " CASE WHEN t.state IN (1, 3) THEN t.lease ELSE 0 END, ifnull(x.worker, ''), ifnull(x.expires_at, 0), '', 0, t.history, NULL",
+        " CASE WHEN t.state IN (1, 3) THEN t.lease ELSE 0 END, ifnull(x.worker, ''), ifnull(x.expires_at, 0), '', 0, t.history, NULL,"
+        " CASE WHEN t.state = 3 OR r.leftovers THEN NULL ELSE t.meta END",
         "tasks t JOIN runs r ON r.id = t.run LEFT JOIN lanes l ON l.id = t.lane LEFT JOIN leases x ON t.state = 1 AND x.number = t.lease",
     ),
     "ended": (
         "t.id, t.url, l.name, t.state, t.kind, t.priority, t.depth, t.parent, t.attempts, t.lost, t.added_at, 0, t.ended_at,"
-        " t.lease, '', 0, t.cause, t.records, t.history, NULL",
+        " t.lease, '', 0, t.cause, t.records, t.history, NULL, NULL",
         "ended t LEFT JOIN lanes l ON l.id = t.lane",
     ),
     "dead": (
         "t.id, t.url, l.name, 'dead', t.kind, t.priority, t.depth, t.parent, t.attempts, t.lost, t.added_at, 0, t.ended_at,"
-        " t.lease, '', 0, t.cause, 0, t.history, t.evidence",
+        " t.lease, '', 0, t.cause, 0, t.history, t.evidence, t.meta",
         "dead t LEFT JOIN lanes l ON l.id = t.lane",
     ),
 }
@@ -52,6 +53,7 @@ def _view(row: tuple[Any, ...]) -> TaskView:
         worker=row[14], leased_until=row[15], cause=row[16], records=row[17],
         history=tuple(_decode_attempts(row[18])) if row[18] else (),
         evidence=msgspec.json.decode(row[19]) if row[19] else None,
+        meta=msgspec.json.decode(row[20]) if row[20] else None,
     )  # fmt: skip
 
 

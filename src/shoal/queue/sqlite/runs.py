@@ -297,8 +297,8 @@ def revive(db: sqlite3.Connection, now: int, number: int, where: Where) -> int:
         )
     mark = Attempt(now, "", REVIVED, "put back to work")
     db.executemany(
-        """INSERT INTO tasks (id, state, lane, run, band, due, added_at, expires_at, priority, depth, parent, kind, url, meta, gave_back, history)
-           SELECT id, 0, lane, ?, ?, ?, ?, CASE WHEN expires_at IS NULL THEN NULL ELSE ? + expires_at - added_at END, priority, depth, parent, kind, url, meta, lease, ?
+        """INSERT INTO tasks (id, state, lane, run, band, due, added_at, expires_at, priority, depth, parent, kind, url, meta, ask, gave_back, history)
+           SELECT id, 0, lane, ?, ?, ?, ?, CASE WHEN expires_at IS NULL THEN NULL ELSE ? + expires_at - added_at END, priority, depth, parent, kind, url, meta, ask, lease, ?
            FROM dead WHERE id = ?""",
         [(number, band(row[2]), now, now, now, bury.history(row[3], mark), row[0]) for row in rows],
     )
