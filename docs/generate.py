@@ -18,6 +18,7 @@ import click
 from shoal import errors
 from shoal.cli.main import COMMANDS, shoal
 from shoal.config import SETTINGS, STATE_FILE, STATE_FOLDER, Setting
+from shoal.core import measure
 from shoal.core.retry import LONGEST, OTHERWISE, OVERALL, RULES, Rule
 from shoal.queue.sqlite import SqliteQueue
 
@@ -28,7 +29,8 @@ MEANING = {
     "dns": "the host's name cannot be resolved",
     "connect": "the connection was refused, reset or broken off",
     "tls": "the TLS handshake failed; a certificate that cannot be trusted is final at once",
-    "timeout": "`timeout.connect` (10 s), `timeout.total` (`--timeout`), `timeout.slow` (10 B/s for 20 s)",
+    "timeout": "`timeout.connect` (`--connect-timeout`), `timeout.headers` (`--first-byte-timeout`),"
+    " `timeout.slow` (`--min-speed`, `--slow-for`), `timeout.total` (`--timeout`)",
     "bad_response": "no answer, half an answer, or something that is not HTTP",
     "http.429": "too many requests; the host is held back as well",
     "http.503": "service unavailable; the host is held back as well",
@@ -46,10 +48,14 @@ MEANING = {
     "stalled": "our own process was not listening; the page is handed back and is never seen as failed",
     "closed": "our own process was closing; handed back likewise",
     "decode": "the body is not what its headers say (compression), or `page.json()` found no JSON",
-    "too_large": "a body above `--max-body`, or headers above 256 KB",
-    "redirects": "a loop, more than 10 hops, or a way to something that is not http(s)",
+    "too_large": "above `--max-body`, `--max-download`, `--max-ratio` or `--max-headers`",
+    "redirects": "a loop, more than `--max-redirects` hops, or a way to something that is not http(s)",
     "blocked": "`blocked.private`: an address of a private network; `blocked.scheme`: not http or https",
     "robots": "robots.txt forbids it (only start addresses die of this; links are not followed)",
+    "too_complex": "parsing it would take longer than `--parse-timeout`, or too much memory",
+    "missing_field": "a template's required field is not on the page",
+    "bad_field": "a template's required field cannot be read as its type",
+    "not_kept": "with `--from-raw`: the run did not keep this page",
     "bad_url": "an address that no request can be made for",
     "bad_request": "a request that cannot be sent",
 }
@@ -74,12 +80,12 @@ def _default(setting: Setting) -> str:
     value = setting.default
     if setting.name == "queue":
         return f"`{STATE_FOLDER}/{STATE_FILE}`"
-    if value is None or value == "":
+    if value is None or value in ("", ()):
         return "none"
     if isinstance(value, bool):
-        return "off"
-    if setting.accepts.startswith("bytes"):
-        return f"{value // 10**6:,} MB"
+        return "on" if value else "off"
+    if setting.parse is measure.size:
+        return f"{value // 10**6:,} MB" if value >= 10**6 else f"{value // 1000:,} KB"
     if setting.accepts.startswith("seconds"):
         return f"{value:g} s"
     if setting.name == "rate":
@@ -88,16 +94,23 @@ def _default(setting: Setting) -> str:
 
 
 def commands() -> str:
-    return "\n".join(_command(name) for name in COMMANDS)
-
-
-def _command(name: str) -> str:
     root = click.Context(shoal, info_name="shoal")
-    command = shoal.get_command(root, name)
+    return "\n".join(part for name in COMMANDS for part in _tree(name, shoal.get_command(root, name), root))
+
+
+def _tree(name: str, command: click.Command | None, parent: click.Context) -> Iterable[str]:
+    """A command and, of a group, those in it."""
     assert command is not None
-    ctx = click.Context(command, info_name=name, parent=root)
-    usage = " ".join(["shoal", name, *command.collect_usage_pieces(ctx)]).strip()
-    text = [f"## shoal {name}", "", f"`{usage}`", "", _flow(command.help or "")]
+    ctx = click.Context(command, info_name=name, parent=parent)
+    yield _command(command, ctx)
+    if isinstance(command, click.Group):
+        for inner in command.list_commands(ctx):
+            yield from _tree(inner, command.get_command(ctx, inner), ctx)
+
+
+def _command(command: click.Command, ctx: click.Context) -> str:
+    usage = " ".join([ctx.command_path, *command.collect_usage_pieces(ctx)]).strip()
+    text = [f"## {ctx.command_path}", "", f"`{usage}`", "", _flow(command.help or "")]
     options = [param for param in command.params if isinstance(param, click.Option)]
     if rows := [_option(option, ctx) for option in options if _own(option)]:
         text += ["", _table(("option", "what it does"), rows)]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from shoal.errors import GiveUp, Retry, ShoalError
     from shoal.extract.page import Page
     from shoal.extract.scraper import Scraper
-    from shoal.inprocess import Result, run, run_sync
+    from shoal.inprocess import Result, get, run, run_sync
 
 _HOMES = {
     "GiveUp": "shoal.errors",
@@ -20,11 +20,23 @@ _HOMES = {
     "Retry": "shoal.errors",
     "Scraper": "shoal.extract.scraper",
     "ShoalError": "shoal.errors",
+    "get": "shoal.inprocess",
     "run": "shoal.inprocess",
     "run_sync": "shoal.inprocess",
 }
 
-__all__ = ["GiveUp", "Page", "Result", "Retry", "Scraper", "ShoalError", "__version__", "run", "run_sync"]
+__all__ = [
+    "GiveUp",
+    "Page",
+    "Result",
+    "Retry",
+    "Scraper",
+    "ShoalError",
+    "__version__",
+    "get",
+    "run",
+    "run_sync",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from shoal.config import Settings
 from shoal.control.runs import Found, find_or_start
 from shoal.core.lane import FREE, Pace
 from shoal.core.run import Run
 from shoal.core.task import Task
+from shoal.core.url import Rewrite
 from shoal.errors import Usage
 from shoal.extract.links import start_tasks
 from shoal.extract.scraper import Scraper
 from shoal.fetch.guard import AllowPrivate
-from shoal.logs import redact
 from shoal.queue.base import Queue
 from shoal.store.export import Exporter
 from shoal.worker.plan import Plan
+
+TEMPLATE = "template"  # the kind under which queues keep templates
 
 
 async def open_queue(settings: Settings, *, small: bool = False) -> Queue:
@@ -51,9 +53,13 @@ def pace_rule(settings: Settings) -> Callable[[str], Pace]:
     return pace
 
 
+def rewrite_rule(settings: Settings) -> Rewrite:
+    return Rewrite(sort_query=settings.sort_query, drop_tracking=settings.drop_tracking)
+
+
 def start_of(scraper: Scraper, settings: Settings) -> tuple[list[Task], dict[str, Pace]]:
     """The start URLs as tasks, with the paces of their lanes."""
-    tasks, rejected = start_tasks(scraper.start)
+    tasks, rejected = start_tasks(scraper.start, rewrite=rewrite_rule(settings))
     if rejected:
         line, reason = rejected[0]
         raise Usage(f"start address {line!r} of {scraper.name}: {reason}", hint="put it right in the scraper")
@@ -83,17 +89,21 @@ async def begin(
     key: str,
     output: str,
     fresh: bool,
-    command: str = "",
+    spec: Mapping[str, Any] | None = None,
 ) -> tuple[Run, Found, Exporter | None]:
     """Find or start the run of a command, with its output; a refused output leaves no run behind."""
-    spec = {"output": output, "start": list(scraper.start), "command": redact(command)}
+    whole = {"output": output, "start": list(scraper.start[:100]), **(spec or {})}
     run, found = await find_or_start(
-        queue, scraper=scraper.name, key=key, spec=spec, max_pages=settings.max_pages, fresh=fresh
+        queue, scraper=scraper.name, key=key, spec=whole, max_pages=settings.max_pages, fresh=fresh
     )
     if not output:
         return run, found, None
     try:
-        return run, found, Exporter(queue, run, output, settings.state_folder, fresh=fresh)
+        return (
+            run,
+            found,
+            Exporter(queue, run, output, settings.state_folder, fresh=fresh, csv_safe=settings.csv_safe),
+        )
     except BaseException:
         if found == "new":
             await queue.set_run(run.id, "cancel")
@@ -109,11 +119,13 @@ def notes_folder(settings: Settings) -> Path:
     return settings.state_folder / "workers"
 
 
-def plan_for(settings: Settings, run: Run) -> Plan:
+def plan_for(settings: Settings, run: Run, *, stay: bool = False) -> Plan:
+    """stay: there may be more to come when nothing is open."""
     return Plan(
         concurrency=settings.concurrency,
         lease=settings.lease,
         heartbeat=settings.heartbeat,
         serves=(run.name,),
         runs=(run.id,),
+        stop_when_empty=not stay,
     )

@@ -7,7 +7,6 @@ import gc
 import msgspec
 
 from shoal import app, equip
-from shoal.extract.load import load
 from shoal.job import Job
 from shoal.logs import setup
 from shoal.worker.child import main
@@ -21,16 +20,15 @@ async def build(orders: Orders, note: Note) -> tuple[Tools, Plan]:
     job = msgspec.convert(orders.settings, Job)
     settings = job.settings
     setup(format=settings.log_format, level=settings.log_level, file=settings.log_file)
-    scraper = load(job.target)
     queue = await app.open_queue(settings, small=True)
     tools = await equip.worker_tools(
-        scraper, settings, run=job.run.name, queue=queue, note=note, supervised=True
+        await equip.scraper_of(job, queue), job, queue=queue, note=note, supervised=True
     )
     # Modules and settings live as long as the process: the collector need not look at them again and again.
     gc.collect()
     gc.freeze()
     gc.set_threshold(200_000, 20, 100)
-    return tools, app.plan_for(settings, job.run)
+    return tools, app.plan_for(settings, job.run, stay=job.each)
 
 
 if __name__ == "__main__":

@@ -3,22 +3,104 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from shoal.app import open_queue, pace_rule
+import msgspec
+
+from shoal.app import TEMPLATE, open_queue, pace_rule, rewrite_rule
 from shoal.config import Settings
+from shoal.core.page import Request, Response
+from shoal.core.shape import Shapes
 from shoal.core.url import canonical, lane_of
-from shoal.errors import InvalidUrl
+from shoal.errors import GiveUp, InvalidUrl, Usage
+from shoal.extract.budget import Budget
 from shoal.extract.links import LinkGate
+from shoal.extract.load import load
+from shoal.extract.scope import Scope
 from shoal.extract.scraper import Scraper
+from shoal.fetch.auth import credential
+from shoal.fetch.cookies import Sessions
 from shoal.fetch.guard import AllowPrivate
 from shoal.fetch.http import HttpFetcher
+from shoal.fetch.limits import Limits
+from shoal.job import Job
 from shoal.politeness.robots import Robots
+from shoal.politeness.shelf import RobotsShelf
 from shoal.queue.base import Queue
+from shoal.worker.manners import Manners, origin_of
 from shoal.worker.note import Note
-from shoal.worker.tools import Served, Tools
+from shoal.worker.tools import Fetcher, Served, Tools
+
+if TYPE_CHECKING:
+    from shoal.store.raw import RawShelf
 
 
-def serve(scraper: Scraper, settings: Settings, fetcher: HttpFetcher, queue: Queue, run: str) -> Served:
+async def scraper_of(job: Job, queue: Queue) -> Scraper:
+    """The scraper of a job: its code, or the template that the queue keeps."""
+    if job.target:
+        return load(job.target)
+    from shoal.extract.template import Template, TemplateScraper
+
+    paper = await queue.paper(TEMPLATE, job.run.scraper, job.template)
+    if paper is None:
+        raise Usage(
+            f"the queue has no template {job.run.scraper} of version {job.template}",
+            hint="give the command again with the template's file",
+        )
+    return TemplateScraper(msgspec.json.decode(paper.text, type=Template))
+
+
+@dataclass(frozen=True, slots=True)
+class Fetchers:
+    """What pages are fetched with, what robots.txt is, and what goes with pages that are kept."""
+
+    pages: Fetcher
+    robots: Callable[[Request], Awaitable[Response]]
+    kept: Callable[[str, str], bool] | None = None  # only links to kept pages are followed
+    keep: Callable[[], Awaitable[None]] | None = None
+
+
+def serve(job: Job, scraper: Scraper, fetchers: Fetchers, queue: Queue) -> Served:
+    settings = job.settings
+    pace = pace_rule(settings)
+    scope = Scope(
+        scraper.start,
+        hosts=scraper.hosts,
+        reach=settings.scope,
+        include=settings.include,
+        exclude=settings.exclude,
+    )
+    robots = _robots(settings, fetchers.robots, queue)
+    links = LinkGate(
+        scope.lane,
+        settings.max_depth,
+        fetchers.kept or robots.peek,
+        disallowed="not_kept" if fetchers.kept else "robots",
+        rewrite=rewrite_rule(settings),
+        allow=scope.allows if scope.has_patterns else None,
+        shapes=Shapes(settings.max_per_shape) if settings.max_per_shape else None,
+    )
+    return Served(
+        scraper=scraper,
+        links=links,
+        robots=None if settings.ignore_robots else robots,
+        pace=pace,
+        name=job.run.name,
+        in_scope=scope.lane,
+        manners=manners_of(settings, scraper),
+        max_redirects=settings.max_redirects,
+        adapt=settings.adapt,
+        distinct=not job.each,
+        max_same_content=settings.max_same_content,
+        handler_timeout=settings.handler_timeout,
+        retries=settings.retry_limits,
+    )
+
+
+def _robots(settings: Settings, fetch: Callable[[Request], Awaitable[Response]], queue: Queue) -> Robots:
     pace = pace_rule(settings)
 
     async def slot_for(url: str) -> None:
@@ -30,32 +112,64 @@ def serve(scraper: Scraper, settings: Settings, fetcher: HttpFetcher, queue: Que
         if pace(lane).spacing:
             await asyncio.sleep((await queue.reserve(lane, pace(lane))).wait)
 
-    robots = Robots(
-        fetcher.fetch, user_agent=settings.user_agent, ignore=settings.ignore_robots, moving=slot_for
-    )
-    links = LinkGate(scraper.in_scope, settings.max_depth, robots.peek)
-    return Served(
-        scraper=scraper,
-        links=links,
-        robots=robots,
-        pace=pace,
-        name=run,
-        timeout=settings.timeout,
-        handler_timeout=settings.handler_timeout,
-        retries=settings.retry_limits,
+    return Robots(
+        fetch,
+        user_agent=settings.user_agent,
+        ignore=settings.ignore_robots,
+        moving=slot_for,
+        shelf=RobotsShelf(settings.state_folder / "robots"),
     )
 
 
-async def worker_tools(
-    scraper: Scraper, settings: Settings, *, run: str, queue: Queue, note: Note, supervised: bool
-) -> Tools:
-    fetcher = HttpFetcher(
+def manners_of(settings: Settings, scraper: Scraper) -> Manners:
+    home = frozenset(_origins(scraper.start))
+    try:
+        return Manners(
+            timeout=settings.timeout,
+            headers=tuple(_header(line) for line in settings.header),
+            auth=settings.auth,
+            proxy=settings.proxy,
+            secrets=settings.secrets,
+            sessions=Sessions() if settings.cookies else None,
+            at_home=home.__contains__,
+            credential=credential,
+        )
+    except GiveUp as error:
+        raise Usage(str(error), hint="or name it in [secrets] of shoal.toml") from error
+
+
+def _origins(start: Iterable[str]) -> Iterator[str]:
+    for url in start:
+        with contextlib.suppress(InvalidUrl):  # refused when the run begins
+            yield origin_of(canonical(url))
+
+
+def _header(line: str) -> tuple[str, str]:
+    name, colon, value = line.partition(":")
+    if not colon or not name.strip():
+        raise Usage(f"--header {line!r} is not a header", hint='--header "Accept-Language: de"')
+    return name.strip(), value.strip()
+
+
+def http_fetcher(settings: Settings) -> HttpFetcher:
+    return HttpFetcher(
         user_agent=settings.user_agent,
         allow_private=AllowPrivate.parse(settings.allow_private),
         concurrency=settings.concurrency,
-        max_body=settings.max_body,
+        limits=Limits(**{name: getattr(settings, name) for name in Limits.__struct_fields__}),
+        http2=settings.http2,
+        ca_file=settings.ca_file,
     )
-    served = serve(scraper, settings, fetcher, queue, run)
+
+
+async def worker_tools(scraper: Scraper, job: Job, *, queue: Queue, note: Note, supervised: bool) -> Tools:
+    settings = job.settings
+    if job.from_raw or settings.keep_raw or settings.revalidate:
+        fetchers = _with_shelf(job)
+    else:
+        plain = http_fetcher(settings)
+        fetchers = Fetchers(plain, plain.fetch)
+    served = serve(job, scraper, fetchers, queue)
 
     async def serve_run(_: int) -> Served:
         return served
@@ -63,9 +177,32 @@ async def worker_tools(
     return Tools(
         worker=note.worker,
         queue=queue,
-        fetcher=fetcher,
+        fetcher=fetchers.pages,
         serve=serve_run,
         note=note,
         open_queue=lambda: open_queue(settings, small=True),
+        keep=fetchers.keep,
+        budget=Budget(settings.parse_timeout),
         supervised=supervised,
     )
+
+
+def _with_shelf(job: Job) -> Fetchers:
+    """Fetchers for runs that keep pages, or read those that were kept."""
+    from shoal.fetch.raw import KeepingFetcher, ReplayFetcher, RevalidatingFetcher
+
+    settings, shelf = job.settings, raw_shelf(job.settings)
+    if job.from_raw:
+        replay = ReplayFetcher(shelf, job.from_raw)
+        return Fetchers(replay, replay.fetch, kept=replay.knows)
+    plain = http_fetcher(settings)
+    pages: Fetcher = RevalidatingFetcher(plain, shelf) if settings.revalidate else plain
+    if not settings.keep_raw:
+        return Fetchers(pages, plain.fetch)
+    return Fetchers(KeepingFetcher(pages, shelf, job.run.name), plain.fetch, keep=shelf.sync)
+
+
+def raw_shelf(settings: Settings) -> RawShelf:
+    from shoal.store.raw import RawShelf
+
+    return RawShelf(settings.state_folder / "raw", durable=settings.synchronous == "full")

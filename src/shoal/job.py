@@ -13,9 +13,12 @@ from shoal.core.run import Run
 class Job(msgspec.Struct, frozen=True):
     """What a worker process is told to work on."""
 
-    target: str
     run: Run
     settings: Settings
+    target: str = ""  # the code to load; empty where the run has a template
+    template: int = 0  # the version of the template that the queue keeps under the scraper's name
+    each: bool = False  # every address is accounted for, also where several lead to one page
+    from_raw: str = ""  # the run whose kept pages are read instead of the web
 
     def orders(self) -> dict[str, Any]:
         made: dict[str, Any] = msgspec.to_builtins(self)

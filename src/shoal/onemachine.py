@@ -7,33 +7,47 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from shoal import app
+from shoal.closing import Closing, filled, rejected_file, write_files
 from shoal.config import Settings, beneath
 from shoal.control.crawl import Crawl
 from shoal.control.ownership import Ownership
 from shoal.control.report import End, RunInfo, RunUi, Summary
 from shoal.control.runs import Found, account, run_key
+from shoal.control.seeding import rejected_words, report_of
 from shoal.core.run import Run
 from shoal.core.stats import Stats
+from shoal.equip import raw_shelf
 from shoal.errors import Usage
-from shoal.extract.load import load
-from shoal.extract.scraper import Scraper
+from shoal.forgetting import forget_purged
 from shoal.job import Job
+from shoal.logs import redact
 from shoal.queue.base import Queue
+from shoal.reading import Reading
+from shoal.replay import replayed
+from shoal.store.beside import RejectedFile
 from shoal.store.export import Exporter, check_output
+from shoal.work import Work, notes_on, work_of
 from shoal.worker.supervisor import Limits, Supervisor
 
 EXIT: dict[End, int] = {"complete": 0, "dead": 3, "cancelled": 3, "interrupted": 4, "unbalanced": 1}
+FIRST_SHOWN = 3  # records, where no output was asked for
 
 
 def run_command(
     settings: Settings,
     *,
     target: str,
-    inputs: tuple[str, ...],
+    inputs: tuple[str, ...] = (),
+    fields: Mapping[str, str] | None = None,
+    column: str = "",
+    from_raw: str = "",
     output: str | None,
     fresh: bool,
     ui: RunUi,
@@ -43,61 +57,54 @@ def run_command(
 
     again: the command that goes on with it, for people.
     """
-    if inputs:
-        raise Usage(
-            f"{inputs[0]}: a scraper takes no further inputs", hint="put its addresses into start=[…]"
-        )
     place = str(Path(output).resolve()) if output else ""
     if place:
         check_output(Path(place))
-    _check_target(target)
-    try:
-        scraper = load(target)
-    except SystemExit as error:
-        raise Usage(
-            f"{target} ends the program with SystemExit: {error}", hint="let it only make a scraper"
-        ) from error
-    settings = beneath(settings, scraper.settings, f"scraper {scraper.name}")
-    return asyncio.run(OneMachine(settings, scraper, target, place, ui, again).run(fresh))
+        if any(Path(word).exists() and Path(word).resolve() == Path(place) for word in (target, *inputs)):
+            raise Usage(f"{output} is what is read", hint="give the output another name after -o")
+    work = work_of(settings, target, inputs, fields or {}, column)
+    settings = beneath(settings, work.scraper.settings, work.label)
+    if from_raw:
+        settings = replayed(settings)
+    return asyncio.run(OneMachine(settings, work, place, ui, again, from_raw).run(fresh))
 
 
 class OneMachine:
     def __init__(
-        self, settings: Settings, scraper: Scraper, target: str, output: str, ui: RunUi, again: str
+        self, settings: Settings, work: Work, output: str, ui: RunUi, again: str, from_raw: str
     ) -> None:
         self._again = again
         self._settings = settings
-        self._scraper = scraper
-        self._target = target
+        self._work = work
         self._output = output
         self._ui = ui
+        self._from_raw = from_raw
         self._began = time.monotonic()
 
     async def run(self, fresh: bool) -> int:
-        tasks, paces = app.start_of(self._scraper, self._settings)
-        app.check_reach(tasks, self._settings)
-        key = run_key(self._scraper.name, [task.url for task in tasks], self._output)
-        queue = await app.open_queue(self._settings)
+        work, settings = self._work, self._settings
+        tasks, paces = ([], {}) if work.input else app.start_of(work.scraper, settings)
+        if tasks and not self._from_raw:
+            app.check_reach(tasks, settings)
+        inputs = [*(task.url for task in tasks), *work.identity, self._from_raw]
+        key = run_key(work.scraper.name, inputs, self._output)
+        queue = await app.open_queue(settings)
         owner: Ownership | None = None
         exporter: Exporter | None = None
         try:
-            owner = await Ownership.take(self._settings.state_folder, key, f"scraper {self._scraper.name}")
+            owner = await Ownership.take(settings.state_folder, key, work.label)
             await self._tidy(queue)
+            spec = await self._spec(queue)
             run, found, exporter = await app.begin(
-                queue,
-                self._scraper,
-                self._settings,
-                key=key,
-                output=self._output,
-                fresh=fresh,
-                command=self._again,
+                queue, work.scraper, settings, key=key, output=self._output, fresh=fresh, spec=spec
             )
             if found == "ended":
                 return await self._ended_before(queue, run, exporter)
             crew = self._supervisor(queue, run)
-            crawl = Crawl(queue, run, crew, output=exporter, ui=self._ui)
+            reading = await self._reading(queue, run)
+            crawl = Crawl(queue, run, crew, output=exporter, ui=self._ui, feed=reading)
             await crawl.seed(tasks, paces)
-            await self._open(queue, run, found)
+            await self._open(queue, run, found, reading)
             self._obey_signals(crawl, crew)
             stats = await crawl.drive()
             return await self._close(queue, crawl.run, stats, exporter)
@@ -108,9 +115,57 @@ class OneMachine:
             if owner:
                 owner.release()
 
+    async def _spec(self, queue: Queue) -> dict[str, Any]:
+        """What is kept with the run: enough to serve it, and what people may want to see."""
+        spec: dict[str, Any] = {"command": redact(self._again)}
+        if self._work.template is not None:
+            text = msgspec.json.encode(self._work.template).decode()
+            paper = await queue.keep_paper(app.TEMPLATE, self._work.scraper.name, text)
+            spec |= {"template": paper.name, "template_version": paper.version}
+        if self._work.input is not None:
+            spec["input"] = self._work.input.source.name
+        if self._from_raw:
+            spec["from_raw"] = self._from_raw = await self._kept_run(queue)
+        return spec
+
+    async def _kept_run(self, queue: Queue) -> str:
+        found = await queue.runs(name=self._from_raw, limit=1)
+        if not found:
+            raise Usage(f"there is no run {self._from_raw}", hint="shoal runs lists them")
+        shelf = raw_shelf(self._settings)
+        try:
+            if found[0].name not in {kept.name for kept in shelf.runs()}:
+                raise Usage(f"run {found[0].name} kept no pages", hint="crawl with --keep-raw first")
+        finally:
+            shelf.close()
+        return found[0].name
+
+    async def _reading(self, queue: Queue, run: Run) -> Reading | None:
+        """The list on its way into the run."""
+        if self._work.input is None:
+            return None
+        settings = self._settings
+        place = rejected_file(run, self._output, settings)
+        return await Reading.begin(
+            queue,
+            run,
+            self._work.input,
+            settings,
+            rejects=lambda size: RejectedFile(place, size, csv_safe=settings.csv_safe),
+            rejected=_short(str(place)),
+            say=self._ui.message,
+        )
+
     def _supervisor(self, queue: Queue, run: Run) -> Supervisor:
         settings = self._settings
-        job = Job(_absolute(self._target), run, settings)
+        job = Job(
+            run,
+            settings,
+            target=self._work.target,
+            template=int(run.spec.get("template_version", 0)),
+            each=self._work.input is not None,
+            from_raw=self._from_raw,
+        )
         limits = Limits(
             handler_timeout=settings.handler_timeout,
             memory=settings.worker_memory,
@@ -155,9 +210,12 @@ class OneMachine:
         """What ended long ago is forgotten; 0 days keeps it for ever."""
         if self._settings.retention:
             await queue.purge(older_than=self._settings.retention * 86_400.0)
+            await forget_purged(queue, self._settings)
 
-    async def _open(self, queue: Queue, run: Run, found: Found) -> None:
+    async def _open(self, queue: Queue, run: Run, found: Found, reading: Reading | None) -> None:
         settings = self._settings
+        if reading:
+            await reading.soon()
         self._ui.start(
             RunInfo(
                 run=run,
@@ -169,7 +227,7 @@ class OneMachine:
                 robots=not settings.ignore_robots,
                 pace=self._pace_words(),
                 output=_short(self._output),
-                notes=tuple(self._notes(run)),
+                notes=(*self._notes(run), *(reading.notes() if reading else ())),
             )
         )
 
@@ -178,22 +236,22 @@ class OneMachine:
         if asked != limit and (asked or limit):
             fixed = f"{limit:,} pages" if limit else "none"
             yield f"The page limit was set when this run began: {fixed}.   --fresh starts over"
-        if not self._scraper.handlers:
-            yield f"Scraper {self._scraper.name} has no handler (@….page), so no record will be made."
+        if self._from_raw:
+            yield f"Pages come from what run {self._from_raw} kept; nothing is fetched."
+        yield from notes_on(self._work)
 
     def _pace_words(self) -> str:
-        paces = {
-            app.pace_rule(self._settings)(task.lane)
-            for task in app.start_of(self._scraper, self._settings)[0]
-        }
+        rule = app.pace_rule(self._settings)
+        if self._work.input:
+            paces = {rule("example.com")}
+        else:
+            paces = {rule(task.lane) for task in app.start_of(self._work.scraper, self._settings)[0]}
         spacing = max(pace.spacing for pace in paces)
         if not spacing:
             return "as fast as the site answers"
         return f"at most {1 / spacing:.3g} {'page' if spacing == 1 else 'pages'}/s per site"
 
     async def _ended_before(self, queue: Queue, run: Run, exporter: Exporter | None) -> int:
-        if exporter:
-            await exporter.drain()
         stats = await account(queue, run)
         self._ui.message(f"Run {run.name} of this command is {run.state} already.   --fresh starts over")
         return await self._close(queue, run, stats, exporter, worked=False)
@@ -202,12 +260,23 @@ class OneMachine:
         self, queue: Queue, run: Run, stats: Stats, exporter: Exporter | None, *, worked: bool = True
     ) -> int:
         end: End = "complete"
-        if stats.open:
+        if run.state in ("running", "paused"):
             end = "interrupted"
         elif run.state == "cancelled":
             end = "cancelled"
         elif stats.dead:
             end = "dead"
+        dead = tuple(await queue.dead_groups(run.id))
+        files = await write_files(queue, run, exporter, self._settings, dead) if exporter else []
+        rejected = rejected_file(run, self._output, self._settings)
+        if self._work.input and rejected.exists():
+            report = report_of(self._settings.state_folder, run)
+            rows = report.duplicates + report.rejected
+            files.append((str(rejected), rows, rejected_words(report)))
+        counted = Closing()
+        if self._work.chosen and stats.records:
+            counted = await filled(queue, run, self._work.chosen, final=end in ("complete", "dead"))
+        first = () if exporter else await queue.records(run.id, limit=FIRST_SHOWN)
         self._ui.finish(
             Summary(
                 run=run,
@@ -216,30 +285,15 @@ class OneMachine:
                 seconds=time.monotonic() - self._began if worked else 0.0,
                 output=_short(self._output),
                 rows=exporter.rows if exporter else 0,
-                dead=tuple(await queue.dead_groups(run.id)),
+                dead=dead,
                 again=self._again,
+                files=tuple((_short(name), rows, words) for name, rows, words in files),
+                fill=counted.fill,
+                warnings=(*counted.warnings, *(exporter.notes if exporter else ())),
+                first=tuple(msgspec.json.decode(record.data) for record in first),
             )
         )
         return EXIT[end]
-
-
-def _check_target(target: str) -> None:
-    """Say what is wrong with things that people take for scrapers."""
-    if "://" in target:
-        raise Usage(f"{target} is an address, not a scraper", hint=f"shoal new site.py --start {target}")
-    if Path(target).is_dir():
-        raise Usage(f"{target} is a folder", hint="name the scraper's file in it, like books.py")
-    if Path(target).is_file() and Path(target).suffix != ".py":
-        raise Usage(
-            f"{target} is not a Python file",
-            hint="a scraper, which may read it: shoal new books.py writes one",
-        )
-
-
-def _absolute(target: str) -> str:
-    """A file is found from any folder, a module by its name."""
-    place, colon, name = target.partition(":")
-    return f"{Path(place).resolve()}{colon}{name}" if Path(place).is_file() else target
 
 
 def _short(path: str) -> str:

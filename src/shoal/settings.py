@@ -154,7 +154,7 @@ class Settings:
         10, measure.whole(0), "a whole number", "Most redirects of one request.", "Limits"
     )
     max_per_shape: int = _declare(
-        10_000,
+        100_000,
         measure.whole(0),
         "a whole number; 0 is no limit",
         "Most addresses of one shape (numbers and values aside) per site.",
@@ -235,6 +235,9 @@ class Settings:
     )
     keep_raw: bool = _declare(
         False, measure.switch, _ON, "Keep every page as it came, to extract again later.", "Output"
+    )
+    revalidate: bool = _declare(
+        False, measure.switch, _ON, "Fetch kept pages again only if they have changed.", "Output"
     )
     queue: str = _declare(
         "",

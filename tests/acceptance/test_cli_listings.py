@@ -268,7 +268,7 @@ def test_export_writes_files_and_pipes(shoal: Shoal, state: None) -> None:
     code, _, err = shoal("export", "-o", "y.csv")
     assert code == 2
     assert "--fresh" in err
-    assert shoal("export", "-o", "y.json")[0] == 2
+    assert shoal("export", "-o", "y.txt")[0] == 2
 
 
 def test_doctor_finds_the_state_and_states_its_promises(shoal: Shoal, state: None) -> None:

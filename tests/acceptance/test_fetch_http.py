@@ -5,125 +5,35 @@ from __future__ import annotations
 import asyncio
 import gzip
 import random
-import shutil
 import socket
-import ssl
-import subprocess
 import threading
 import time
 import zlib
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import uvloop
+from fetch_site import (
+    Answer,
+    Reader,
+    Site,
+    Writer,
+    endlessly,
+    exchange,
+    fetching,
+    make_certificate,
+    plain,
+    serving,
+    tls,
+    writes,
+)
 
-from shoal.core.page import Request, Response
+from shoal.core.page import Request
 from shoal.errors import FetchFailed, FetchRefused
 from shoal.fetch.guard import AllowPrivate
-from shoal.fetch.http import HttpFetcher
-
-Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
-Answer = Callable[[Writer], Awaitable[None]]
-EVERYTHING = AllowPrivate.parse("1")
-
-
-def plain(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
-    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers]
-    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
-
-
-class Site:
-    """A server whose answers are written byte by byte in the test."""
-
-    def __init__(self, answer: bytes | Answer, *, close: bool = False) -> None:
-        self.answer, self.close = answer, close
-        self.requests: list[bytes] = []
-        self.connections = 0
-        self.asked = asyncio.Event()  # a request has come in
-        self.gone = asyncio.Event()  # a client has closed its connection
-        self.port = 0
-        self.tasks: set[asyncio.Task[None]] = set()
-
-    def url(self, path: str = "/", host: str = "127.0.0.1", scheme: str = "http") -> str:
-        return f"{scheme}://{host}:{self.port}{path}"
-
-    def accept(self, reader: Reader, writer: Writer) -> None:
-        self.connections += 1
-        self.tasks.add(asyncio.ensure_future(self.serve(reader, writer)))
-
-    async def serve(self, reader: Reader, writer: Writer) -> None:
-        with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = [line for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
-                body = await reader.readexactly(int(length[0].split(b":")[1])) if length else b""
-                self.requests.append(head + body)
-                self.asked.set()
-                if isinstance(self.answer, bytes):
-                    writer.write(self.answer)
-                    await writer.drain()
-                else:
-                    await self.answer(writer)
-                if self.close:
-                    break
-        self.gone.set()
-        writer.close()
-        with suppress(OSError, asyncio.CancelledError):
-            await writer.wait_closed()
-
-
-@asynccontextmanager
-async def serving(site: Site, context: ssl.SSLContext | None = None) -> AsyncIterator[Site]:
-    server = await asyncio.start_server(site.accept, "127.0.0.1", 0, ssl=context)
-    site.port = server.sockets[0].getsockname()[1]
-    try:
-        yield site
-    finally:
-        server.close()
-        for task in site.tasks:
-            task.cancel()
-        await asyncio.gather(*site.tasks)
-
-
-@asynccontextmanager
-async def fetching(**changes: object) -> AsyncIterator[HttpFetcher]:
-    options: dict[str, object] = {"user_agent": "shoal-test/1", "allow_private": EVERYTHING} | changes
-    fetcher = HttpFetcher(**options)  # type: ignore[arg-type]
-    try:
-        yield fetcher
-    finally:
-        await fetcher.close()
-
-
-async def exchange(answer: bytes | Answer, *, close: bool = False, **changes: object) -> Response:
-    timeout = float(changes.pop("timeout", 10.0))  # type: ignore[arg-type]
-    async with serving(Site(answer, close=close)) as site, fetching(**changes) as fetcher:
-        return await fetcher.fetch(Request(site.url(), timeout=timeout))
-
-
-def writes(*parts: bytes | float) -> Answer:
-    """An answer in pieces; a number is a pause, and the end is silence."""
-
-    async def answer(writer: Writer) -> None:
-        for part in parts:
-            if isinstance(part, bytes):
-                writer.write(part)
-                await writer.drain()
-            else:
-                await asyncio.sleep(part)
-
-    return answer
-
-
-async def endlessly(writer: Writer, piece: bytes, first: bytes = b"") -> None:
-    writer.write(first)
-    while True:
-        writer.write(piece)
-        await writer.drain()
-
 
 # answers
 
@@ -419,7 +329,7 @@ async def resetting(writer: Writer) -> None:
     [
         (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf", "bad_response"),
         (CHUNKED + b"5\r\nhel", "bad_response"),
-        (CHUNKED + b"zz\r\n", "connect"),
+        (CHUNKED + b"zz\r\n", "bad_response"),
         (b"", "bad_response"),
         (resetting, "connect"),
     ],
@@ -466,7 +376,7 @@ async def test_silence_is_a_total_timeout() -> None:
 async def test_a_body_that_drips_is_too_slow_long_before_the_total_timeout() -> None:
     drip = writes(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", *(b"x", 0.3) * 50)
     with pytest.raises(FetchFailed) as caught:
-        await exchange(drip, min_speed=(100, 1), timeout=20.0)
+        await exchange(drip, min_speed=100, slow_for=1.0, timeout=20.0)
     assert caught.value.cause == "timeout.slow"
 
 
@@ -622,20 +532,7 @@ async def test_only_the_listed_places_are_reached(entry: str, host: str, reached
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("openssl") is None:
-        pytest.skip("needs the openssl command to make a certificate")
-    place = tmp_path_factory.mktemp("tls")
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
-    command += " -keyout key.pem -out cert.pem -subj /CN=localhost"
-    command += " -addext subjectAltName=DNS:localhost,IP:127.0.0.1"
-    subprocess.run(command.split(), cwd=place, check=True, capture_output=True)
-    return place
-
-
-def tls(certificate: Path) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
-    return context
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 async def test_https_with_a_trusted_certificate(certificate: Path) -> None:

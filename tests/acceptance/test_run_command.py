@@ -311,13 +311,14 @@ WRONG: dict[str, tuple[str, tuple[str, ...], str]] = {
     ),
     "unknown flag": ("", ("run", "s.py", "--max-page", "3"), "--max-pages"),
     "bad value": ("", ("run", "s.py", "--delay", "soon"), "--delay: 'soon'"),
-    "an address": ("", ("run", "https://a.example/"), "shoal new site.py --start https://a.example/"),
+    "half a field": ("", ("run", "urls.txt", "-f", "title"), "a name, = and a selector"),
+    "the input as output": ("", ("run", "urls.csv", "-o", "urls.csv"), "is what is read"),
     "a folder": ("", ("run", "."), ". is a folder"),
     "nowhere to write": ("", ("run", "s.py", "-o", ""), "without a name"),
     "standard output": ("", ("run", "s.py", "-o", "-"), "shoal export -o -"),
     "no such folder": ("", ("run", "s.py", "-o", "nowhere/b.jsonl"), "no folder"),
-    "unknown kind of output": ("", ("run", "s.py", "-o", "b.xlsx"), ".csv, .jsonl"),
-    "not Python": ("", ("run", "urls.txt"), "urls.txt is not a Python file"),
+    "unknown kind of output": ("", ("run", "s.py", "-o", "b.doc"), ".csv"),
+    "fields of a scraper": ("", ("run", "s.py", "-f", "a=b"), "-f is for lists"),
     "unknown queue": (
         "import shoal\na = shoal.Scraper('a', 'http://a.example/')\n",
         ("run", "s.py", "--queue", "mysql://db/x"),
@@ -336,6 +337,7 @@ def wrong(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, subpro
             folder.mkdir()
             (folder / "s.py").write_text(text or "import shoal\n")
             (folder / "urls.txt").write_text("http://a.example/\n")
+            (folder / "urls.csv").write_text("url\nhttp://a.example/\n")
             started[case] = user.start(*args, folder=folder)
         yield started
 

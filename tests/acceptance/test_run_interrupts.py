@@ -42,7 +42,7 @@ def workers(command: subprocess.Popen[str]) -> list[int]:
     return [child.pid for child in psutil.Process(command.pid).children()]
 
 
-def complete(user: User, ended_at: float) -> dict[str, Any]:
+def complete(user: User, ended_at: float, under_way: float = UNDER_WAY) -> dict[str, Any]:
     """Every page recorded once, no attempt charged, and only what was under way then fetched again."""
     assert sorted(line["url"] for line in user.lines()) == user.catalogue()
     (run,) = user.ask("runs")
@@ -53,20 +53,20 @@ def complete(user: User, ended_at: float) -> dict[str, Any]:
     for at, target in user.site.log:
         asked = first.setdefault(target, at)
         if at != asked and target != "/robots.txt":
-            assert asked > ended_at - UNDER_WAY, target
+            assert asked > ended_at - under_way, target
             twice += 1
     assert twice <= AT_ONCE
     return run
 
 
-def goes_on(user: User, ended_at: float) -> dict[str, Any]:
+def goes_on(user: User, ended_at: float, under_way: float = UNDER_WAY) -> dict[str, Any]:
     """The same command, which must fetch its first page long before a lease would have ended."""
     before, given_at = len(user.site.log), time.monotonic()
     done = user.shoal(*RUN)
     assert done.code == 0 and "Continuing run" in done.err, done.err
     new = [at for at, target in list(user.site.log)[before:] if target != "/robots.txt" and at > given_at]
     assert new[0] - given_at < 4, f"the first page came after {new[0] - given_at:.1f} s"
-    return complete(user, ended_at)
+    return complete(user, ended_at, under_way)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -99,7 +99,8 @@ def test_a_second_signal_stops_hard_and_loses_nothing(user: User) -> None:
     command.communicate(timeout=10)
     assert command.returncode == 4 and time.monotonic() - began < 3
     user.write(SIX_LINES)
-    assert goes_on(user, ended_at)["lost"] == 0
+    # A handler that sleeps holds up the outcomes of its neighbours as well.
+    assert goes_on(user, ended_at, UNDER_WAY + 1.0)["lost"] == 0
 
 
 def supervisor(command: subprocess.Popen[str]) -> None:

@@ -96,7 +96,7 @@ def test_progress_is_drawn_in_place_and_gives_way_to_the_account(user: User) -> 
     assert after[0].startswith("Done after ") and f"{pages} pages, {pages - 1} records" in after[0]
     assert after[1:] == [
         f"  seen {pages} = done {pages} + dead 0 + cancelled 0 + open 0",
-        f"  books.jsonl   {pages - 1} rows",
+        f"  books.jsonl  {pages - 1} rows",
     ]
 
 

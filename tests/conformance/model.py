@@ -191,7 +191,7 @@ class ModelQueue(Handing, Settling, Looking):
         return Leased(
             id, lease.number, task.run, what.lane, what.url, what.kind, what.priority, what.depth,
             what.parent, what.meta, task.attempts, task.lost, start_in, self.spacing(self._lane(what.lane)),
-            dict(task.failures) or None, what.ask,
+            dict(task.failures) or None, what.ask, self._lane(what.lane).parked,
         )  # fmt: skip
 
     async def reserve(self, lane: str, pace: Pace | None = None, *, within: float | None = None) -> Slot:
@@ -323,7 +323,8 @@ class ModelQueue(Handing, Settling, Looking):
             lane.held_until = max(lane.held_until, now + micros(change.hold_for))
             lane.reason = change.reason
         if change.park_for is not None:
-            lane.parked = change.park_for > 0
+            again = not lane.parked or lane.held_until <= now
+            lane.parked = lane.parked + again if change.park_for > 0 else 0
             lane.held_until = max(lane.held_until, now + micros(change.park_for)) if lane.parked else 0
             lane.reason = change.reason
         if change.spacing is not None:

@@ -51,7 +51,7 @@ class Handing:
         return [lane.asks[run] for run in runs]
 
     def free_places(self, lane: ModelLane) -> int:
-        limit = self.max_in_flight(lane)
+        limit = 1 if lane.parked else self.max_in_flight(lane)
         return limit - self.in_flight(lane.name) if limit else 1 << 30
 
     def is_served(self, run: int, serves: Collection[str] | None) -> bool:

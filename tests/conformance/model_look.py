@@ -131,5 +131,5 @@ class Looking:
         return LaneState(
             lane.name, lane.next_at, self.spacing(lane), self.asked(lane), lane.learned,
             self.max_in_flight(lane), self.in_flight(lane.name), len(waiting),
-            lane.held_until if held else 0, lane.parked and held, lane.reason if held else "",
+            lane.held_until if held else 0, bool(lane.parked) and held, lane.reason if held else "",
         )  # fmt: skip

@@ -74,7 +74,7 @@ class ModelLane:
     last_slot: int = 0  # the last one given
     learned: float = 0.0
     held_until: int = 0
-    parked: bool = False  # while held: shown to people as parked
+    parked: int = 0  # times in a row; while held it is shown to people as parked
     reason: str = ""
     asks: dict[int, Pace] = field(default_factory=dict)  # by run
 

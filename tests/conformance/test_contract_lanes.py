@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from conformance.world import LANE, World, outcome, page, pages
+from conformance.world import LANE, World, failed, outcome, page, pages
 from shoal.core.lane import FREE, Pace
 from shoal.core.task import LaneChange
 from shoal.queue.base import SLOT_HORIZON
@@ -228,6 +228,34 @@ async def test_a_parked_lane_is_shown_as_parked_and_hands_out_nothing(world: Wor
     await world.advance(601)
     assert not (await world.lane()).parked
     assert (await world.claim()).tasks
+
+
+async def test_after_a_park_one_request_at_a_time_goes_out_to_find_out(world: World) -> None:
+    run = await world.run()
+    await world.add(run, pages(5))
+    await world.queue.set_lane(LaneChange(LANE, park_for=60.0, reason="down"))
+    await world.advance(61)
+    assert (await world.stats(run)).claimable == 1
+    claim = await world.claim()
+    assert [task.probe for task in claim.tasks] == [1]
+    assert not (await world.claim()).tasks
+    park = LaneChange(LANE, park_for=60.0, reason="still down")
+    await world.settle(claim.tasks[0], "retry", after=0.0, lanes=(park,), **failed("connect"))
+    assert not (await world.claim()).tasks
+    await world.advance(61)
+    again = await world.one()
+    assert again.probe == 2
+    await world.settle(again, lanes=(LaneChange(LANE, park_for=0.0),))
+    assert [task.probe for task in (await world.claim()).tasks] == [0] * 4
+
+
+async def test_several_workers_that_park_a_lane_for_the_same_failures_park_it_once(world: World) -> None:
+    run = await world.run()
+    await world.add(run, pages(5))
+    for seconds in (60.0, 50.0):
+        await world.queue.set_lane(LaneChange(LANE, park_for=seconds, reason="down"))
+    await world.advance(61)
+    assert (await world.one()).probe == 1
 
 
 async def test_parking_for_nothing_releases_the_lane(world: World) -> None:

@@ -147,6 +147,8 @@ async def test_nothing_of_a_held_or_parked_lane_is_claimable(world: World) -> No
     await world.queue.set_lane(LaneChange(LANE, park_for=60.0, reason="x"))
     assert await claimable(world, run) == 0
     await world.advance(61)
+    assert await claimable(world, run) == 1  # a probe
+    await world.queue.set_lane(LaneChange(LANE, park_for=0.0))
     assert await claimable(world, run) == 5
 
 

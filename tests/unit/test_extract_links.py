@@ -6,8 +6,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shoal.core.url import request_digest, resolve
-from shoal.extract.links import Found, LinkGate, Memory, is_trap, start_tasks
+from shoal.core.shape import Shapes
+from shoal.core.task import Ask
+from shoal.core.url import Rewrite, request_digest, resolve
+from shoal.errors import InvalidUrl
+from shoal.extract.links import Found, LinkGate, Memory, is_trap, start_task, start_tasks
 from shoal.extract.page import Follow
 
 URL = "http://h.example/a/b.html"
@@ -16,9 +19,9 @@ URL = "http://h.example/a/b.html"
 class Gate(LinkGate):
     """A gate that counts what it asks."""
 
-    def __init__(self, *, max_depth: int | None = None, cache_size: int = 200_000) -> None:
+    def __init__(self, *, max_depth: int | None = None, cache_size: int = 200_000, **rules: Any) -> None:
         self.asked: list[str] = []
-        super().__init__(self.scoped, max_depth, self.allowed, cache_size)
+        super().__init__(self.scoped, max_depth, self.allowed, cache_size, **rules)
 
     def scoped(self, lane: str) -> bool:
         self.asked.append(lane)
@@ -243,3 +246,174 @@ def test_a_pages_own_host_is_in_scope_wherever_a_redirect_led() -> None:
     found = gate.admit([moved], depth=0, parent=1, origin_url="http://www.example.com/")
     assert [task.url for task in found.tasks] == ["http://www.example.com/a"]
     assert found.skipped == (("scope", "http://other.example/c"),)
+
+
+def test_links_that_rewriting_makes_one_are_one_task() -> None:
+    gate = Gate(rewrite=Rewrite(sort_query=True, drop_tracking=True))
+    found = gate.see("/x?b=1&a=2", "/x?a=2&b=1&utm_source=y", "../x;jsessionid=1?a=2&b=1", "/y?gclid=1")
+    assert urls(found) == ["http://h.example/x?a=2&b=1", "http://h.example/y"]
+    for again in ("/x?a=2&b=1", "/x?b=1&a=2", "http://h.example/x?fbclid=1&b=1&a=2", "/y", "/y?utm_medium=1"):
+        assert gate.see(again) == Found()
+    gate.asked.clear()
+    assert gate.see("/x?b=1&a=2") == Found()
+    assert gate.asked == []
+
+
+def test_a_page_does_not_link_to_itself_in_another_spelling() -> None:
+    gate = Gate(rewrite=Rewrite(drop_tracking=True))
+    moved = "http://h.example/x?utm_source=a"
+    assert gate.see("?utm_source=b", "/x", base=moved) == Found()
+
+
+def test_a_rewrite_with_nothing_to_do_changes_nothing() -> None:
+    assert urls(Gate(rewrite=Rewrite()).see("/x?utm_source=1")) == ["http://h.example/x?utm_source=1"]
+
+
+def test_links_that_patterns_keep_out_are_reported_once_however_they_are_written() -> None:
+    gate = Gate(allow=lambda url: "/print/" not in url)
+    assert gate.see("../print/x", "/x").skipped == (("scope", "http://h.example/print/x"),)
+    for again in ("../print/x", "/print/x", "http://h.example/print/x", "//h.example/print/x"):
+        assert gate.see(again) == Found()
+
+
+def test_more_of_one_shape_than_allowed_is_a_trap() -> None:
+    gate = Gate(shapes=Shapes(2))
+    found = gate.see("/day/1", "/day/2", "/day/3", "/about")
+    assert urls(found) == ["http://h.example/day/1", "http://h.example/day/2", "http://h.example/about"]
+    assert found.skipped == (("trap", "http://h.example/day/3"),)
+    assert gate.see("/day/1", "/day/3", "/day/4") == Found((), (("trap", "http://h.example/day/4"),))
+
+
+def test_only_links_that_become_tasks_are_counted_by_shape() -> None:
+    gate = Gate(shapes=Shapes(2), max_depth=1)
+    for _ in range(5):
+        gate.see("/day/1", "/private/1", "http://bad.example/1", "/a/1#b")
+    assert gate.see("/deep/1", "/deep/2", "/deep/3", depth=1).skipped[-1][0] == "depth"
+    assert len(gate.see("/deep/1", "/deep/2").tasks) == 2
+    assert len(gate.see("/day/2").tasks) == 1
+    assert gate.see("/day/3").skipped == (("trap", "http://h.example/day/3"),)
+
+
+POST = Ask(method="POST", body=b"q=1")
+
+
+def test_an_ask_makes_another_task_of_the_same_address() -> None:
+    gate = Gate()
+    (plain,) = gate.see("/search").tasks
+    (asked,) = gate.see("/search", ask=POST).tasks
+    assert asked.ask == POST
+    assert asked.url == plain.url
+    assert asked.digest == request_digest(asked.url, POST) != plain.digest
+    assert len(gate.see("/search", ask=Ask(method="POST", body=b"q=2")).tasks) == 1
+    assert len(gate.see("b.html", ask=POST).tasks) == 1, "a form may well lead to its own page"
+
+
+def test_what_was_asked_for_specially_is_not_known_as_a_plain_page() -> None:
+    gate = Gate()
+    for href in ("/search", "http://h.example/search", "../search"):
+        gate.see(href, ask=POST)
+        assert gate.see(href, ask=POST) == Found()
+    assert len(gate.see("/search").tasks) == 1
+
+
+def test_the_same_ask_comes_once_per_page_and_is_known_once_committed() -> None:
+    gate = Gate()
+    assert len(gate.see("/s", "/s", "/s#x", "../s", ask=POST, commit=False).tasks) == 1
+    assert len(gate.see("/s", ask=POST).tasks) == 1
+    assert gate.see("/s", ask=POST) == Found()
+
+
+def test_asks_are_judged_like_other_links() -> None:
+    gate = Gate(max_depth=2, shapes=Shapes(1))
+    hrefs = ("/private/x", "http://bad.example/", "http://[bad", "mailto:x", "/a/1", "/a/2")
+    found = gate.see(*hrefs, ask=POST)
+    assert urls(found) == ["http://h.example/a/1"]
+    assert [reason for reason, _ in found.skipped] == ["robots", "scope", "invalid", "trap"]
+    assert gate.see("/b", ask=POST, depth=2).skipped == (("depth", "http://h.example/b"),)
+    assert gate.see("/private/x") == Found(), "refused is refused, however it is asked for"
+
+
+@pytest.mark.parametrize(
+    ("line", "url"),
+    [
+        (" http://h.example/a ", "http://h.example/a"),
+        ("\ufeffhttp://h.example/a\u00a0\u200b", "http://h.example/a"),
+        ("http://h.example/a b", "http://h.example/a%20b"),
+        ("HTTP://H.example:80/?utm_source=x&b&a#c", "http://h.example/?a&b"),
+    ],
+)
+def test_a_line_becomes_a_task(line: str, url: str) -> None:
+    task = start_task(line, rewrite=Rewrite(True, True), meta={"row": 1})
+    assert (task.url, task.lane, task.digest) == (url, "h.example", request_digest(url))
+    assert (task.parent, task.depth, task.meta, task.ask) == (None, 0, {"row": 1}, None)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("", "empty"),
+        ("\u200b", "empty"),
+        ("hello world", "not a web address"),
+        ("h.example/a", "no http:// or https:// in front"),
+        ("ftp://h.example/", "ftp: is not http or https"),
+        ("http://", "no host"),
+        ("http://h.example:99999/", "port 99999 does not exist"),
+        ("http://h exam.ple/", "its host contains a space"),
+        ("http://a.example/ http://b.example/", "several addresses on one line"),
+        ("http://a.example/\thttps://b.example/", "several addresses on one line"),
+        ("http://user:pass@h.example/", "carries a user name or password"),
+        ("http://h.example/" + "a" * 9000, "9,017 characters long, at most 8,192 are allowed"),
+    ],
+)
+def test_a_line_that_is_no_address_is_refused_in_a_few_words(line: str, reason: str) -> None:
+    with pytest.raises(InvalidUrl) as caught:
+        start_task(line)
+    assert str(caught.value) == reason
+    assert caught.value.hint
+    assert start_tasks([line]) == ([], [(line, reason)])
+
+
+def test_start_urls_that_rewriting_makes_one_are_one_task() -> None:
+    tasks, rejected = start_tasks(
+        ["http://h.example/?utm_source=a", "http://h.example/"], rewrite=Rewrite(drop_tracking=True)
+    )
+    assert [task.url for task in tasks] == ["http://h.example/"]
+    assert rejected == []
+
+
+SPELT = [
+    "/x", "../x", "x", "/x?b&a", "/x?a&b", "?b&a", "/x?gclid=1", "?gclid=1", "/x;jsessionid=1", "/",
+    "x;jsessionid=1", "/a/", "/a/b.html", "b.html?utm_x", "/x?utm_x&b&a#c", "http://o.example/x?b&a",
+    "//o.example/x?gclid=1", "/(S(a1))/x", "http://h.example//(S(a1))//x", "/a/;jsessionid=1",
+    ";jsessionid=1", "..;jsessionid=1",
+]  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(WHERE),
+            st.lists(st.sampled_from(SPELT), max_size=6),
+            st.sampled_from([None, None, POST, Ask(session="s")]),
+            st.booleans(),
+        ),
+        max_size=12,
+    ),
+    st.sampled_from([4, 200_000]),
+)
+def test_nor_is_it_by_rewriting_or_by_what_was_asked_for_specially(
+    pages: list[tuple[str, list[str], Ask | None, bool]], size: int
+) -> None:
+    rewrite = Rewrite(sort_query=True, drop_tracking=True)
+    gate = Gate(cache_size=size, rewrite=rewrite)
+    committed: set[bytes] = set()
+    for base, links, ask, commit in pages:
+        found = {task.digest for task in gate.see(*links, base=base, ask=ask, commit=commit).tasks}
+        leads = {rewrite(url) for href in links if (url := resolve(base, href))}
+        if ask is None:
+            leads -= {base, rewrite(base)}
+        wanted = {request_digest(url, ask) for url in leads}
+        assert wanted - committed <= found <= wanted
+        if commit:
+            committed |= found

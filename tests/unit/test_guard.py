@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.fetch.guard import AllowPrivate, refusal
+from shoal.fetch.guard import AllowPrivate, private_by_name, refusal
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,13 @@ from shoal.fetch.guard import AllowPrivate, refusal
         ("fc00::1", "private"),
         ("fd12:3456::1", "private"),
         ("fd00:ec2::254", "metadata"),
+        ("fd20:ce::254", "metadata"),
+        ("2606:4700::5efe:127.0.0.1", "loopback"),
+        ("2606:4700::200:5efe:10.0.0.1", "private"),
+        ("2606:4700::5efe:a9fe:a9fe", "metadata"),
+        ("64:ff9b::10.0.0.1", "private"),
+        ("64:ff9b::168.63.129.16", "metadata"),
+        ("::ffff:192.0.0.192", "metadata"),
         ("fe80::1", "link-local"),
         ("fe80::1%eth0", "link-local"),
         ("fec0::1", "site-local"),
@@ -84,7 +91,8 @@ def test_addresses_that_are_not_public_are_named(ip: str, word: str) -> None:
     "ip",
     ["1.1.1.1", "8.8.8.8", "100.63.255.255", "100.128.0.1", "172.15.0.1", "172.32.0.1", "169.253.1.1",
      "11.0.0.1", "168.63.129.17", "192.0.1.1", "198.17.1.1", "198.20.0.1", "223.255.255.255",
-     "2606:4700:4700::1111", "2a00:1450:4001::200e", "::ffff:8.8.8.8", "64:ff9b::8.8.8.8"],
+     "2606:4700:4700::1111", "2a00:1450:4001::200e", "::ffff:8.8.8.8", "64:ff9b::8.8.8.8",
+     "2606:4700::5efe:8.8.8.8", "2606:4700::1:5efe:10.0.0.1"],
 )  # fmt: skip
 def test_public_addresses_pass(ip: str) -> None:
     assert refusal(ip, 443) == ""
@@ -178,3 +186,18 @@ def test_listed_places_are_allowed_by_url_or_by_address(
 )
 def test_a_lane_is_covered_when_its_host_was_allowed_as_private(value: str, lane: str, covered: bool) -> None:
     assert AllowPrivate.parse(value).covers(lane) is covered
+
+
+@pytest.mark.parametrize(
+    ("host", "private"),
+    [
+        ("localhost", True), ("LOCALHOST.", True), ("a.localhost", True), ("nas.local", True), ("web", True),
+        ("metadata.google.internal", True), ("router.lan", True), ("wiki.corp", True), ("x.home.arpa", True),
+        ("127.0.0.1", True), ("[::1]", True), ("::1", True), ("::ffff:10.0.0.1", True),
+        ("fe80::1%eth0", True),
+        ("example.com", False), ("local.example.com", False), ("8.8.8.8", False), ("[2606:4700::1]", False),
+        ("mylocal", True), ("corp.example", False), ("abcdef.onion", False),
+    ],
+)  # fmt: skip
+def test_hosts_that_are_private_by_name_are_known_before_they_are_resolved(host: str, private: bool) -> None:
+    assert bool(private_by_name(host, 80)) is private

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
 from shoal.core.page import Request, Response
 from shoal.errors import FetchFailed, FetchRefused, ShoalError
 from shoal.politeness import robots as module
+from shoal.politeness.group import MAX_CRAWL_DELAY, MAX_FILE, read
 from shoal.politeness.robots import Robots
+from shoal.politeness.rules import Rules
 
 SITE = "http://site.test"
 FILE = f"{SITE}/robots.txt"
@@ -98,7 +99,7 @@ async def test_groups_spellings_and_nonsense(text: str, allowed: bool) -> None:
     ("text", "delay"),
     [
         ("User-agent: *\nCrawl-delay: 2.5", 2.5),
-        ("User-agent: *\nCrawl-delay: 99999", module.MAX_CRAWL_DELAY),
+        ("User-agent: *\nCrawl-delay: 99999", MAX_CRAWL_DELAY),
         ("User-agent: *\nCrawl-delay: soon", None),
         ("User-agent: *\nRequest-rate: 1/10s", 10.0),
         ("User-agent: other\nCrawl-delay: 2", None),
@@ -211,8 +212,16 @@ def to(location: str) -> Response:
         ({FILE: to("/robots.txt")}, True, 6),
         ({FILE: to("http://10.0.0.1/"), "http://10.0.0.1/": FetchRefused("blocked.private")}, True, 2),
         ({FILE: to("http://[bad/")}, True, 1),
+        (
+            {FILE: to("/1")}
+            | {f"{SITE}/{n}": to(f"/{n + 1}") for n in range(1, 5)}
+            | {f"{SITE}/5": says("User-agent: *\nDisallow: /")},
+            False,
+            6,
+        ),
+        ({FILE: to("/gone"), f"{SITE}/gone": says("User-agent: *\nDisallow: /", 404)}, True, 2),
     ],
-    ids=["same site", "other site", "loop", "into the cellar", "nonsense"],
+    ids=["same site", "other site", "loop", "into the cellar", "nonsense", "five", "to nothing"],
 )
 async def test_redirects_are_followed_five_times(
     answers: dict[str, Answer], allowed: bool, fetches: int
@@ -220,6 +229,57 @@ async def test_redirects_are_followed_five_times(
     world = World(answers)
     assert (await world.robots().verdict(f"{SITE}/page")).allowed is allowed
     assert len(world.asked) == fetches
+
+
+async def test_a_redirect_to_a_dead_site_means_wait_but_is_not_the_fault_of_this_one() -> None:
+    world = World({FILE: to("http://dead.test/"), "http://dead.test/": FetchFailed("connect", "refused")})
+    verdict = await world.robots().verdict(f"{SITE}/")
+    assert (verdict.allowed, verdict.wait, verdict.cause) == (False, 60, "")
+    assert "http://dead.test/" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("", module.DAY),
+        ("public", module.DAY),
+        ("max-age=7200", 7200),
+        ("public, Max-Age=7200, immutable", 7200),
+        ('max-age="7200"', 7200),
+        ("max-age=60", module.SHORTEST_TTL),
+        ("no-cache, max-age=7200", module.SHORTEST_TTL),
+        ("no-store", module.SHORTEST_TTL),
+        ("max-age=31536000", module.DAY),
+        ("max-age=99999999999999999999", module.DAY),
+        ("s-maxage=60", module.DAY),
+        ("max-age=soon", module.DAY),
+    ],
+)
+async def test_cache_control_shortens_the_day_but_not_below_an_hour(header: str, seconds: float) -> None:
+    world = World({FILE: says(RULES, cache_control=header)})
+    robots = world.robots()
+    await robots.verdict(f"{SITE}/")
+    world.now += seconds - 1
+    assert robots.peek("site.test", f"{SITE}/") is True
+    world.now += 1
+    assert robots.peek("site.test", f"{SITE}/") is None
+
+
+async def test_a_crawl_delay_is_news_only_when_it_has_changed() -> None:
+    world = World({FILE: says("User-agent: *\nCrawl-delay: 2")})
+    robots = world.robots(ttl=100)
+
+    async def read_again(text: str) -> tuple[bool, bool]:
+        world.now, world.answers[FILE] = world.now + 100, says(text)
+        verdict = await robots.verdict(f"{SITE}/")
+        return verdict.fresh, verdict.news
+
+    first = await robots.verdict(f"{SITE}/")
+    assert (first.fresh, first.news) == (True, True)
+    assert await read_again("User-agent: *\nCrawl-delay: 2") == (True, False)
+    assert await read_again("User-agent: *\nCrawl-delay: 3") == (True, True)
+    assert await read_again("") == (True, True)
+    assert await read_again("") == (True, False)
 
 
 async def test_many_callers_cause_one_fetch_and_one_of_them_hears_it_is_fresh() -> None:
@@ -269,7 +329,7 @@ async def test_sites_differ_by_scheme_and_port() -> None:
 
 
 async def test_only_the_first_half_megabyte_counts() -> None:
-    filler = "# filler\n" * (module.MAX_FILE // 9 + 1)
+    filler = "# filler\n" * (MAX_FILE // 9 + 1)
     late = World({FILE: says(filler + "User-agent: *\nDisallow: /")})
     assert (await late.robots().verdict(f"{SITE}/")).allowed
     early = World({FILE: says("User-agent: *\nDisallow: /\n" + filler)})
@@ -292,20 +352,11 @@ async def test_what_is_remembered_is_bounded_and_the_busiest_sites_stay(
     world = World({f"{host}/robots.txt": says(RULES) for host in hosts})
     robots = world.robots(max_hosts=10 if limit == "hosts" else 1000)
     if limit == "text":
-        monkeypatch.setattr(module, "_MAX_RULE_TEXT", 10 * len(RULES))
+        weight = Rules(read(RULES.encode(), "shoal").rules).weight
+        monkeypatch.setattr(module, "_MAX_WEIGHT", 10 * weight)
     for host in hosts:
         await robots.verdict(f"{host}/")
         await robots.verdict(f"{hosts[0]}/")
     known = [host for host in hosts if robots.peek(host[7:], f"{host}/") is not None]
     assert len(known) == 10
     assert hosts[0] in known
-
-
-async def test_remembered_addresses_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MAX_ANSWERS", 100)
-    robots = World({FILE: says(RULES)}).robots()
-    await robots.verdict(f"{SITE}/")
-    judge: Callable[[str, str], bool | None] = robots.peek
-    for n in range(1000):
-        assert judge("site.test", f"{SITE}/private/{n}") is False
-        assert sum(len(site.answers) for site in robots._sites.values()) <= 100

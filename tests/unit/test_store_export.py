@@ -15,7 +15,7 @@ import pytest
 from shoal.core.run import Run
 from shoal.errors import Act, OutputTaken, RunBusy, Usage
 from shoal.queue.base import StoredRecord
-from shoal.store import export, rows
+from shoal.store import place, rows
 from shoal.store.export import Exporter, check_output
 
 RUN = Run(id=1, name="AAAAA", scraper="s", key="k", state="running", created_at=1, changed_at=1)
@@ -152,7 +152,7 @@ async def test_two_processes_cannot_write_one_file(kept: Kept, tmp_path: Path) -
     opened(kept, tmp_path / "out.jsonl").close()
 
 
-@pytest.mark.parametrize("name", ["out.json", "out.xlsx", "out", "none/out.csv"])
+@pytest.mark.parametrize("name", ["out.txt", "out.gz", "out", ".csv", "none/out.csv", ""])
 def test_an_output_that_cannot_be_written_is_refused_with_what_can(name: str, tmp_path: Path) -> None:
     with pytest.raises(Usage) as caught:
         check_output(tmp_path / name)
@@ -198,7 +198,7 @@ async def test_a_kill_between_widening_and_its_position_is_recognised(
         await exporter.drain()
         kept.add({"n": 2, f"late {when}": "x"})
         with monkeypatch.context() as patch:
-            target = (Path, "replace") if when.startswith("before") else (export, "sync_folder")
+            target = (Path, "replace") if when.startswith("before") else (place, "sync_folder")
             seen: list[object] = []
             real = getattr(*target)
 
@@ -223,7 +223,7 @@ async def test_a_full_disk_leaves_whole_rows_and_says_what_to_do(kept: Kept, tmp
     if not full.exists():
         pytest.skip("there is no /dev/full here")
     file = rows.Rows.__new__(rows.Rows)
-    file.path, file.size, file._file = full, 0, os.open(full, os.O_WRONLY)
+    file.path, file.size, file._file, file._packed = full, 0, os.open(full, os.O_WRONLY), False
     with pytest.raises(Act, match="no space left") as caught:
         file.append(b"x\n")
     assert "same command again" in caught.value.hint
@@ -264,38 +264,95 @@ asyncio.run(main())
     subprocess.run([sys.executable, "-c", code, here, str(tmp_path / "out.jsonl")], check=True, timeout=30)
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
-async def test_killed_at_any_moment_it_ends_complete(kept: Kept, tmp_path: Path, suffix: str) -> None:
-    code = """
-import asyncio, sys
-sys.path.insert(0, sys.argv[1])
-from test_store_export import Kept, opened
-from pathlib import Path
-from shoal.store import export
-export.SLICE, export.COMMIT_EVERY = 7, 0.0
-kept = Kept()
-kept.add(*({"n": n, f"c{n // 300}": n} for n in range(1500)))
+async def test_records_that_are_large_are_read_few_at_a_time(kept: Kept, tmp_path: Path) -> None:
+    asked: list[int] = []
+    real = kept.records
 
-async def main():
-    exporter = opened(kept, Path(sys.argv[2]))
-    print("begun", flush=True)
+    async def records(run: int, *, after: int = 0, limit: int = 1000) -> list[StoredRecord]:
+        found = await real(run, after=after, limit=limit)
+        asked.append(sum(len(record.data) for record in found))
+        return found
+
+    kept.records = records  # type: ignore[method-assign]
+    kept.add(*({"text": "x" * 100_000} for _ in range(300)))
+    exporter = opened(kept, tmp_path / "out.jsonl")
+    assert await exporter.drain() == 300
+    exporter.close()
+    assert max(asked) < 6_000_000
+
+
+async def test_csv_that_is_to_be_safe_from_now_on_is_written_anew(kept: Kept, tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    kept.add({"=a": "=1+1", "n": -5})
+    for safe, cell in ((False, "=1+1"), (True, "'=1+1"), (False, "=1+1")):
+        exporter = opened(kept, path, csv_safe=safe)
+        await exporter.drain()
+        exporter.close()
+        (row,) = table(path)
+        assert list(row.values()) == [cell, "-5"]
+        assert next(iter(row)) == ("'=a" if safe else "=a")
+
+
+async def test_a_table_that_is_dear_to_widen_is_widened_at_the_end(
+    kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.store.appended.CHEAP", 0.0)
+    monkeypatch.setattr("shoal.store.appended.PATIENCE", 1e9)
+    path = tmp_path / "out.csv"
+    kept.add({"n": 1})
+    exporter = opened(kept, path)
+    assert await exporter.drain() == 1
+    kept.add({"n": 2, "late": "x"})
+    assert await exporter.drain() == 0
+    assert len(table(path)) == 1
+    assert await exporter.finish() == 1
+    exporter.close()
+    assert table(path) == [{"n": "1", "late": ""}, {"n": "2", "late": "x"}]
+
+
+async def test_what_a_form_needs_is_asked_for_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.store.formats.find_spec", lambda name: None)
+    with pytest.raises(Usage, match="not installed") as caught:
+        check_output(tmp_path / "out.parquet")
+    assert caught.value.hint == "pip install 'shoal[parquet]'"
+
+
+async def test_replace_takes_the_place_of_another_run_only_where_the_file_is_as_it_was(
+    kept: Kept, tmp_path: Path
+) -> None:
+    for name in ("out.jsonl", "out.parquet", "out.db"):
+        path = tmp_path / name
+        kept.data = []
+        kept.add({"n": 1})
+        first = opened(kept, path)
+        await first.finish()
+        first.close()
+        second = opened(kept, path, OTHER, replace=True)
+        assert await second.finish() == 1
+        second.close()
+    path = tmp_path / "out.jsonl"
+    path.write_text("mine now")
+    with pytest.raises(OutputTaken):
+        opened(kept, path, RUN, replace=True)
+
+
+async def test_fresh_keeps_what_somebody_put_in_the_place_of_ours(kept: Kept, tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    kept.add({"n": 1})
+    exporter = opened(kept, path)
     await exporter.drain()
-    print("complete", flush=True)
+    exporter.close()
+    path.write_text("work of a day")
+    opened(kept, path, OTHER, fresh=True).close()
+    assert (tmp_path / "out.jsonl.old").read_text() == "work of a day"
 
-asyncio.run(main())
-"""
-    here, path = str(Path(__file__).parent), tmp_path / f"out.{suffix}"
-    command = [sys.executable, "-c", code, here, str(path)]
-    for moment in range(6):
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert child.stdout is not None
-        child.stdout.readline()
-        try:
-            child.wait(0.01 * (moment + 1))
-        except subprocess.TimeoutExpired:
-            child.kill()
-        child.stdout.close()
-        child.wait()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=30)
-    found = lines(path) if suffix == "jsonl" else table(path)
-    assert [int(row["n"]) for row in found] == list(range(1500))
+
+async def test_what_was_set_aside_before_is_kept_too(kept: Kept, tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    (tmp_path / "out.jsonl.old").write_text("older")
+    path.write_text("mine")
+    opened(kept, path, fresh=True).close()
+    assert (tmp_path / "out.jsonl.old").read_text() == "older"
+    assert (tmp_path / "out.jsonl.old2").read_text() == "mine"

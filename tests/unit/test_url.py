@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shoal.core import url as url_module
-from shoal.core.task import digest
+from shoal.core.task import Ask, digest
 from shoal.core.url import (
     MAX_LENGTH,
     Resolver,
@@ -17,6 +19,7 @@ from shoal.core.url import (
     lane_of,
     other_scheme,
     path_of,
+    problem,
     request_digest,
     resolve,
 )
@@ -47,6 +50,12 @@ from shoal.errors import InvalidUrl
         ("http://example.com/%%41", "http://example.com/%%41"),
         ("http://example.com/?", "http://example.com/?"),
         ("http://@example.com/", "http://example.com/"),
+        ("http://example.com/a #b", "http://example.com/a%20"),
+        ("http://example.com/a ", "http://example.com/a"),
+        ("http://example.com./", "http://example.com./"),
+        ("http://xn--a.example/", "http://xn--a.example/"),
+        ("http://faß.example/", "http://xn--fa-hia.example/"),
+        ("http://example.com/\ud83d\ude00\ud800", "http://example.com/%F0%9F%98%80%EF%BF%BD"),
     ],
 )
 def test_canonical_is_the_one_spelling_browsers_agree_on(given_url: str, expected: str) -> None:
@@ -58,26 +67,50 @@ def test_canonical_is_the_one_spelling_browsers_agree_on(given_url: str, expecte
     [
         ("", "empty"),
         ("   ", "empty"),
-        ("example.com/a", "no http:// or https://"),
-        ("/a/b", "no http:// or https://"),
-        ("ftp://example.com/", "ftp: is not http"),
-        ("mailto:a@example.com", "mailto: is not http"),
-        ("javascript:void(0)", "javascript: is not http"),
-        ("http://", "not an address"),
-        ("http://exa mple.com/", "not an address"),
-        ("http://example.com:99999/", "not an address"),
-        ("http://[::1/", "not an address"),
-        ("http://\ud800/", "not an address"),
-        ("http://user:secret@example.com/", "user name or password"),
-        ("http://secret@exa mple.com/", "cannot be read"),
-        ("http://example.com/" + "a" * MAX_LENGTH, "8,211 characters"),
-        ("http://example.com/" + "é" * 3000, "characters"),
+        ("#top", "empty"),
+        ("example.com/a", "no http:// or https:// in front"),
+        ("example.com:8080/a", "no http:// or https:// in front"),
+        ("localhost:8000", "no http:// or https:// in front"),
+        ("//example.com/", "no http:// or https:// in front"),
+        ("/a/b", "no http:// or https:// in front"),
+        ("hello", "not a web address"),
+        ("see example.com", "not a web address"),
+        ("N/A", "not a web address"),
+        ("'http://example.com/'", "quotes or brackets around it"),
+        ("<http://example.com/>", "quotes or brackets around it"),
+        ("ftp://example.com/", "ftp: is not http or https"),
+        ("htp://example.com/", "htp: is not http or https"),
+        ("mailto:a@example.com", "mailto: is not http or https"),
+        ("javascript:void(0)", "javascript: is not http or https"),
+        ("http://", "no host"),
+        ("https:///", "no host"),
+        ("http://:80/", "no host"),
+        ("http://?a", "no host"),
+        ("http://exa mple.com/", "its host contains a space"),
+        ("http://exa\nmp^le.com/", "its host contains '^'"),
+        ("http://50%.example.com/", "its host contains '%'"),
+        ("http://example.com:99999/", "port 99999 does not exist"),
+        ("http://example.com:8o/", "'8o' is not a port"),
+        ("http://[::1/", "no ] after its IPv6 address"),
+        ("http://[::g]/", "not an IPv6 address in its [ ]"),
+        ("http://256.1.1.1/", "256.1.1.1 is not an IP address"),
+        ("http://1.2.3.4.5:80/", "1.2.3.4.5 is not an IP address"),
+        ("http://a.0xg.256/", "a.0xg.256 is not an IP address"),
+        ("http://xn--ü/", "not a host name that can exist"),
+        ("http://\ud800/", "not a host name that can exist"),
+        ("http://user:secret@example.com/", "carries a user name or password"),
+        ("http:user:secret@example.com", "carries a user name or password"),
+        ("http://secret@exa mple.com/", "its user name, host or port cannot be read"),
+        ("http://user:secret/@example.com/", "its user name, host or port cannot be read"),
+        ("http://example.com/" + "a" * MAX_LENGTH, "8,211 characters long, at most 8,192 are allowed"),
+        ("http://example.com/" + "é" * 3000, "18,019 characters long, at most 8,192 are allowed"),
     ],
 )
 def test_what_cannot_be_fetched_is_refused_with_a_reason_and_a_way_out(given_url: str, says: str) -> None:
     with pytest.raises(InvalidUrl) as caught:
         canonical(given_url)
-    assert says in str(caught.value)
+    assert str(caught.value).endswith(f": {says}")
+    assert problem(given_url) == says
     assert "secret" not in str(caught.value)
     assert caught.value.hint
 
@@ -150,18 +183,13 @@ BASES = [
 
 
 def by_ada(base: str, href: str) -> str | None:
-    return Resolver(base)._any(href.partition("#")[0])
+    head, mark, _ = href.partition("#")
+    return Resolver(base)._any(head, mark)
 
 
 def alone_by_ada(text: str) -> str | None:
-    parsed = url_module._parse(text.partition("#")[0])
-    if (
-        parsed is None
-        or not parsed.startswith(("http://", "https://"))
-        or "@" in parsed[: parsed.index("/", 8)]
-    ):
-        return None
-    return url_module._normal_escapes(parsed)
+    head, mark, _ = text.partition("#")
+    return url_module._fetchable(url_module._read(head + mark))
 
 
 @settings(max_examples=700, deadline=None)
@@ -169,7 +197,11 @@ def alone_by_ada(text: str) -> str | None:
 @example(BASES[0], "")
 @example(BASES[3], "../../..//x")
 def test_the_string_path_of_resolve_answers_as_the_parser_does(base: str, href: str) -> None:
-    assert Resolver(base).resolve(href) == by_ada(base, href)
+    found = Resolver(base).resolve(href)
+    assert found == by_ada(base, href)
+    if found is not None:
+        assert canonical(found) == found
+        assert found == found[: found.index("/") + 2] + lane_of(found) + path_of(found)
 
 
 @settings(max_examples=700, deadline=None)
@@ -212,8 +244,48 @@ def test_the_parts_of_a_canonical_url(given_url: str, host: str, lane: str, path
     assert (host_of(given_url), lane_of(given_url), path_of(given_url)) == (host, lane, path)
 
 
-def test_the_digest_of_a_request_names_its_method() -> None:
-    assert request_digest("http://a.example/") == digest("GET http://a.example/")
+PLAIN = digest("GET http://a.example/")
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        None,
+        Ask(),
+        Ask(method="get"),
+        Ask(body=b""),
+        Ask(proxy="office"),
+        Ask(headers=(("Referer", "http://b.example/"),)),
+    ],
+)
+def test_a_plain_get_is_one_request_by_whatever_way_it_goes(ask: Ask | None) -> None:
+    assert request_digest("http://a.example/", ask) == PLAIN
+
+
+def test_requests_that_may_be_answered_otherwise_are_not_the_same() -> None:
+    asks = [
+        None,
+        Ask(method="POST"),
+        Ask(method="HEAD"),
+        Ask(method="POST", body=b"a"),
+        Ask(method="POST", body=b"b"),
+        Ask(body=b"a"),
+        Ask(session="a"),
+        Ask(session="b"),
+        Ask(auth="a"),
+        Ask(session="a", auth="a"),
+        Ask(headers=(("Accept", "a"),)),
+        Ask(headers=(("Accept", "b"),)),
+        Ask(headers=(("Accept", "a"), ("X", "b"))),
+    ]
+    assert len({request_digest("http://a.example/", ask) for ask in asks}) == len(asks)
+    assert request_digest("http://a.example/", asks[1]) != request_digest("http://a.example/b", asks[1])
+
+
+def test_headers_are_compared_without_case_and_order() -> None:
+    one = Ask(headers=(("Accept", "a"), ("X", "b")))
+    other = Ask(headers=(("x", "b"), ("ACCEPT", "a")))
+    assert request_digest("http://a.example/", one) == request_digest("http://a.example/", other)
 
 
 @pytest.mark.parametrize(
@@ -238,3 +310,32 @@ def test_plain_urls_need_no_parser() -> None:
         "assert 'ada_url' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def documented(heading: str) -> list[list[str]]:
+    """The rows of the tables below a heading of the page on addresses, what is in code marks of each cell."""
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "addresses.md").read_text("utf-8")
+    section = page.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    rows = [line.strip("|").split(" | ") for line in section.splitlines() if line.startswith("| ")]
+    return [["\n".join(re.findall("`([^`]+)`", cell)) or cell.strip() for cell in row] for row in rows]
+
+
+def test_the_documented_rules_are_true() -> None:
+    rows = [row for row in documented("The canonical form") if row[0] != "rule"]
+    assert len(rows) == 12
+    for _, written, expected in rows:
+        if expected == "refused":
+            assert problem(written)
+        else:
+            assert canonical(written) == expected
+
+
+def test_the_documented_reasons_are_true() -> None:
+    examples = [
+        row for row in documented("What is not an address") if row[-1].strip(" |") and row[0] != "reason"
+    ]
+    for reason, shown in examples:
+        for text in shown.split("\n"):
+            if reason not in ("several addresses on one line", "not a host name that can exist"):
+                assert problem(text) == reason
+    assert len(examples) == 12

@@ -9,83 +9,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from desk import HOME, Desk, html
 
-from shoal.core.lane import Pace, Slot
-from shoal.core.page import Request, Response
-from shoal.core.task import LaneChange, Leased, Outcome
-from shoal.core.url import lane_of, request_digest
+from shoal.core.lane import Slot
+from shoal.core.page import Response
+from shoal.core.task import LaneChange, Leased
+from shoal.core.url import request_digest
 from shoal.errors import FetchFailed, FetchRefused, GiveUp, QueueUnavailable, Retry
-from shoal.extract.links import LinkGate
-from shoal.extract.scraper import Scraper
 from shoal.politeness.robots import Verdict
 from shoal.worker.handling import noting_tasks
-from shoal.worker.note import Note
 from shoal.worker.process import process
-from shoal.worker.tools import Served, Tools
-
-HOME = "http://a.test/"
-
-
-class Desk:
-    """Everything one task needs, as plain values a test can set."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-        self.answers: dict[str, Any] = {}
-        self.verdicts: dict[str, Verdict] = {}
-        self.slots: list[Slot] = []
-        self.asked: list[str] = []  # requests and reservations, in order
-        self.changes: list[LaneChange] = []
-        self.stalls: list[float] = []
-        self.scraper = Scraper("s", HOME)
-        self.limit = 5.0
-
-    # the queue
-    async def reserve(self, lane: str, pace: Pace | None = None, *, within: float | None = None) -> Slot:
-        self.asked.append(f"slot {lane}")
-        return self.slots.pop(0) if self.slots else Slot(0.0)
-
-    async def set_lane(self, change: LaneChange) -> None:
-        self.changes.append(change)
-
-    # the fetcher
-    async def fetch(self, request: Request) -> Response:
-        self.asked.append(request.url)
-        answer = self.answers[request.url]
-        if isinstance(answer, BaseException):
-            raise answer
-        return msgspec.structs.replace(answer, url=request.url)
-
-    def note_stall(self, seconds: float) -> None:
-        self.stalls.append(seconds)
-
-    async def close(self) -> None: ...
-
-    # robots
-    async def verdict(self, url: str) -> Verdict:
-        return self.verdicts.get(lane_of(url), Verdict(True))
-
-    def handler(self, func: Callable[..., Any]) -> None:
-        self.scraper.page("*")(func)
-
-    def tools(self) -> Tools:
-        links = LinkGate(self.scraper.in_scope, None, lambda lane, url: None)
-        served = Served(self.scraper, links, self, lambda lane: Pace(), handler_timeout=self.limit)
-        queue: Any = self
-
-        async def serve(run: int) -> Served:
-            return served
-
-        return Tools("w", queue, self, serve, Note.unwritten(), clock=lambda: self.now, jitter=lambda: 0.5)
-
-    async def run(self, url: str = HOME, start_at: float = 100.0, **task: Any) -> Outcome:
-        leased = Leased(id=7, lease=9, run=1, lane=lane_of(url), url=url, **task)
-        return await process(leased, self.tools(), start_at)
-
-
-def html(body: str = "<p>hi</p>", status: int = 200, **headers: str) -> Response:
-    names = tuple((name.replace("_", "-"), value) for name, value in headers.items())
-    return Response("", status, (("content-type", "text/html"), *names), body.encode())
 
 
 @pytest.fixture
@@ -437,7 +370,7 @@ async def test_robots_took_the_slot_so_the_page_takes_another(desk: Desk) -> Non
 
 
 async def test_crawl_delay_moves_the_lane_before_the_first_page(desk: Desk) -> None:
-    desk.verdicts["a.test"] = Verdict(True, crawl_delay=10.0, fresh=True)
+    desk.verdicts["a.test"] = Verdict(True, crawl_delay=10.0, fresh=True, news=True)
     outcome = await desk.run(spacing=1.0)
     assert desk.changes == [LaneChange("a.test", spacing=10.0, reason="crawl-delay")]
     assert outcome.lanes == tuple(desk.changes)

@@ -38,10 +38,29 @@ class Command(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_epilog(ctx, formatter)
-        if self.examples:
-            with formatter.section("Examples"):
-                for example in self.examples.strip().splitlines():
-                    formatter.write(" " * formatter.current_indent + example.strip() + "\n")
+        _write_examples(self.examples, formatter)
+
+
+class Group(click.Group):
+    """A command that is a word in front of others."""
+
+    def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:
+        kwargs.setdefault(
+            "context_settings", {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+        )
+        super().__init__(*args, **kwargs)
+        self.examples = examples
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_epilog(ctx, formatter)
+        _write_examples(self.examples, formatter)
+
+
+def _write_examples(examples: str, formatter: click.HelpFormatter) -> None:
+    if examples:
+        with formatter.section("Examples"):
+            for example in examples.strip().splitlines():
+                formatter.write(" " * formatter.current_indent + example.strip() + "\n")
 
 
 def _with_values(args: list[str]) -> Iterator[str]:

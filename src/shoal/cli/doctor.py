@@ -22,7 +22,7 @@ from shoal.errors import ShoalError
 from shoal.queue.base import Promises
 from shoal.version import __version__
 
-LIBRARIES = ("uvloop", "pycurl", "selectolax", "ada-url", "msgspec", "parsel", "protego")
+LIBRARIES = ("uvloop", "pycurl", "selectolax", "ada-url", "msgspec", "parsel")
 OPTIONAL = {"uvloop": "pages cost a little more without it"}
 FEW_FILES = 1024
 LITTLE_DISK = 1_000_000_000

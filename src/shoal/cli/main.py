@@ -14,8 +14,9 @@ from shoal.version import __version__
 
 # name -> (module below shoal.cli, one line of help): modules are imported only when asked for
 COMMANDS: dict[str, tuple[str, str]] = {
-    "run": ("run", "Crawl with a scraper; the same command goes on where it stopped."),
+    "run": ("run", "Crawl with a scraper, or fetch a list into a table; the same command goes on."),
     "new": ("new", "Write a commented scraper to start from."),
+    "shell": ("shell", "Try selectors on a page and see what each finds."),
     "demo": ("demo", "Serve a small web site on this machine to try things on."),
     "status": ("status", "How a run goes, what limits it and when it ends."),
     "runs": ("runs", "List the runs kept here."),
@@ -26,6 +27,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "resume": ("steer", "Let a paused run go on."),
     "cancel": ("steer", "End a run: what waits is given up."),
     "export": ("export", "Write a run's records to a file, also while it goes on."),
+    "raw": ("raw", "Pages kept as they came, with --keep-raw."),
+    "template": ("template", "Check a template, and try it on a saved page."),
     "doctor": ("doctor", "Check this machine and the state file."),
     "completion": ("completion", "Print the shell completion script."),
 }
@@ -137,10 +140,13 @@ def _usage(error: click.UsageError) -> int:
 
 
 def tell(words: str, hint: str) -> None:
-    """Two lines on stderr: what happened and what to do about it."""
+    """On stderr: what happened, in one line or several, and what to do about it."""
     from shoal.cli.show import clean, line, wrapped
 
-    line(wrapped(f"shoal: {clean(words)}", sys.stderr, "  "), sys.stderr)
+    first, *more = words.splitlines() or [""]
+    line(wrapped(f"shoal: {clean(first)}", sys.stderr, "  "), sys.stderr)
+    for part in more:
+        line(wrapped(f"  {clean(part)}", sys.stderr, "    "), sys.stderr)
     if hint:
         line(wrapped(f"  try: {clean(hint)}", sys.stderr, "       "), sys.stderr)
 

@@ -13,7 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
-from shoal.cli.show import cells, clean, count, cut, lasting, line, paint, size, width, wrapped
+from shoal.cli.closing import account as account  # for `shoal status`
+from shoal.cli.closing import closing
+from shoal.cli.show import cells, clean, count, cut, lasting, line, paint, width, wrapped
 from shoal.config import dumb_terminal
 from shoal.control.report import Progress, RunInfo, RunUi, Summary
 from shoal.core.forecast import Forecast, forecast
@@ -26,7 +28,6 @@ WINDOW = 8.0  # seconds over which pages/s are measured
 REDRAW_EVERY = 0.1
 LINE_EVERY = 5.0
 LINE_EVERY_AT_REST = 60.0  # when nothing has moved
-CAUSES_SHOWN = 5
 
 Clock = Callable[[], float]
 
@@ -300,71 +301,3 @@ def opening(info: RunInfo) -> list[str]:
     if info.output:
         lines.append(f"Records go to {info.output}")
     return lines
-
-
-def closing(summary: Summary) -> list[str]:
-    stats, run = summary.stats, summary.run
-    words = {
-        "complete": "Done",
-        "dead": "Done",
-        "cancelled": "Cancelled",
-        "interrupted": "Stopped",
-        "unbalanced": "Ended",
-    }[summary.end]
-    failed = f"; {count(stats.dead, 'page')} failed" if stats.dead else ""
-    after = f" after {lasting(summary.seconds)}" if summary.seconds else ""
-    lines = [
-        f"{words}{after}: {count(stats.done, 'page')}, "
-        f"{count(stats.records, 'record')}, {size(stats.bytes)}{failed}.",
-        account(stats),
-    ]
-    if summary.end in ("complete", "dead") and run.max_pages and stats.cancelled:
-        limit = count(run.max_pages, "page")
-        lines.append(f"  the limit of {limit} was reached: {count(stats.cancelled)} more were known")
-    if stats.skipped:
-        reasons = sorted(stats.skipped.items(), key=lambda pair: -pair[1])
-        lines.append("  links not followed: " + " · ".join(f"{clean(why)} {count(n)}" for why, n in reasons))
-    if summary.output:
-        lines.append(f"  {summary.output}   {count(summary.rows, 'row')}")
-    elif stats.records:
-        lines.append(f"  write the records to a file: shoal export {run.name} -o {run.scraper}.jsonl")
-    lines += _failures(summary)
-    if summary.end == "interrupted":
-        lines.append("Nothing is lost." + (" The same command goes on:" if summary.again else ""))
-        lines += [f"  {summary.again}"] if summary.again else []
-    if summary.end == "unbalanced":
-        lines.append("The account does not balance: please keep the state file and report this.")
-    return lines
-
-
-def _failures(summary: Summary) -> list[str]:
-    """What failed, by cause, with the words of one of each; and what can be done about it."""
-    causes: dict[str, int] = {}
-    said: dict[str, str] = {}
-    for group in summary.dead:
-        causes[group.cause] = causes.get(group.cause, 0) + group.count
-        said.setdefault(group.cause, group.message)
-    if not causes:
-        return []
-    ranked = sorted(causes.items(), key=lambda pair: -pair[1])[:CAUSES_SHOWN]
-    room = max(len(cause) for cause, _ in ranked)
-    lines = [
-        f"  failed: {count(n)} × {cause.ljust(room)}  {said[cause] if said[cause] != cause else ''}".rstrip()
-        for cause, n in ranked
-    ]
-    if len(causes) > len(ranked):
-        lines.append(f"  failed: … and {count(len(causes) - len(ranked), 'other cause')}")
-    name = summary.run.name
-    lines.append(f"Next: shoal dead {name}            what failed, by host and cause")
-    if summary.end in ("complete", "dead"):
-        lines.append(f"      shoal revive {name} --all    put it back, then give the same command")
-    return lines
-
-
-def account(stats: Stats) -> str:
-    """The account of a run, for people to check."""
-    sign = "=" if stats.balanced else "≠"
-    return (
-        f"  seen {count(stats.seen)} {sign} done {count(stats.done)} + dead {count(stats.dead)}"
-        f" + cancelled {count(stats.cancelled)} + open {count(stats.open)}"
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 import click
 
@@ -15,27 +16,53 @@ from shoal.errors import Usage
 @click.command(
     cls=Command,
     examples="""
-    shoal run books.py -o books.jsonl               crawl, or go on crawling
-    shoal run books.py -o books.csv --max-pages 50  a first look, as a table
-    shoal run books.py:books --rate 2               2 pages/s and host
-    shoal run books.py -o books.jsonl --fresh       start over
+    shoal run books.py -o books.jsonl                  crawl, or go on crawling
+    shoal run urls.txt -o pages.csv                    a list in, a table out
+    shoal run urls.txt -f title=h1::text -o pages.csv  with columns of your own
+    shoal run urls.csv --column link -o pages.parquet  the addresses in one column
+    shoal run shop.yaml -o shop.xlsx                   with a template
+    cat urls | shoal run - -o pages.csv                from a pipe
+    shoal run books.py -o books.jsonl --fresh          start over
     """,
 )
-@click.argument("target", metavar="FILE.py[:NAME]", type=click.Path(), required=False)
-@click.argument("inputs", nargs=-1, metavar="")
+@click.argument("target", metavar="TARGET", type=click.Path(allow_dash=True), required=False)
+@click.argument("inputs", nargs=-1, metavar="[MORE]...")
 @click.option(
     "-o",
     "--output",
     type=click.Path(),
     metavar="FILE",
-    help="Write records to a .jsonl or .csv file as they come.",
+    help="Write records to a file as they come: .csv, .jsonl, .parquet, .xlsx …",
 )
+@click.option(
+    "-f",
+    "--field",
+    "given_fields",
+    multiple=True,
+    metavar="NAME=SELECTOR",
+    help="A column of the output, for lists and addresses: price:number=.price; may be given several times.",
+)
+@click.option(
+    "--column", metavar="NAME", help="Which column of a list holds the addresses: a name or number."
+)
+@click.option("--from-raw", metavar="RUN", help="Take the pages that RUN kept instead of fetching them.")
 @click.option("--fresh", is_flag=True, help="Start over instead of going on.")
 @click_options("run")
 def run(
-    settings: Settings, target: str | None, inputs: tuple[str, ...], output: str | None, fresh: bool
+    settings: Settings,
+    target: str | None,
+    inputs: tuple[str, ...],
+    output: str | None,
+    given_fields: tuple[str, ...],
+    column: str | None,
+    from_raw: str | None,
+    fresh: bool,
 ) -> int:
-    """Crawl with the scraper in FILE.py.
+    """Crawl with a scraper, or fetch a list of addresses into a table.
+
+    TARGET is a scraper (FILE.py[:NAME] or a module), a template (.yaml), a list of addresses (.txt, .csv,
+    .tsv, .jsonl, .xlsx, each also packed as .gz; - is what comes through a pipe), or an address itself.
+    A template may be followed by a list or by addresses to start from, an address by more of them.
 
     Stop it with Ctrl-C, or let it crash: nothing is lost, and the same command goes on where it
     stopped.
@@ -45,12 +72,15 @@ def run(
     """
     if not target:
         raise Usage(
-            "say which scraper to run: shoal run FILE.py", hint="shoal new books.py writes one to start from"
+            "say what to run: a scraper (FILE.py), a list (urls.txt) or an address",
+            hint="shoal new books.py writes a scraper to start from",
         )
     if output == "":
         raise Usage("-o is given without a name", hint="-o books.jsonl")
     if output == "-":
         raise Usage("records go to a file while it runs", hint="run it without -o, then: shoal export -o -")
+    fields = read_fields(given_fields)
+    _check(target, inputs, fields, column)
     from shoal.cli.progress import run_ui
     from shoal.logs import setup
     from shoal.onemachine import run_command
@@ -61,10 +91,60 @@ def run(
     ui = run_ui()
     try:
         return run_command(
-            settings, target=target, inputs=inputs, output=output, fresh=fresh, ui=ui, again=again
+            settings,
+            target=target,
+            inputs=inputs,
+            fields=fields,
+            column=column or "",
+            from_raw=from_raw or "",
+            output=output,
+            fresh=fresh,
+            ui=ui,
+            again=again,
         )
     except KeyboardInterrupt:  # before it began to listen for signals
         ui.message("Stopped before it began; the same command starts it.")
         return 4
     finally:
         ui.close()
+
+
+def read_fields(given: Sequence[str]) -> dict[str, str]:
+    """What was given with -f, NAME[:TYPE] -> where it is found; what that may be, templates know."""
+    fields: dict[str, str] = {}
+    for text in given:
+        name, equals, selector = (part.strip() for part in text.partition("="))
+        if not equals or not name or not selector:
+            raise Usage(
+                f"-f {text!r} is not understood: it takes a name, = and a selector", hint="-f title=h1::text"
+            )
+        if name.partition(":")[0] in (known.partition(":")[0] for known in fields):
+            raise Usage(f"-f {name} is given twice", hint="give each column a name of its own")
+        fields[name] = selector
+    return fields
+
+
+def _check(target: str, inputs: Sequence[str], fields: dict[str, str], column: str | None) -> None:
+    """Refuse at once what does not go together."""
+    from shoal.sources.kind import kind_of
+
+    kind = kind_of(target)
+    kinds = {kind_of(word) for word in inputs}
+    if fields and kind in ("scraper", "template"):
+        raise Usage(
+            f"-f is for lists and addresses; {target} says itself what to take",
+            hint=f"leave -f away, or change {target}",
+        )
+    if column and "list" not in {kind, *kinds}:
+        raise Usage("--column is for lists, and none is given", hint="shoal run urls.csv --column link")
+    if kind == "list" and inputs:
+        raise Usage(f"{inputs[0]}: a list stands alone", hint="cat one.txt two.txt | shoal run - -o out.csv")
+    if kind == "address" and kinds - {"address"}:
+        raise Usage(f"{inputs[0]} is not an address like the first one", hint="shoal run https://… https://…")
+    if kind == "template" and (
+        kinds - {"list", "address"} or (kinds and kinds != {"address"} and inputs[1:])
+    ):
+        raise Usage(
+            f"{' '.join(inputs)}: a template takes one list, or addresses, to start from",
+            hint=f"shoal run {target} urls.txt",
+        )

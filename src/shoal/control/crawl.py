@@ -41,15 +41,30 @@ class Output(Protocol):
     async def drain(self) -> int: ...
 
 
+class Feed(Protocol):
+    """Addresses that are still being added while the run goes on."""
+
+    async def run(self) -> object: ...
+
+
 class Crawl:
     def __init__(
-        self, queue: Queue, run: Run, crew: Crew, *, output: Output | None = None, ui: RunUi | None = None
+        self,
+        queue: Queue,
+        run: Run,
+        crew: Crew,
+        *,
+        output: Output | None = None,
+        ui: RunUi | None = None,
+        feed: Feed | None = None,
     ) -> None:
         self.queue = queue
         self.run = run
         self._crew = crew
         self._output = output
         self._ui = ui
+        self._feed = feed
+        self._feeding: asyncio.Task[object] | None = None
         self._stopped = asyncio.Event()
         self._lanes: tuple[LaneState, ...] = ()
         self._lanes_due = 0.0
@@ -68,6 +83,8 @@ class Crawl:
     async def drive(self) -> Stats:
         """Work until nothing is open, the run was ended by somebody, or we were stopped."""
         await self._crew.start()
+        if self._feed:
+            self._feeding = asyncio.create_task(self._feed.run(), name="seed")
         exported = 0.0
         try:
             while not self._stopped.is_set():
@@ -75,18 +92,35 @@ class Crawl:
                 stats = await self.queue.stats(self.run.id)
                 ended = await self._ended()
                 await self._show(stats, workers)
-                if not stats.open or ended:
+                if ended or (not stats.open and self._fed()):
                     break
                 if self._output and time.monotonic() - exported > EXPORT_EVERY:
                     await self._output.drain()
                     exported = time.monotonic()
                 await self._pause()
         finally:
-            await self._crew.stop()
+            try:
+                await self._stop_feeding()
+            finally:
+                await self._crew.stop()
         await self._finish()
         if self._output:
             await self._output.drain()
         return await runs.account(self.queue, self.run)
+
+    def _fed(self) -> bool:
+        """Whether every address was added; raises what kept it from being so."""
+        if self._feeding is None:
+            return True
+        if self._feeding.done():
+            self._feeding.result()
+            return True
+        return False
+
+    async def _stop_feeding(self) -> None:
+        if self._feeding is not None and not self._feeding.done():
+            self._feeding.cancel()
+            await asyncio.wait([self._feeding])
 
     async def _pause(self) -> None:
         try:
@@ -125,7 +159,8 @@ class Crawl:
     async def _finish(self) -> None:
         stats = await self.queue.stats(self.run.id)
         self.run = await self._fresh()
-        if not stats.open and self.run.state in ("running", "paused"):
+        fed = self._feeding is None or (self._feeding.done() and not self._feeding.cancelled())
+        if not stats.open and fed and self.run.state in ("running", "paused"):
             self.run = await self.queue.set_run(self.run.id, "finish")
 
     async def _fresh(self) -> Run:

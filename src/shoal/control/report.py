@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -51,6 +53,55 @@ class Summary(msgspec.Struct, frozen=True):
     rows: int = 0
     dead: tuple[DeadGroup, ...] = ()
     again: str = ""  # the command that goes on with it
+    files: tuple[tuple[str, int, str], ...] = ()  # written: (name, rows, what is in them)
+    fill: tuple[tuple[str, int, int], ...] = ()  # (field, records that have it, records)
+    warnings: tuple[str, ...] = ()  # sentences: "price is filled in 3 % of records, last time 98 %"
+    first: tuple[dict[str, Any], ...] = ()  # a few records, to be shown where no file was asked for
+
+
+_SAID = {
+    "http.404": "404 not found",
+    "http.410": "410 gone",
+    "http.403": "403 forbidden",
+    "http.401": "401 login needed",
+    "http.429": "429 too many requests",
+    "dns": "no such host",
+    "connect": "no connection",
+    "tls": "no trusted certificate",
+    "timeout": "no answer in time",
+    "too_large": "too large",
+    "too_complex": "too complex to parse",
+    "decode": "not what its headers say",
+    "bad_response": "no proper answer",
+    "redirects": "redirects that lead nowhere",
+    "blocked.private": "private addresses (--allow-private)",
+    "missing_field": "a required field is missing",
+    "bad_field": "a field cannot be read",
+    "robots": "robots.txt says no",
+    "robots_unreachable": "robots.txt cannot be read",
+    "worker_lost": "workers died of it",
+    "not_kept": "not kept by that run",
+    "expired": "waited too long",
+    "handler": "errors in the handler",
+}
+
+
+def cause_words(cause: str) -> str:
+    """A cause in words: "http.404" is "404 not found", "timeout.total" is "no answer in time"."""
+    kind, _, rest = cause.partition(".")
+    if cause in _SAID or kind in _SAID:
+        return _SAID.get(cause) or _SAID[kind]
+    if kind == "http" and rest.isdecimal():
+        return f"{rest} server error" if rest.startswith("5") else f"answer {rest}"
+    return cause
+
+
+def failed_words(dead: Iterable[DeadGroup]) -> str:
+    """What failed, by cause: "8 × 404 not found · 3 × no answer in time"."""
+    causes: Counter[str] = Counter()
+    for group in dead:
+        causes[cause_words(group.cause)] += group.count
+    return " · ".join(f"{n:,} × {words}" for words, n in causes.most_common())
 
 
 class RunUi(Protocol):

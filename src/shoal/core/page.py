@@ -11,6 +11,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes | None = None
     timeout: float = 30.0
+    key: bytes = b""  # what it is known by, where the address alone does not say it
     proxy: str = ""  # http://, https:// or socks5h:// with its login, if it has one; "" is direct
 
 

@@ -45,6 +45,10 @@ RULES: dict[str, Rule] = {
     "redirects": Rule(0),
     "blocked": Rule(0),
     "robots": Rule(0),
+    "too_complex": Rule(0),
+    "missing_field": Rule(0),
+    "bad_field": Rule(0),
+    "not_kept": Rule(0),
     "bad_url": Rule(0),
     "bad_request": Rule(0),
 }

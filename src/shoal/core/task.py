@@ -82,6 +82,7 @@ class Leased(msgspec.Struct, frozen=True, gc=False):
     spacing: float = 0.0  # the lane's spacing when claimed; 0 means its requests need no slots
     failures: dict[str, int] | None = None  # earlier failures by cause, for the retry policy
     ask: Ask | None = None
+    probe: int = 0  # not 0: its lane was parked so often in a row, and this request is to find out
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -108,7 +109,7 @@ class LaneChange(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     lane: str
     hold_for: float | None = None  # no request to this lane for so many seconds (Retry-After)
     spacing: float | None = None  # learned spacing (Crawl-delay, slow-down); 0 forgets it
-    park_for: float | None = None  # like hold, but shown to people as parked; 0 releases
+    park_for: float | None = None  # a hold, after which one request at a time goes out until 0 releases it
     reason: str = ""
 
 

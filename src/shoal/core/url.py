@@ -11,7 +11,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
-from shoal.core.task import digest
+import msgspec
+
+from shoal.core.refusal import why
+from shoal.core.task import Ask, digest
 from shoal.errors import InvalidUrl
 
 MAX_LENGTH = 8_192
@@ -36,31 +39,44 @@ _EDGES = "".join(map(chr, range(33)))  # what WHATWG strips from both ends
 _NOT_HERE = "/?\\" + _EDGES  # beginnings of links that are not relative to the directory of a page
 _MAY_NAME_HOST = frozenset("/\\" + _EDGES)  # after a "/"; tabs and newlines count as not there
 
-_IN_FULL = "Write the address in full, like https://example.com/page."
+_TRACKING_GROUPS = ("utm_", "mtm_", "hsa_", "pk_campaign", "pk_kwd", "aspsessionid")
+_TRACKING = frozenset((
+    "_branch_match_id", "_ga", "_gac", "_gl", "_hsenc", "_hsmi", "_openstat", "asp.net_sessionid",
+    "cftoken", "dclid", "ef_id", "epik", "fbclid", "gad_source", "gbraid", "gclid", "gclsrc",
+    "guce_referrer", "guce_referrer_sig", "hsctatracking", "igsh", "igshid", "irclickid", "irgwc",
+    "jsessionid", "li_fat_id", "mc_cid", "mc_eid", "mkt_tok", "msclkid", "oly_anon_id", "oly_enc_id",
+    "oscsid", "phpsessid", "rb_clickid", "ref_src", "ref_url", "s_kwcid", "spm", "srsltid", "ttclid",
+    "twclid", "vero_conv", "vero_id", "wbraid", "wickedid", "yclid", "ysclid", "zenid",
+))  # fmt: skip
+_SESSION = frozenset(("sid", "sess", "sessid", "session", "sessionid", "session_id"))
+_random = re.compile(r"[0-9A-Fa-f]{16,}|(?=\D*\d)[0-9A-Za-z_-]{20,}").fullmatch
+_session_path = re.compile(
+    r";(?:jsessionid|phpsessid)=[^/;]*|;s(?:ess(?:ion)?)?_?id=[0-9a-f]{16,}(?=[/;]|$)|/\((?:[a-z]\([0-9a-z]+\))+\)(?=/)",
+    re.IGNORECASE,
+).sub
 
 
 def canonical(url: str) -> str:
     """The canonical form of an absolute http or https URL; raises InvalidUrl."""
-    url = url.partition("#")[0]
-    if len(url) > MAX_LENGTH:
-        raise _too_long(url)
-    if "/." not in url and _plain_absolute(url):
+    url, mark, _ = url.partition("#")
+    if "/." not in url and len(url) <= MAX_LENGTH and _plain_absolute(url):
         return url
-    parsed = _parse(url)
-    if parsed is None:
-        raise _unreadable(url)
-    if not parsed.startswith(("http://", "https://")):
-        scheme = parsed.partition(":")[0]
-        raise InvalidUrl(f"cannot fetch {_shown(url)}: {scheme}: is not http or https", hint=_IN_FULL)
-    if "@" in parsed[: parsed.index("/", 8)]:
-        raise InvalidUrl(
-            f"the address of {host_of(parsed)} carries a user name or password",
-            hint="Take them out: addresses are stored and shown to people. Send an Authorization header.",
-        )
-    parsed = _normal_escapes(parsed)
-    if len(parsed) > MAX_LENGTH:
-        raise _too_long(parsed)
-    return parsed
+    found = _fetchable(_read(url + mark))
+    if found is None:
+        raise InvalidUrl(f"{_shown(url)}: {problem(url + mark)}", hint=_hint(url))
+    return found
+
+
+def problem(text: str) -> str:
+    """What keeps a text from being fetched, in a few words; empty if nothing does."""
+    url, mark, _ = text.partition("#")
+    parsed = _read(url + mark)
+    if _fetchable(parsed) is not None:
+        return ""
+    size = max(len(url), len(parsed or ""))
+    if size > MAX_LENGTH:
+        return f"{size:,} characters long, at most {MAX_LENGTH:,} are allowed"
+    return why(url, parsed)
 
 
 def resolve(base: str, href: str) -> str | None:
@@ -85,12 +101,13 @@ class Resolver:
 
     def resolve(self, href: str) -> str | None:
         """The canonical URL of a link, or None (fragment only, other scheme, invalid)."""
+        mark = ""
         if "#" in href:
-            href = href.partition("#")[0]
+            href, mark, _ = href.partition("#")
         url = self._plain(href)
         if url is not None and len(url) <= MAX_LENGTH and len(href) <= MAX_LENGTH:
             return url
-        return self._any(href)
+        return self._any(href, mark)
 
     def _plain(self, href: str) -> str | None:
         """The answer for hrefs that need no parsing, None for all others."""
@@ -149,14 +166,8 @@ class Resolver:
             return None
         return directory + rest
 
-    def _any(self, href: str) -> str | None:
-        if len(href) > MAX_LENGTH or not href.strip(_EDGES):
-            return None
-        url = _parse(href, self.base)
-        if url is None or not url.startswith(("http://", "https://")):
-            return None
-        url = _normal_escapes(url)
-        return None if len(url) > MAX_LENGTH or "@" in url[: url.index("/", 8)] else url
+    def _any(self, href: str, mark: str = "") -> str | None:
+        return _fetchable(_read(href + mark, self.base)) if href.strip(_EDGES) else None
 
 
 def host_of(url: str) -> str:
@@ -176,9 +187,16 @@ def path_of(url: str) -> str:
     return url[url.index("/", 8) :]
 
 
-def request_digest(url: str) -> bytes:
-    """The identity of fetching a canonical URL."""
-    return digest("GET " + url)
+def request_digest(url: str, ask: Ask | None = None) -> bytes:
+    """The identity of fetching a canonical URL: who asks counts, and how, but not by which way."""
+    if ask is None:
+        return digest("GET " + url)
+    method = ask.method.upper()
+    headers = sorted((name.lower(), value) for name, value in ask.headers if name.lower() != "referer")
+    if method == "GET" and not (headers or ask.body or ask.session or ask.auth):
+        return digest("GET " + url)
+    told = (method, url, ask.session, ask.auth, headers, ask.body or b"")
+    return digest(msgspec.json.encode(told).decode())
 
 
 def other_scheme(href: str) -> bool:
@@ -186,6 +204,46 @@ def other_scheme(href: str) -> bool:
     href = href.lstrip(_EDGES)
     found = _scheme(href)
     return found is not None and found.group().lower() not in ("http:", "https:")
+
+
+class Rewrite(msgspec.Struct, frozen=True):
+    """Makes one of several canonical URLs that lead to the same page; false if it has nothing to do."""
+
+    sort_query: bool = False  # by name; what has the same name keeps its order
+    drop_tracking: bool = False  # also session ids
+
+    def __bool__(self) -> bool:
+        return self.sort_query or self.drop_tracking
+
+    def __call__(self, url: str) -> str:
+        # Again until nothing changes: without its neighbour an escape may become readable.
+        while (changed := self._once(url)) != url:
+            url = canonical(changed)
+        return url
+
+    def _once(self, url: str) -> str:
+        at = url.index("/", 8)
+        path, mark, query = url[at:].partition("?")
+        if self.drop_tracking and (";" in path or "/(" in path):
+            path = _session_path("", path)
+        if query:
+            parts = query.split("&")
+            if self.drop_tracking:
+                parts = [part for part in parts if not is_tracking(part)]
+            if self.sort_query:
+                parts.sort(key=_name_of)
+            query = "&".join(parts)
+            mark = "?" if parts else ""
+        return url[:at] + path + mark + query
+
+
+def is_tracking(part: str) -> bool:
+    """Whether a part of a query says who follows a link, or from where, but not where to."""
+    name, _, value = part.partition("=")
+    name = name.lower()
+    if name in _TRACKING or name.startswith(_TRACKING_GROUPS):
+        return True
+    return name in _SESSION and _random(value) is not None
 
 
 @cache
@@ -199,11 +257,35 @@ def _ada() -> Callable[..., str]:
     return parse
 
 
+def _read(text: str, *base: str) -> str | None:
+    """What the parser makes of a text that ends where its fragment begins, if it has one.
+
+    The "#" is parsed along: a space before it is part of the address, one at the end is not.
+    """
+    if len(text.removesuffix("#")) > MAX_LENGTH:
+        return None
+    found = _parse(text, *base)
+    return found and found.removesuffix("#")
+
+
 def _parse(*args: str) -> str | None:
     try:
         return _ada()(*args)
-    except ValueError:  # also UnicodeEncodeError: half a surrogate pair is no text
+    except UnicodeEncodeError:
+        # Halves of surrogate pairs are joined, or replaced where they stand alone, as browsers do.
+        return _parse(*(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for text in args))
+    except ValueError:
         return None
+
+
+def _fetchable(parsed: str | None) -> str | None:
+    """The canonical form of a parsed URL, None for what is not to be fetched."""
+    if parsed is None or not parsed.startswith(("http://", "https://")):
+        return None
+    if "@" in parsed[: parsed.index("/", 8)]:
+        return None
+    parsed = _normal_escapes(parsed)
+    return parsed if len(parsed) <= MAX_LENGTH else None
 
 
 def _normal_escapes(url: str) -> str:
@@ -219,6 +301,10 @@ def _normal_escape(match: re.Match[str]) -> str:
     return char if char in _UNRESERVED else match[0].upper()
 
 
+def _name_of(part: str) -> str:
+    return part.partition("=")[0]
+
+
 def _ladder(directory: str, root: int) -> list[str]:
     """A directory and those above it, up to the root of the site."""
     steps = [directory]
@@ -229,22 +315,19 @@ def _ladder(directory: str, root: int) -> list[str]:
 
 
 def _shown(url: str) -> str:
+    if _may_tell(url):
+        return "an address with a user name"
     return repr(url if len(url) <= 200 else url[:200] + "…")
 
 
-def _too_long(url: str) -> InvalidUrl:
-    return InvalidUrl(
-        f"the address {url[:80]!r}… has {len(url):,} characters, at most {MAX_LENGTH:,} are allowed",
-        hint="Shorten it; no server can be relied on to take longer ones.",
-    )
+def _hint(url: str) -> str:
+    if len(url) > MAX_LENGTH:
+        return "Shorten it; no server can be relied on to take longer ones."
+    if _may_tell(url):
+        return "Take user name and password out: addresses are stored and shown. Name a secret by auth."
+    return "Write the address in full, like https://example.com/page."
 
 
-def _unreadable(url: str) -> InvalidUrl:
-    text = url.strip(_EDGES)
-    if not text:
-        return InvalidUrl("an empty address", hint=_IN_FULL)
-    if not _scheme(text):
-        return InvalidUrl(f"{_shown(text)} has no http:// or https:// in front", hint=_IN_FULL)
-    if "@" in text:  # it may hold a password: do not repeat it
-        return InvalidUrl("not an address: its user name, host or port cannot be read", hint=_IN_FULL)
-    return InvalidUrl(f"not an address: {_shown(text)}", hint="Check its host name and port.")
+def _may_tell(url: str) -> bool:
+    """Whether a password may stand in it."""
+    return "@" in url and not other_scheme(url)

@@ -10,12 +10,22 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from shoal.core.task import Task
-from shoal.core.url import Resolver, canonical, lane_of, other_scheme, path_of, request_digest
+from shoal.core.shape import Shapes
+from shoal.core.task import Ask, Task
+from shoal.core.url import (
+    Resolver,
+    Rewrite,
+    canonical,
+    lane_of,
+    other_scheme,
+    path_of,
+    problem,
+    request_digest,
+)
 from shoal.errors import InvalidUrl
 
 if TYPE_CHECKING:
@@ -29,6 +39,12 @@ _NONE: frozenset[str] = frozenset()
 _userinfo = re.compile(r"//[^/?#]*@")  # passwords are neither kept nor shown
 _REFUSED = "refused"  # names of shelves that cannot be origins
 _TOO_DEEP = "depth"
+_ELSEWHERE = "elsewhere"  # out of scope as a link of this host only
+_ASKED = "asked"
+_PASTED = (
+    " \t\r\n\f\v\u00a0\u200b\u200e\u200f\u2028\u2029\u2060\ufeff"  # what copying leaves at the ends of a line
+)
+_several = re.compile(r"\shttps?://", re.IGNORECASE).search
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -126,10 +142,19 @@ class LinkGate:
         max_depth: int | None,
         robots_allows: Callable[[str, str], bool | None],
         cache_size: int = 10_000,
+        *,
+        disallowed: str = "robots",
+        rewrite: Rewrite | None = None,
+        allow: Callable[[str], bool] | None = None,
+        shapes: Shapes | None = None,
     ) -> None:
         self._scope = scope
         self._max_depth = max_depth
         self._robots_allows = robots_allows
+        self._disallowed = disallowed  # the reason where it says no
+        self._rewrite = rewrite or None  # a Rewrite without anything to do is false
+        self._allow = allow
+        self._shapes = shapes
         self._known = Memory(cache_size)
         self._resolver = Resolver("http://localhost/")
 
@@ -140,32 +165,34 @@ class LinkGate:
         """
         tasks: list[Task] = []
         skipped: list[tuple[str, str]] = []
-        seen = {origin_url}
+        seen: set[str | bytes] = {origin_url}
+        if self._rewrite is not None:
+            seen.add(self._rewrite(origin_url))
         for follow in follows:
             resolver = self._resolver_for(follow.base)
-            fresh = self._known.unknown(resolver.origin, follow.hrefs)
-            if fresh:
-                self._known.drop_known(resolver.origin, fresh, resolver.paths(tuple(fresh)))
+            ask = follow.ask
+            if ask is None:
+                fresh = self._known.unknown(resolver.origin, follow.hrefs)
+                if fresh:
+                    self._known.drop_known(resolver.origin, fresh, resolver.paths(tuple(fresh)))
+            else:
+                fresh = set(follow.hrefs)
             if not fresh:
                 continue
             for href in follow.hrefs:
                 if href not in fresh:
                     continue
                 fresh.discard(href)
-                url = self._look(resolver, href, skipped)
-                if url is None or url in seen:
+                url = self._look(resolver, href, skipped, ask)
+                if url is None:
                     continue
-                seen.add(url)
+                key = url if ask is None else request_digest(url, ask)
+                if key in seen:
+                    continue
+                seen.add(key)
                 lane = lane_of(url)
-                if not self._scope(lane) and lane != lane_of(origin_url):
-                    # Refused as a link of this host only: the other host's own pages may well follow it.
-                    skipped.append(("scope", url))
-                    self._recall(resolver, href)
-                elif reason := self._reason(lane, url):
-                    self._refuse(reason, url, skipped)
-                    self._recall(resolver, href)
-                elif self._max_depth is not None and depth >= self._max_depth:
-                    self._too_deep(url, skipped)
+                if reason := self._judge(url, lane, depth, origin_url):
+                    self._turn_away(reason, url, resolver, href, skipped)
                 else:
                     tasks.append(_task(url, lane, depth + 1, parent, follow))
         return Found(tuple(tasks), tuple(skipped))
@@ -173,6 +200,9 @@ class LinkGate:
     def committed(self, tasks: Iterable[Task]) -> None:
         """Remember tasks whose adding was acknowledged: only then may their links be dropped."""
         for task in tasks:
+            if task.ask is not None:  # the plain page at the same address is another task
+                self._known.add(_ASKED, task.digest.hex())
+                continue
             url = task.url
             path = path_of(url)
             shelf = url[: len(url) - len(path)]
@@ -183,24 +213,52 @@ class LinkGate:
             self._resolver = Resolver(base)
         return self._resolver
 
-    def _look(self, resolver: Resolver, href: str, skipped: list[tuple[str, str]]) -> str | None:
+    def _look(
+        self, resolver: Resolver, href: str, skipped: list[tuple[str, str]], ask: Ask | None
+    ) -> str | None:
         """The URL of a link that has still to be judged."""
         url = resolver.resolve(href)
         if url is None:
             self._unusable(resolver, href, skipped)
             return None
+        if self._rewrite is not None:
+            url = self._rewrite(url)
+        if ask is not None and self._known.has(_ASKED, request_digest(url, ask).hex()):
+            return None
         path = path_of(url)
         shelf = url[: len(url) - len(path)]
         key = path if path[1:2] != "/" else url
-        if self._known.has(shelf, key) or self._known.has(_REFUSED, url):
+        if (ask is None and self._known.has(shelf, key)) or self._known.has(_REFUSED, url):
             self._recall(resolver, href)
             return None
         return url
 
-    def _reason(self, lane: str, url: str) -> str:
+    def _judge(self, url: str, lane: str, depth: int, origin_url: str) -> str:
+        """Why a URL does not become a task, or nothing."""
+        if not self._scope(lane) and lane != lane_of(origin_url):
+            return _ELSEWHERE
+        if self._allow is not None and not self._allow(url):
+            return "scope"
         if is_trap(url):
             return "trap"
-        return "robots" if self._robots_allows(lane, url) is False else ""
+        if self._robots_allows(lane, url) is False:
+            return self._disallowed
+        if self._max_depth is not None and depth >= self._max_depth:
+            return _TOO_DEEP
+        # Last, for it counts what it lets through.
+        return "" if self._shapes is None or self._shapes.admit(url) else "trap"
+
+    def _turn_away(
+        self, reason: str, url: str, resolver: Resolver, href: str, skipped: list[tuple[str, str]]
+    ) -> None:
+        if reason == _TOO_DEEP:
+            self._too_deep(url, skipped)
+            return
+        if reason == _ELSEWHERE:  # the other host's own pages may well follow it
+            skipped.append(("scope", url))
+        else:
+            self._refuse(reason, url, skipped)
+        self._recall(resolver, href)
 
     def _unusable(self, resolver: Resolver, href: str, skipped: list[tuple[str, str]]) -> None:
         # mailto: and the like are no pages, and "#top" is this page: nothing was refused.
@@ -228,18 +286,33 @@ class LinkGate:
             self._known.add(resolver.origin, href)
 
 
-def start_tasks(urls: Iterable[str]) -> tuple[list[Task], list[tuple[str, str]]]:
+def start_task(line: str, *, rewrite: Rewrite | None = None, meta: dict[str, Any] | None = None) -> Task:
+    """The task for an address as somebody wrote it; raises InvalidUrl with a reason in a few words."""
+    text = line.strip(_PASTED)
+    if _several(text):
+        raise InvalidUrl("several addresses on one line", hint="Give each a line of its own.")
+    try:
+        url = canonical(text)
+    except InvalidUrl as error:
+        raise InvalidUrl(problem(text), hint=error.hint) from None
+    if rewrite:
+        url = rewrite(url)
+    return Task(url=url, lane=lane_of(url), digest=request_digest(url), meta=meta)
+
+
+def start_tasks(
+    urls: Iterable[str], *, rewrite: Rewrite | None = None
+) -> tuple[list[Task], list[tuple[str, str]]]:
     """Tasks for start URLs, each once, and what was rejected with the reason."""
     tasks: dict[str, Task] = {}
     rejected: list[tuple[str, str]] = []
     for line in urls:
         try:
-            url = canonical(line)
+            task = start_task(line, rewrite=rewrite)
         except InvalidUrl as error:
             rejected.append((line, str(error)))
             continue
-        if url not in tasks:
-            tasks[url] = Task(url=url, lane=lane_of(url), digest=request_digest(url))
+        tasks.setdefault(task.url, task)
     return list(tasks.values()), rejected
 
 
@@ -258,9 +331,10 @@ def _task(url: str, lane: str, depth: int, parent: int | None, follow: Follow) -
     return Task(
         url=url,
         lane=lane,
-        digest=request_digest(url),
+        digest=request_digest(url, follow.ask),
         priority=follow.priority,
         depth=depth,
         parent=parent,
         meta=follow.meta,
+        ask=follow.ask,
     )

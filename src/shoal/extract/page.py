@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from re import Pattern
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +14,15 @@ from shoal.core.page import Response
 from shoal.core.task import Ask
 from shoal.core.url import Resolver
 from shoal.errors import GiveUp, Usage
+from shoal.extract.asking import Body, Headers, ask_for
 from shoal.extract.charset import decode, encoding_of
+from shoal.extract.headroom import Headroom
+from shoal.extract.media import Kind, kind_of, media_type
 from shoal.extract.selection import Selection, find_all
 
 if TYPE_CHECKING:
-    from parsel import Selector, SelectorList
+    from shoal.extract.table import Header
+    from shoal.extract.xpath import Element, Tree
 
 # Without mutation events parsing is 8 % cheaper; they only fill <selectedcontent>.
 _OPTIONS = int(LexborDocumentOptions.WO_EVENTS)
@@ -26,6 +30,8 @@ _ADDRESS = ("http://", "https://", "/", "./", "../", "?")
 # What no selector looks like: a path, a query or the name of a web page.
 _address_like = re.compile(r"[^\s\[\]()\"']*[/?%&=][^\s\[\]()\"']*|[\w.~-]+\.(html?|php|aspx?|jsp)").fullmatch
 _LINKS = "a[href], area[href]"
+_long_reference = re.compile("&(?:nGt|nLt);").search
+_long_reference_bytes = re.compile(b"&(?:nGt|nLt);").search
 
 
 class Follow(msgspec.Struct, frozen=True):
@@ -39,13 +45,14 @@ class Follow(msgspec.Struct, frozen=True):
 
 
 What = str | Selection | Iterable[str | Selection] | None
+Fetch = Callable[[str, Ask | None], Awaitable["Page"]]  # given by the worker: an address in full, and how
 
 
 class Page:
     """One fetched page. `follow` gives what a handler yields to have links visited."""
 
     __slots__ = (
-        "_base", "_encoding", "_headers", "_html", "_resolver", "_text", "_xpath",
+        "_base", "_encoding", "_fetch", "_headers", "_html", "_kind", "_resolver", "_text", "_tree",
         "depth", "meta", "response", "run", "task", "url",
     )  # fmt: skip
 
@@ -57,6 +64,7 @@ class Page:
         depth: int = 0,
         run: str = "",
         task: int = 0,
+        fetch: Fetch | None = None,
     ) -> None:
         self.response = response
         self.url = response.url
@@ -64,13 +72,15 @@ class Page:
         self.depth = depth
         self.run = run
         self.task = task
+        self._fetch = fetch
         self._base: str | None = None
         self._encoding: str | None = None
         self._headers: dict[str, str] | None = None
         self._html: LexborHTMLParser | None = None
+        self._kind: Kind | None = None
         self._resolver: Resolver | None = None
         self._text: str | None = None
-        self._xpath: Selector | None = None
+        self._tree: Tree | None = None
 
     @property
     def status(self) -> int:
@@ -90,30 +100,51 @@ class Page:
     @property
     def content_type(self) -> str:
         """The media type without parameters, in lower case; empty if the server named none."""
-        return self.response.header("content-type").partition(";")[0].strip().lower()
+        return media_type(self.response.header("content-type"))
+
+    @property
+    def is_html(self) -> bool:
+        """Whether it is HTML, by its type or, where that says nothing, its first bytes."""
+        return self._media == "html"
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it can be read at all; of a PDF or an image there is only `body`."""
+        return self._media != "binary"
 
     @property
     def encoding(self) -> str:
-        """The Python codec of the body, found as browsers do, but UTF-8 if undeclared and valid."""
+        """The codec of the body, found as browsers do, but UTF-8 if undeclared and valid."""
         if self._encoding is None:
             self._encoding = encoding_of(self.body, self.response.header("content-type"))
         return self._encoding
 
     @property
     def text(self) -> str:
-        """The decoded body."""
+        """The decoded body; empty for a binary file."""
         if self._text is None:
-            self._text = decode(self.body, self.encoding)
+            try:
+                with Headroom(len(self.body)):
+                    self._text = decode(self.body, self.encoding) if self.is_text else ""
+            except MemoryError as error:
+                raise GiveUp("too_complex", "its text takes too much memory") from error
         return self._text
 
     @property
     def html(self) -> LexborHTMLParser:
-        """The parsed document."""
+        """The parsed document; empty for JSON and binary files."""
         if self._html is None:
-            body = self.body
-            plain = self.encoding == "utf-8" and not body.startswith(b"\xef\xbb\xbf")
-            self._html = LexborHTMLParser(body if plain else self.text, options=_OPTIONS)
+            try:
+                with Headroom(len(self.body)):
+                    self._html = LexborHTMLParser(self._source(), options=_OPTIONS)
+            except (SelectolaxError, MemoryError) as error:
+                raise GiveUp("too_complex", "parsing it takes too much memory") from error
         return self._html
+
+    @property
+    def tree(self) -> Any:
+        """The root element as lxml reads the page, for XPath; XML is read as XML, without its namespaces."""
+        return self._lxml.root.node
 
     @property
     def base(self) -> str:
@@ -126,42 +157,100 @@ class Page:
                     break
         return self._base
 
+    def absolute(self, href: str) -> str | None:
+        """The canonical address that a link of this page leads to; None if it leads nowhere."""
+        return self._links_from_here.resolve(href)
+
     def css(self, selector: str) -> Selection:
-        return Selection.of(self.html, selector)
+        return Selection.of(self.html, selector, self)
 
-    def xpath(self, expression: str) -> SelectorList[Selector]:
-        """Search by XPath, with parsel; the page is parsed a second time for it."""
-        from parsel import Selector  # late: lxml is big and few pages need it
-
-        if self._xpath is None:
-            self._xpath = Selector(text=self.text, type="html")
-        try:
-            return self._xpath.xpath(expression)
-        except ValueError as error:
-            hint = "XPath 1.0 is understood; for CSS selectors use page.css()."
-            raise Usage(f"cannot understand the XPath {expression!r}: {error}", hint=hint) from error
+    def xpath(self, expression: str) -> Selection:
+        """Search by XPath; the page is parsed by a second parser for it, once."""
+        return Selection(list(self._lxml.root.xpath(expression)), self)
 
     def re(self, pattern: str | Pattern[str]) -> list[str]:
         """All matches of a regular expression in the text of the page."""
         return find_all(pattern, (self.text,))
 
-    def json(self) -> Any:
-        """The body read as JSON; a page that is none is given up with cause "decode"."""
+    def json(self, path: str | None = None) -> Any:
+        """The body as JSON, or what a JMESPath finds in it; given up with cause "decode" if it is none."""
+        plain = self.encoding == "utf-8" and not self.body.startswith(b"\xef\xbb\xbf")
         try:
-            return msgspec.json.decode(self.body if self.encoding == "utf-8" else self.text)
+            with Headroom(len(self.body)):
+                value = msgspec.json.decode(self.body if plain else self.text)
         except (msgspec.DecodeError, RecursionError) as error:
             raise GiveUp("decode", f"{self.url} is not JSON: {error}") from error
+        except MemoryError as error:
+            raise GiveUp("too_complex", "reading it as JSON takes too much memory") from error
+        return value if path is None else look_up(path, value)
+
+    def data(self, path: str | None = None) -> list[Any]:
+        """What JSON stands in the page's scripts: JSON-LD and the like, each block a value."""
+        found: list[Any] = []
+        for node in self.html.css("script[type$='json' i]") if self.is_text else ():
+            try:
+                found.append(msgspec.json.decode(node.text(deep=True).strip()))
+            except (msgspec.DecodeError, RecursionError):
+                continue  # one of many on a page, often broken
+        return found if path is None else [hit for one in found if (hit := look_up(path, one)) is not None]
+
+    def table(self, what: str | Selection = "table", *, header: Header = None) -> list[dict[str, str]]:
+        """The rows of the first table found, as dicts.
+
+        header: how many rows are the header, the names themselves, or "column" if each column is a record;
+        without it, th and thead tell.
+        """
+        from shoal.extract.table import records  # late: few handlers need it
+
+        for node in (self.css(what) if isinstance(what, str) else what).nodes:
+            # What xpath() found belongs to another parser, and is read by this one.
+            here = node if isinstance(node, LexborNode) else LexborHTMLParser(node.html)
+            inner = here if isinstance(here, LexborNode) and here.tag == "table" else here.css_first("table")
+            if inner is not None:
+                return records(inner, header)
+        return []
+
+    async def fetch(
+        self,
+        url: str,
+        *,
+        method: str = "",
+        headers: Headers | None = None,
+        body: Body | None = None,
+        json: Any = None,
+        session: str = "",
+        proxy: str = "",
+        auth: str = "",
+    ) -> Page:
+        """Fetch another page from inside a handler, as politely as any."""
+        if self._fetch is None:
+            raise Usage(
+                "page.fetch works in a running scraper only", hint="Yield page.follow(…), or run the scraper."
+            )
+        target = self.absolute(url)
+        if target is None:
+            raise Usage(f"{url!r} is no address that can be fetched", hint="Give one of http or https.")
+        return await self._fetch(target, ask_for(method, headers, body, json, session, proxy, auth))
 
     def links(self, selector: str | None = None) -> list[str]:
         """The canonical addresses of all links, or of those a selector finds, each once."""
-        if self._resolver is None or self._resolver.base != self.base:
-            self._resolver = Resolver(self.base)
         hrefs = self._all_hrefs() if selector is None else self._hrefs(selector)
-        urls = map(self._resolver.resolve, hrefs)
+        urls = map(self._links_from_here.resolve, hrefs)
         return list(dict.fromkeys(url for url in urls if url is not None))
 
     def follow(
-        self, what: What = _LINKS, *, meta: dict[str, Any] | None = None, priority: int = 0
+        self,
+        what: What = _LINKS,
+        *,
+        meta: dict[str, Any] | None = None,
+        priority: int = 0,
+        method: str = "",
+        headers: Headers | None = None,
+        body: Body | None = None,
+        json: Any = None,
+        session: str = "",
+        proxy: str = "",
+        auth: str = "",
     ) -> tuple[Follow, ...]:
         """Links to visit: all of them, or those of a selector, a Selection, an address or several.
 
@@ -174,7 +263,12 @@ class Page:
             hrefs = self._hrefs(what)
         else:
             hrefs = list(self._several(what or ()))
-        return (Follow(tuple(hrefs), self.base, meta, priority),) if hrefs else ()
+        if not hrefs:
+            return ()
+        ask = None
+        if method or headers or body is not None or json is not None or session or proxy or auth:
+            ask = ask_for(method, headers, body, json, session, proxy, auth)
+        return (Follow(tuple(hrefs), self.base, meta, priority, ask),)
 
     def _all_hrefs(self) -> list[str]:
         if not self._may_have_links():
@@ -184,7 +278,7 @@ class Page:
 
     def _hrefs(self, what: str | Selection) -> list[str]:
         if isinstance(what, Selection):
-            return what.strings + _hrefs_of(what.nodes)
+            return what.strings + _hrefs_of_any(what.nodes)
         if what.startswith(_ADDRESS) or _address_like(what):
             return [what]
         if "::" in what:
@@ -201,12 +295,81 @@ class Page:
             else:
                 yield from self._hrefs(one)
 
+    @property
+    def _media(self) -> Kind:
+        if self._kind is None:
+            self._kind = kind_of(self.response.header("content-type"), self.response.body)
+        return self._kind
+
+    def _source(self) -> bytes | str:
+        """What there is to parse; UTF-8 need not be decoded for it."""
+        if self._media in ("json", "binary"):
+            return ""
+        plain = self.encoding == "utf-8" and not self.body.startswith(b"\xef\xbb\xbf")
+        return _harmless(self.body if plain else self.text)
+
+    @property
+    def _links_from_here(self) -> Resolver:
+        if self._resolver is None:
+            self._resolver = Resolver(self.base)
+        return self._resolver
+
+    @property
+    def _lxml(self) -> Tree:
+        if self._tree is None:
+            from shoal.extract.xpath import Tree  # late: lxml is big and few pages need it
+
+            text = "" if self._media == "json" else self.text
+            self._tree = Tree(text, xml=self._media == "xml")
+        return self._tree
+
+    def _twin(self, node: LexborNode) -> Element:
+        return self._lxml.twin(node, self.html)
+
     def _may_have_links(self) -> bool:
-        kind = self.content_type
-        return not kind or kind.startswith("text/") or "html" in kind or "xml" in kind
+        return self._media in ("html", "xml", "text")
 
     def __repr__(self) -> str:
         return f"<Page {self.status} {self.url} {self.content_type or 'no type'}, {len(self.body):,} bytes>"
+
+
+def look_up(path: str, value: Any) -> Any:
+    """What a JMESPath finds in a value."""
+    import jmespath  # late: few handlers need it
+
+    try:
+        return jmespath.search(path, value)
+    except jmespath.exceptions.JMESPathError as error:
+        said = " ".join(str(error).split())
+        hint = "A path looks like items[0].name or items[].name."
+        raise Usage(f"cannot use the JMESPath {path!r}: {said}", hint=hint) from error
+    except RecursionError as error:
+        raise GiveUp("too_complex", f"the JSON is too deep for the path {path!r}") from error
+
+
+def _harmless(source: bytes | str) -> bytes | str:
+    """Without the two references that are longer when read than when written: lexbor overruns its buffer."""
+    if len(source) < 12_000:  # its buffer has 16,384 bytes
+        return source
+    if isinstance(source, bytes):
+        if not _long_reference_bytes(source):
+            return source
+        return source.replace(b"&nGt;", "≫⃒".encode()).replace(b"&nLt;", "≪⃒".encode())
+    if not _long_reference(source):
+        return source
+    return source.replace("&nGt;", "≫⃒").replace("&nLt;", "≪⃒")
+
+
+def _hrefs_of_any(nodes: list[LexborNode | Element]) -> list[str]:
+    hrefs: list[str] = []
+    for node in nodes:
+        if isinstance(node, LexborNode):
+            hrefs += _hrefs_of([node])
+        else:
+            own = node.attributes.get("href")
+            inner = [own] if own is not None else node.xpath(".//a/@href | .//area/@href")
+            hrefs += [href for href in inner if isinstance(href, str) and href]
+    return hrefs
 
 
 def _hrefs_of(nodes: list[LexborNode]) -> list[str]:

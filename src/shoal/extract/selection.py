@@ -1,59 +1,78 @@
-"""Selection: what a CSS selector found, with `::text` and `::attr(name)` as Scrapy users know them."""
+"""Selection: what a search on a page found, and what it means as text, numbers, dates and addresses."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
 from re import Pattern
-from typing import TypeVar, overload
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, overload
 
-from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
+from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from shoal.errors import Usage
+from shoal.extract import css, values
+from shoal.extract.css import select as select
+from shoal.extract.css import select_first as select_first
 
-Item = LexborNode | str
+if TYPE_CHECKING:
+    from shoal.extract.page import Page
+    from shoal.extract.xpath import Element
+
+    Item = LexborNode | Element | str
+
 _D = TypeVar("_D")
+_V = TypeVar("_V")
+# The methods of these names hide the types in the class.
+_Int: TypeAlias = int
+_Float: TypeAlias = float
+_Bool: TypeAlias = bool
 
-_TEXT = "::text"  # kinds of a compiled part: "" for elements, _TEXT, or the name of an attribute
-_pseudo = re.compile(r"::\s*(?:(text)|attr\(\s*([^\s()]+)\s*\))\s*$").search
 _UNSPOKEN = frozenset(("script", "style"))
+_ADDRESSES = ("href", "src", "action", "data", "content")  # attributes that hold one, likeliest first
 
 
 class Selection:
     """Elements, texts or attribute values in document order; iterating gives single Selections."""
 
-    __slots__ = ("_known", "_query", "_root")
+    __slots__ = ("_known", "_page", "_query", "_root")
 
-    def __init__(self, items: list[Item]) -> None:
+    def __init__(self, items: list[Item], page: Page | None = None) -> None:
         self._known: list[Item] | None = items
+        self._page = page
         self._root: LexborHTMLParser | LexborNode | None = None
         self._query = ""
 
     @classmethod
-    def of(cls, root: LexborHTMLParser | LexborNode, selector: str) -> Selection:
+    def of(cls, root: LexborHTMLParser | LexborNode, selector: str, page: Page | None = None) -> Selection:
         """A selection that searches when it is looked at, and no further than it is looked at."""
-        _checked(selector)  # what is wrong with it is said here and now
+        css.check(selector)  # what is wrong with it is said here and now
         selection = cls.__new__(cls)
-        selection._known, selection._root, selection._query = None, root, selector
+        selection._known, selection._root, selection._query, selection._page = None, root, selector, page
         return selection
 
     @property
     def _items(self) -> list[Item]:
         if self._known is None:
             assert self._root is not None
-            self._known = select(self._root, self._query)
+            self._known = list(select(self._root, self._query))
         return self._known
 
     def css(self, selector: str) -> Selection:
         """Search in and below each element, as parsel does."""
-        nodes = self.nodes
-        if len(nodes) == 1:
-            return Selection.of(nodes[0], selector)
+        elements = self.nodes
+        if len(elements) == 1 and isinstance(elements[0], LexborNode):
+            return Selection.of(elements[0], selector, self._page)
         found: list[Item] = []
-        for node in nodes:
-            found += select(node, selector)
-        return Selection(found)
+        for element in elements:
+            found += select(element, selector) if isinstance(element, LexborNode) else element.css(selector)
+        return Selection(found, self._page)
+
+    def xpath(self, expression: str) -> Selection:
+        """Search by XPath from each element; "//" begins at the page, ".//" at the element."""
+        found: list[Item] = []
+        for element in self._elements():
+            found += element.xpath(expression)
+        return Selection(found, self._page)
 
     @overload
     def get(self) -> str | None: ...
@@ -85,22 +104,120 @@ class Selection:
         return default
 
     @property
+    def text(self) -> str:
+        """The visible text, its pieces joined by single spaces."""
+        return " ".join(text for text in self.texts if text)
+
+    @property
+    def texts(self) -> list[str]:
+        """The visible text of each element, text or value, with single spaces."""
+        return [_text(item) for item in self._items]
+
+    @overload
+    def int(self) -> _Int | None: ...
+    @overload
+    def int(self, default: _D) -> _Int | _D: ...
+    def int(self, default: _D | None = None) -> _Int | _D | None:
+        """The first whole number; the default where there is none, as with all that follow."""
+        return self._value(values.integer, default)
+
+    @overload
+    def float(self) -> _Float | None: ...
+    @overload
+    def float(self, default: _D) -> _Float | _D: ...
+    def float(self, default: _D | None = None) -> _Float | _D | None:
+        """The first number, in whatever way its thousands and decimals are parted."""
+        return self._value(values.number, default)
+
+    number = float
+
+    @overload
+    def price(self) -> _Float | None: ...
+    @overload
+    def price(self, default: _D) -> _Float | _D: ...
+    def price(self, default: _D | None = None) -> _Float | _D | None:
+        """The first amount of money; 1.234 € is more than a thousand."""
+        return self._value(lambda text: values.price(text).amount, default)
+
+    @overload
+    def currency(self) -> str | None: ...
+    @overload
+    def currency(self, default: _D) -> str | _D: ...
+    def currency(self, default: _D | None = None) -> str | _D | None:
+        """The ISO code of the first currency, such as EUR."""
+        return self._value(values.currency, default)
+
+    @overload
+    def bool(self) -> _Bool | None: ...
+    @overload
+    def bool(self, default: _D) -> _Bool | _D: ...
+    def bool(self, default: _D | None = None) -> _Bool | _D | None:
+        """Whether it says true, yes, on or 1, or the opposite."""
+        return self._value(values.boolean, default)
+
+    @overload
+    def date(self, *, day_first: _Bool | None = None) -> str | None: ...
+    @overload
+    def date(self, default: _D, *, day_first: _Bool | None = None) -> str | _D: ...
+    def date(self, default: _D | None = None, *, day_first: _Bool | None = None) -> str | _D | None:
+        """The first day, as 2024-05-31; of 3/4/2024 you have to say whether the day comes first."""
+        return self._value(lambda text: values.date(text, day_first=day_first), default)
+
+    @overload
+    def datetime(self, *, day_first: _Bool | None = None) -> str | None: ...
+    @overload
+    def datetime(self, default: _D, *, day_first: _Bool | None = None) -> str | _D: ...
+    def datetime(self, default: _D | None = None, *, day_first: _Bool | None = None) -> str | _D | None:
+        """The first day and its time, in ISO 8601."""
+        return self._value(lambda text: values.datetime(text, day_first=day_first), default)
+
+    @overload
+    def attr(self, name: str) -> str | None: ...
+    @overload
+    def attr(self, name: str, default: _D) -> str | _D: ...
+    def attr(self, name: str, default: _D | None = None) -> str | _D | None:
+        """An attribute of the first element."""
+        return self.attrib.get(name, default)
+
+    @property
     def attrib(self) -> dict[str, str]:
         """The attributes of the first element."""
         for node in self.nodes[:1]:
             return {name: value or "" for name, value in node.attributes.items()}
         return {}
 
-    @property
-    def text(self) -> str:
-        """The visible text, its pieces joined by single spaces."""
-        pieces: list[str] = []
-        for item in self._items:
-            pieces += item.split() if isinstance(item, str) else _words(item)
-        return " ".join(pieces)
+    @overload
+    def html(self) -> str | None: ...
+    @overload
+    def html(self, default: _D) -> str | _D: ...
+    def html(self, default: _D | None = None) -> str | _D | None:
+        """The outer HTML of the first element."""
+        for node in self.nodes[:1]:
+            return node.html or ""
+        return default
+
+    @overload
+    def url(self) -> str | None: ...
+    @overload
+    def url(self, default: _D) -> str | _D: ...
+    def url(self, default: _D | None = None) -> str | _D | None:
+        """The address that the first thing holds or is, in full."""
+        return next(iter(self[:1].urls()), default)
+
+    def urls(self) -> list[str]:
+        """The addresses in full, without what is no address; each as often as it was found."""
+        if self._page is None:
+            raise Usage("this selection belongs to no page", hint="Start from page.css() or page.xpath().")
+        found = [self._page.absolute(_address(item)) for item in self._items]
+        return [url for url in found if url is not None]
 
     @property
-    def nodes(self) -> list[LexborNode]:
+    def first(self) -> Selection:
+        """The first thing alone; empty if nothing was found."""
+        return self[:1]
+
+    @property
+    def nodes(self) -> list[LexborNode | Element]:
         """The elements as the parser knows them."""
         return [item for item in self._items if not isinstance(item, str)]
 
@@ -109,48 +226,38 @@ class Selection:
         """The texts and attribute values, without the elements."""
         return [item for item in self._items if isinstance(item, str)]
 
-    def __len__(self) -> int:
+    def __len__(self) -> _Int:
         return len(self._items)
 
     def __iter__(self) -> Iterator[Selection]:
-        return (Selection([item]) for item in self._items)
+        return (Selection([item], self._page) for item in self._items)
 
-    def __getitem__(self, index: int | slice) -> Selection:
-        return Selection(self._items[index] if isinstance(index, slice) else [self._items[index]])
+    def __getitem__(self, index: _Int | slice) -> Selection:
+        items = self._items[index] if isinstance(index, slice) else [self._items[index]]
+        return Selection(items, self._page)
 
     def __repr__(self) -> str:
         shown = ", ".join(repr(_markup(item)[:40]) for item in self._items[:3])
         return f"<Selection of {len(self)}: {shown}{', …' if len(self) > 3 else ''}>"
 
+    def _value(self, read: Callable[[str], _V], default: _D | None) -> _V | _D | None:
+        for item in self._items[:1]:
+            try:
+                return read(_said(item))
+            except ValueError:
+                return default
+        return default
 
-def select(root: LexborHTMLParser | LexborNode, selector: str) -> list[Item]:
-    """What a selector finds below a root, in document order and each once."""
-    parts = _compiled(selector)
-    try:
-        if len(parts) == 1:
-            (query, kind), *_ = parts
-            return _read(_found(root, query), kind)
-        return _read_mixed(root, parts)
-    except SelectolaxError as error:
-        raise _not_understood(selector) from error
-
-
-def select_first(root: LexborHTMLParser | LexborNode, selector: str) -> Item | None:
-    """What `select` would give first, where that can be told from the first element found."""
-    ((query, kind), *more) = _compiled(selector)
-    if more or "," in query:
-        return None
-    try:
-        node = root.css_first(query)
-    except SelectolaxError as error:
-        raise _not_understood(selector) from error
-    if node is None or not kind:
-        return node
-    if kind != _TEXT:
-        return node.attrs.sget(kind) if kind in node.attrs else None
-    child = node.first_child
-    # Text of the element itself comes first; text further in may belong to another element found.
-    return child.text_content or "" if child is not None and child.is_text_node else None
+    def _elements(self) -> Iterable[Element]:
+        for node in self.nodes:
+            if not isinstance(node, LexborNode):
+                yield node
+            elif self._page is not None:
+                yield self._page._twin(node)
+            else:
+                raise Usage(
+                    "this selection belongs to no page", hint="Start from page.css() or page.xpath()."
+                )
 
 
 def find_all(pattern: str | Pattern[str], texts: Iterable[str]) -> list[str]:
@@ -170,56 +277,8 @@ def find_all(pattern: str | Pattern[str], texts: Iterable[str]) -> list[str]:
     return found
 
 
-def _found(root: LexborHTMLParser | LexborNode, query: str) -> list[LexborNode]:
-    nodes = root.css(query)
-    if "," in query and len(nodes) > 1:  # lexbor repeats an element for each part that matches it
-        nodes = list({node.mem_id: node for node in nodes}.values())
-    return nodes
-
-
-def _read(nodes: list[LexborNode], kind: str) -> list[Item]:
-    if not kind:
-        return list(nodes)
-    if kind != _TEXT:
-        return [node.attrs.sget(kind) for node in nodes if kind in node.attrs]
-    if len(nodes) == 1:
-        return [child.text_content or "" for child in nodes[0].iter(include_text=True) if child.is_text_node]
-    return _walk(nodes, {node.mem_id: (_TEXT,) for node in nodes})
-
-
-def _read_mixed(root: LexborHTMLParser | LexborNode, parts: tuple[tuple[str, str], ...]) -> list[Item]:
-    wanted: dict[int, tuple[str, ...]] = {}
-    for query, kind in parts:
-        for node in _found(root, query):
-            wanted[node.mem_id] = (*wanted.get(node.mem_id, ()), kind)
-    return _walk(_found(root, ", ".join(query for query, _ in parts)), wanted)
-
-
-def _walk(nodes: list[LexborNode], wanted: dict[int, tuple[str, ...]]) -> list[Item]:
-    """Read nodes that may lie in each other, so that all pieces come in document order."""
-    items: list[Item] = []
-    passed: set[int] = set()
-    for top in nodes:
-        if top.mem_id in passed:
-            continue
-        for node in top.traverse(include_text=True):
-            if node.is_text_node:
-                parent = node.parent
-                if parent is not None and _TEXT in wanted.get(parent.mem_id, ()):
-                    items.append(node.text_content or "")
-            elif kinds := wanted.get(node.mem_id):
-                passed.add(node.mem_id)
-                if "" in kinds:
-                    items.append(node)
-                items += [value or "" for name, value in node.attributes.items() if name in kinds]
-    return items
-
-
-def _markup(item: Item) -> str:
-    return item if isinstance(item, str) else item.html or ""
-
-
-def _words(node: LexborNode) -> list[str]:
+def visible_words(node: LexborNode) -> list[str]:
+    """The words that people see of an element."""
     words: list[str] = []
     for piece in node.traverse(include_text=True, skip_empty=True):
         if piece.is_text_node:
@@ -229,86 +288,26 @@ def _words(node: LexborNode) -> list[str]:
     return words
 
 
-@lru_cache(maxsize=1024)
-def _checked(selector: str) -> None:
-    select(LexborHTMLParser(""), selector)
+def _markup(item: Item) -> str:
+    return item if isinstance(item, str) else item.html or ""
 
 
-@lru_cache(maxsize=1024)
-def _compiled(selector: str) -> tuple[tuple[str, str], ...]:
-    """Pairs of (plain selector, kind), one for each kind asked for."""
-    if "::" not in selector:
-        return ((selector, ""),)
-    by_kind: dict[str, list[str]] = {}
-    for start, part in _split(selector):
-        found = _pseudo(part)
-        query = part[: found.start()] if found else part
-        if "::" in _outside_strings(query):
-            at = start + query.index("::")
-            raise Usage(
-                f"cannot understand the CSS selector {selector!r}: unknown pseudo-element"
-                f" at character {at + 1}, {selector[at : at + 20]!r}",
-                hint="Only ::text and ::attr(name) exist, each at the end of a part.",
-            )
-        kind = "" if not found else _TEXT if found[1] else found[2]
-        by_kind.setdefault(kind, []).append(_owner(query) if found else query)
-    return tuple((", ".join(queries), kind) for kind, queries in by_kind.items())
+def _text(item: Item) -> str:
+    if isinstance(item, str):
+        return " ".join(item.split())
+    return " ".join(visible_words(item) if isinstance(item, LexborNode) else item.words())
 
 
-def _owner(query: str) -> str:
-    """The elements a pseudo-element belongs to; "div ::text" means div and everything in it."""
-    plain = query.strip()
-    if not plain or plain == "*":
-        return "*"
-    if plain[-1] in ">+~":
-        return plain + " *"
-    if query[-1].isspace():
-        plain += " *"
-    above = plain[:-2].rstrip() if plain.endswith(" *") else ""
-    return f"{above}, {plain}" if above and above[-1] not in ">+~" else plain
+def _said(item: Item) -> str:
+    """The text of an item; some elements say it for machines, in an attribute."""
+    if isinstance(item, str):
+        return item
+    told = {"meta": "content", "time": "datetime", "input": "value", "data": "value"}.get(item.tag or "")
+    return (item.attributes.get(told) if told else None) or _text(item)
 
 
-def _split(selector: str) -> Iterator[tuple[int, str]]:
-    """The comma-separated parts of a selector with their positions."""
-    plain = _outside_strings(selector)
-    start = depth = 0
-    for at, char in enumerate(plain):
-        if char in "([":
-            depth += 1
-        elif char in ")]":
-            depth -= 1
-        elif char == "," and depth <= 0:
-            yield start, selector[start:at]
-            start = at + 1
-    yield start, selector[start:]
-
-
-def _outside_strings(selector: str) -> str:
-    """The selector with quoted strings and escapes blanked out, at the same length."""
-    return re.sub(r"\\.|\"(?:\\.|[^\"\\])*\"?|'(?:\\.|[^'\\])*'?", lambda m: "_" * len(m[0]), selector)
-
-
-def _not_understood(selector: str) -> Usage:
-    at = _trouble(selector)
-    if selector.lstrip().startswith(("/", "./", "@")):
-        hint = "This looks like XPath: use page.xpath()."
-    elif ":contains(" in selector:
-        hint = 'Write :lexbor-contains("text"), or use page.xpath().'
-    else:
-        hint = "Selectors are those of browsers, with ::text and ::attr(name) at the end of a part."
-    where = f"character {at + 1}, {selector[at : at + 20]!r}" if selector[at:] else "its end"
-    return Usage(f"cannot understand the CSS selector {selector!r}: trouble at {where}", hint=hint)
-
-
-def _trouble(selector: str) -> int:
-    """Where a selector stops making sense: the end of its longest beginning that can be parsed."""
-    empty = LexborHTMLParser("")
-    plain = re.sub(r"::(?:text|attr\([^)]*\))", lambda m: " " * len(m[0]), selector[:500])
-    for end in range(len(plain), 0, -1):
-        try:
-            empty.css(plain[:end])
-        except SelectolaxError:
-            continue
-        good = len(plain[:end].rstrip())
-        return good + len(selector[good:]) - len(selector[good:].lstrip())
-    return 0
+def _address(item: Item) -> str:
+    if isinstance(item, str):
+        return item
+    held = item.attributes
+    return next((value for name in _ADDRESSES if (value := held.get(name))), "")

@@ -12,8 +12,8 @@ class Fetcher(Protocol):
         """Exchange one request for one response, within every limit.
 
         Raises FetchFailed (may pass) or FetchRefused (never will), each with its cause:
-        dns, connect, tls, timeout.connect, timeout.total, timeout.slow, too_large, decode,
-        bad_response, blocked.private, blocked.scheme. HTTP error statuses are answers, not errors.
+        dns, connect, tls, timeout.{connect,headers,total,slow}, too_large, decode,
+        bad_response, blocked.{private,scheme,proxy}. HTTP error statuses are answers, not errors.
         """
         ...
 

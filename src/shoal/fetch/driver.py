@@ -37,6 +37,20 @@ class Driver:
         self._running[curl] = future
         return future
 
+    @property
+    def idle(self) -> bool:
+        return not self._running
+
+    def resume(self, curl: pycurl.Curl) -> None:
+        """Go on with a paused transfer; harmless if it has ended."""
+        if curl in self._running:
+            curl.pause(pycurl.PAUSE_CONT)
+
+    def end(self, curl: pycurl.Curl, ended: Ended) -> None:
+        """End a transfer as if libcurl had; harmless if it has."""
+        if curl in self._running:
+            self._end(curl, ended)
+
     def stop(self, curl: pycurl.Curl) -> None:
         """Break off a transfer; harmless if it has ended."""
         if self._running.pop(curl, None) is not None:

@@ -7,6 +7,7 @@ it was spelled, which name led to it, or what the name resolved to a second ago.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from urllib.parse import urlsplit
 
@@ -45,6 +46,7 @@ _IPV6: tuple[tuple[IPv6Network, str], ...] = tuple(
         ("::1/128", "loopback"),
         ("64:ff9b:1::/48", "local NAT64"),
         ("fd00:ec2::254/128", "cloud metadata"),
+        ("fd20:ce::254/128", "cloud metadata"),
         ("fc00::/7", "private"),
         ("fe80::/10", "link-local"),
         ("fec0::/10", "site-local"),
@@ -59,12 +61,19 @@ _IPV6: tuple[tuple[IPv6Network, str], ...] = tuple(
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
 # In these the last 32 bits are the IPv4 address that is really reached.
 _EMBEDS_IPV4 = tuple(IPv6Network(n) for n in ("::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96"))
+_ISATAP = (0x00005EFE, 0x02005EFE)  # in the bits before the last 32, under any prefix
 
-_LOCAL_SUFFIXES = (".localhost", ".local", ".internal", ".test", ".home.arpa")
+# No public site has such a name: they are reserved, or in use inside of many networks.
+_LOCAL_SUFFIXES = (
+    *(".localhost", ".local", ".internal", ".test", ".home.arpa", ".localdomain", ".lan", ".home", ".corp"),
+    *(".intranet", ".private", ".invalid", ".svc"),
+)
+PRIVATE_HINT = "private addresses are refused unless allowed with --allow-private"
 _YES = frozenset({"1", "true", "yes", "on", "all", "*"})
 _NO = frozenset({"", "0", "false", "no", "off", "none"})
 
 
+@lru_cache(maxsize=1024)
 def refusal(ip: str, port: int) -> str:
     """Why this address is not on the public internet; empty if it is."""
     try:
@@ -83,9 +92,20 @@ def _word6(address: IPv6Address) -> str:
     for network, word in _IPV6:
         if address in network:
             return word
+    inside = IPv4Address(int(address) & 0xFFFFFFFF)
     if any(address in network for network in _EMBEDS_IPV4):
-        return _word4(IPv4Address(int(address) & 0xFFFFFFFF))
-    return "" if address in _GLOBAL_UNICAST else "reserved"
+        return _word4(inside)
+    if address not in _GLOBAL_UNICAST:
+        return "reserved"
+    return _word4(inside) if int(address) >> 32 & 0xFFFFFFFF in _ISATAP else ""
+
+
+def private_by_name(host: str, port: int) -> str:
+    """Why a host is known to be private before anybody has resolved its name; empty if it is not."""
+    host = _plain(host)
+    if _numeric(host):
+        return refusal(host, port)
+    return f"{host}:{port} is a private name" if _looks_private(host, port) else ""
 
 
 class AllowPrivate(msgspec.Struct, frozen=True):
@@ -131,8 +151,12 @@ class AllowPrivate(msgspec.Struct, frozen=True):
         return (host, port) in self.places or (host, 0) in self.places
 
 
+def _numeric(host: str) -> bool:
+    return ":" in host or host.replace(".", "").isdigit()
+
+
 def _looks_private(host: str, port: int) -> bool:
-    if ":" in host or host.replace(".", "").isdigit():
+    if _numeric(host):
         return bool(refusal(host, port))
     return "." not in host or host.endswith(_LOCAL_SUFFIXES)
 

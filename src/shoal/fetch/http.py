@@ -7,11 +7,18 @@ import importlib
 import importlib.util
 import ssl
 
+import pycurl
+
 from shoal.core.page import Request, Response
-from shoal.errors import FetchFailed, FetchRefused
-from shoal.fetch.driver import Driver
+from shoal.errors import FetchRefused
+from shoal.fetch.body import Permits
+from shoal.fetch.connections import Connections
+from shoal.fetch.decode import accepted
 from shoal.fetch.guard import AllowPrivate
-from shoal.fetch.transfer import Limits, Transfer
+from shoal.fetch.limits import Limits
+from shoal.fetch.pools import Pools
+from shoal.fetch.transfer import Common, Transfer
+from shoal.fetch.watch import Watch
 
 
 class HttpFetcher:
@@ -23,21 +30,25 @@ class HttpFetcher:
         user_agent: str,
         allow_private: AllowPrivate = AllowPrivate(),
         concurrency: int = 64,
-        connect_timeout: float = 10.0,
-        max_body: int = 32 * 1024 * 1024,
-        max_headers: int = 256 * 1024,
-        min_speed: tuple[int, int] = (10, 20),
+        limits: Limits = Limits(),
+        http2: bool = True,
         ca_file: str = "",
     ) -> None:
-        self._limits = Limits(connect_timeout, max_body, max_headers, min_speed)
-        self._allow = allow_private
-        self._user_agent = user_agent
-        self._ca_file = ca_file or _find_ca_file()
-        self._concurrency = concurrency
+        self._common = Common(
+            limits=limits,
+            allow=allow_private,
+            user_agent=user_agent,
+            ca_file=ca_file or _find_ca_file(),
+            http2=http2,
+            accepted=accepted(),
+            permits=Permits(limits, concurrency),
+            connections=Connections(),
+        )
         self._slots = asyncio.Semaphore(concurrency)
-        self._driver: Driver | None = None
+        self._pools = Pools(concurrency)
         self._active: set[Transfer] = set()
         self._idle: list[Transfer] = []
+        self._watch = Watch(limits, self._active, _give_up)
         self._closed = False
 
     async def fetch(self, request: Request) -> Response:
@@ -45,14 +56,18 @@ class HttpFetcher:
         if not request.url[:8].lower().startswith(("http://", "https://")):
             raise FetchRefused("blocked.scheme", f"only http and https are fetched: {request.url}")
         async with self._slots:
-            driver = self._ready_driver()
-            transfer = self._idle.pop() if self._idle else self._new_transfer()
+            driver = self._pools.driver(request.proxy)
+            transfer = self._idle.pop() if self._idle else Transfer(self._common)
             self._active.add(transfer)
+            if self._watch.asleep:
+                self._watch.wake()
             try:
-                transfer.prepare(request)
+                transfer.prepare(request, driver)
                 code, message = await driver.start(transfer.curl)
-                if code and transfer.found_only_dead_connections(message):
+                if code and transfer.needs_fresh_connection(message):
                     code, message = await driver.start(transfer.curl)
+                if transfer.body.waiting and not code:
+                    await transfer.body.room()
                 return transfer.result(code, message)
             finally:
                 driver.stop(transfer.curl)  # it still runs if we were cancelled
@@ -62,26 +77,15 @@ class HttpFetcher:
     def note_stall(self, seconds: float) -> None:
         """The loop was blocked for so long: timeouts of what is in flight now are not the servers' fault."""
         for transfer in self._active:
-            transfer.stalled += seconds
+            transfer.excuse(seconds)
 
     async def close(self) -> None:
         """End everything: fetches in flight fail with cause "closed"."""
         self._closed = True
-        if self._driver is not None:
-            self._driver.close()
-            self._driver = None
+        self._watch.close()
+        self._pools.close()
         while self._idle:
             self._idle.pop().close()
-
-    def _ready_driver(self) -> Driver:
-        if self._closed:
-            raise FetchFailed("closed", "the fetcher was closed")
-        if self._driver is None:
-            self._driver = Driver(idle_connections=2 * self._concurrency)
-        return self._driver
-
-    def _new_transfer(self) -> Transfer:
-        return Transfer(self._limits, self._allow, self._user_agent, self._ca_file)
 
     def _take_back(self, transfer: Transfer) -> None:
         if self._closed:
@@ -89,6 +93,11 @@ class HttpFetcher:
         else:
             transfer.recycle()
             self._idle.append(transfer)
+
+
+def _give_up(transfer: Transfer) -> None:
+    if transfer.driver is not None:
+        transfer.driver.end(transfer.curl, (pycurl.E_OPERATION_TIMEDOUT, "the answer came too slowly"))
 
 
 def _find_ca_file() -> str:

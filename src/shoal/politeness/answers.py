@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from math import ceil
 
 from shoal.core.task import LaneChange
 
@@ -12,12 +14,13 @@ LONGEST_WAIT = 3600.0  # no server holds a lane for longer than this at a time
 SLOW_DOWN = frozenset({429, 503})
 FIRST_HOLD = 5.0  # without Retry-After; doubled with every such answer in a row
 LONGEST_HOLD = 300.0
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]*)?").fullmatch
 
 
 def retry_after(value: str, now: float) -> float | None:
     """Seconds that a Retry-After header asks for; None if it makes no sense. `now` is Unix time."""
     value = value.strip()
-    if value.isascii() and value.isdigit():
+    if _NUMBER(value):  # of whole seconds by the standard, but not by every server
         return min(float(value[:12]), LONGEST_WAIT)
     try:
         date = parsedate_to_datetime(value)
@@ -41,6 +44,6 @@ def lesson(
         return None
     asked = retry_after(next((value for name, value in headers if name == "retry-after"), ""), now)
     if asked:  # "now" from a server that just refused is not an answer
-        return LaneChange(lane, hold_for=asked, reason=f"{status}, Retry-After {asked:.0f} s")
+        return LaneChange(lane, hold_for=asked, reason=f"{status}, Retry-After {ceil(asked)} s")
     hold = min(FIRST_HOLD * 2.0 ** min(in_a_row, 10), LONGEST_HOLD)
     return LaneChange(lane, hold_for=hold, reason=f"{status}, waiting {hold:.0f} s")

@@ -1,4 +1,4 @@
-"""Robots: what each site's robots.txt lets us do.
+"""Robots: what each site's robots.txt lets us do (RFC 9309).
 
 An answer with rules is obeyed; 4xx means there are none; 5xx, 429 or no answer means "not now": nothing
 of that site is fetched until the file can be read, or the rules known before go on holding.
@@ -10,37 +10,41 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from urllib.parse import urljoin
 from weakref import WeakValueDictionary
 
 import msgspec
-from protego import Protego
 
 from shoal.core.page import Request, Response
 from shoal.errors import FetchFailed, FetchRefused
 from shoal.politeness.answers import retry_after
+from shoal.politeness.group import Group, product_token, read
+from shoal.politeness.rules import Rules
+from shoal.politeness.shelf import Answer, RobotsShelf
 
-MAX_FILE = 512 * 1024  # bytes of a robots.txt that count
 MAX_REDIRECTS = 5
-MAX_CRAWL_DELAY = 300.0
 TIMEOUT = 20.0
+DAY = 24 * 3600.0
+SHORTEST_TTL = 3600.0  # however little Cache-Control allows
 FIRST_BACKOFF, LONGEST_BACKOFF = 60.0, 3600.0
-FIRST_BACKOFF_UNREACHED = 2.0
-_MAX_RULE_TEXT = 2 * 1024 * 1024  # of all files in memory; parsed it takes some twenty times as much
-_MAX_ANSWERS = 50_000  # remembered verdicts on single addresses
+FIRST_BACKOFF_UNREACHED, LONGEST_BACKOFF_UNREACHED = 2.0, 30.0
+_MAX_WEIGHT = 32 * 1024 * 1024  # bytes of all rules in memory
+_CLOCK_SLACK = 60.0  # an answer from further in the future was dated by a clock that has been put right
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _OUR_OWN_FAULT = frozenset({"stalled", "closed"})  # say nothing about the site
 _SAME_FOR_ALL = ("blocked.", "tls", "bad_url")  # refusals that every address of the site would meet
-_MAY_FORBID = re.compile(r"^\s*di", re.IGNORECASE | re.MULTILINE)  # "disallow" as people spell it
+_MAX_AGE = re.compile(r"(?:^|[\s,])max-age\s*=\s*\"?(\d{1,10})", re.IGNORECASE)
+_NOT_KEPT = re.compile(r"(?:^|[\s,])no-(?:cache|store)\b", re.IGNORECASE)
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
     allowed: bool
     wait: float = 0.0  # not 0: robots.txt cannot be read now, ask again after so many seconds
     crawl_delay: float | None = None
-    fresh: bool = False  # the file was read for this very call: its crawl_delay is news
+    fresh: bool = False  # the site was asked for this very call
+    news: bool = False  # and its crawl_delay is not the one known before
     reason: str = ""  # with wait: why it cannot be read
     cause: str = ""  # with wait: what any request to the site would have met, if the network was to blame
 
@@ -48,114 +52,136 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
 _ALLOWED = Verdict(True)
 
 
+class _LeadsAstray(Exception):
+    """robots.txt redirects to a place that cannot be reached now."""
+
+
 @dataclass(slots=True)
 class _Site:
     until: float = 0.0  # when to ask again
     known: bool = False
-    rules: Protego | None = None  # None: everything is allowed
-    weight: int = 0
+    rules: Rules | None = None  # None: everything is allowed
     crawl_delay: float | None = None
     failures: int = 0  # in a row
     reason: str = ""
     cause: str = ""
     refused: FetchRefused | None = None
-    answers: dict[str, bool] = field(default_factory=dict)
+
+    @property
+    def weight(self) -> int:
+        return 0 if self.rules is None else self.rules.weight
 
 
 class Robots:
-    """robots.txt of many sites, each read once per `ttl`, and by one caller at a time."""
+    """robots.txt of many sites, each read once per `ttl`, and by one caller at a time.
+
+    With a shelf that holds for all processes that share it.
+    """
 
     def __init__(
         self,
         fetch: Callable[[Request], Awaitable[Response]],
         *,
         user_agent: str,
-        ttl: float = 24 * 3600.0,
+        ttl: float = DAY,
         max_hosts: int = 10_000,
         ignore: bool = False,
         clock: Callable[[], float] = time.monotonic,
         moving: Callable[[str], Awaitable[None]] | None = None,
+        shelf: RobotsShelf | None = None,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._fetch = fetch
         self._moving = (
             moving  # awaited before robots.txt is followed to another address: that takes a slot too
         )
-        self._agent = user_agent
+        self._token = product_token(user_agent)
         self._ttl = ttl
         self._max_hosts = max_hosts
         self._ignore = ignore
         self._clock = clock
+        self._wall = wall
+        self._shelf = shelf
         self._sites: dict[str, _Site] = {}  # least recently used first
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._rule_text = 0
-        self._answered = 0
+        self._weight = 0
 
     async def verdict(self, url: str) -> Verdict:
         """May this address be fetched now? Raises FetchRefused where the whole site would be refused."""
         if self._ignore:
             return _ALLOWED
         origin = _origin(url)
-        site, fresh = self._sites.get(origin), False
+        site, fresh, news = self._sites.get(origin), False, False
         if site is None or site.until <= self._clock():
-            site, fresh = await self._load_once(origin)
+            site, fresh, news = await self._load_once(origin)
         else:
             self._sites[origin] = self._sites.pop(origin)
         if site.refused is not None:
             raise FetchRefused(site.refused.cause, str(site.refused))
         if not site.known:
-            return Verdict(False, max(site.until - self._clock(), 1.0), reason=site.reason, cause=site.cause)
-        return Verdict(self._allows(site, url), crawl_delay=site.crawl_delay, fresh=fresh)
+            wait = max(site.until - self._clock(), 1.0)
+            return Verdict(False, wait, fresh=fresh, reason=site.reason, cause=site.cause)
+        allowed = site.rules is None or site.rules.allows(url[len(origin) :] or "/")
+        return Verdict(allowed, crawl_delay=site.crawl_delay, fresh=fresh, news=news)
 
     def peek(self, lane: str, url: str) -> bool | None:
         """The verdict if it is known without asking the site. `lane` is the authority of `url`."""
         if self._ignore:
             return True
-        site = self._sites.get(("https://" if url.startswith("https:") else "http://") + lane)
+        origin = ("https://" if url.startswith("https:") else "http://") + lane
+        site = self._sites.get(origin)
         if site is None or not site.known or site.until <= self._clock():
             return None
-        return site.rules is None or self._allows(site, url)
+        return site.rules is None or site.rules.allows(url[len(origin) :] or "/")
 
-    def _allows(self, site: _Site, url: str) -> bool:
-        if site.rules is None:
-            return True
-        answer = site.answers.get(url)
-        if answer is None:
-            if self._answered >= _MAX_ANSWERS:
-                self._forget_answers()
-            answer = site.answers[url] = bool(site.rules.can_fetch(url, self._agent))
-            self._answered += 1
-        return answer
-
-    async def _load_once(self, origin: str) -> tuple[_Site, bool]:
+    async def _load_once(self, origin: str) -> tuple[_Site, bool, bool]:
         lock = self._locks.get(origin)
         if lock is None:
             lock = self._locks[origin] = asyncio.Lock()
         async with lock:
             site = self._sites.get(origin)
             if site is not None and site.until > self._clock():
-                return site, False  # somebody else has read it while we waited
-            site = await self._load(origin, site or _Site())
-            self._keep(origin, site)
-            return site, True
+                return site, False, False  # somebody else has read it while we waited
+            if self._shelf is None:
+                return await self._ask(origin, site, None)
+            if (found := self._on_shelf(origin)) and found.until > self._clock():
+                return self._keep(origin, found), False, False
+            async with self._shelf.turn(origin, self._token):
+                found = self._on_shelf(origin)
+                if found and found.until > self._clock():  # another process has read it while we waited
+                    return self._keep(origin, found), False, False
+                return await self._ask(origin, site or found, self._shelf)
 
-    async def _load(self, origin: str, old: _Site) -> _Site:
+    async def _ask(
+        self, origin: str, old: _Site | None, shelf: RobotsShelf | None
+    ) -> tuple[_Site, bool, bool]:
+        before = (old.known, old.crawl_delay) if old else (False, None)
+        site, group = await self._load(origin, old or _Site())
+        if shelf is not None and site.refused is None:
+            self._put(shelf, origin, site, group)
+            await shelf.tidy()
+        self._keep(origin, site)
+        return site, True, site.known and before != (True, site.crawl_delay)
+
+    async def _load(self, origin: str, old: _Site) -> tuple[_Site, Group | None]:
         try:
             response = await self._read(origin)
         except FetchRefused as error:
             if error.cause.startswith(_SAME_FOR_ALL):
-                return _Site(self._clock() + FIRST_BACKOFF, refused=error)
-            return self._unreadable(old, f"{error.cause}: {error}")
+                return _Site(self._clock() + FIRST_BACKOFF, refused=error), None
+            return self._unreadable(old, f"{error.cause}: {error}"), None
         except FetchFailed as error:
             if error.cause in _OUR_OWN_FAULT:
                 raise
-            return self._unreadable(old, f"{error.cause}: {error}", cause=error.cause)
-        if response is None:
-            return self._parsed("")
-        if response.status == 429 or response.status >= 500:
-            asked = retry_after(response.header("retry-after"), time.time())
-            return self._unreadable(old, f"http.{response.status}", asked or 0.0)
-        good = 200 <= response.status < 300
-        return self._parsed(response.body[:MAX_FILE].decode("utf-8-sig", "replace") if good else "")
+            return self._unreadable(old, f"{error.cause}: {error}", cause=error.cause), None
+        except _LeadsAstray as error:
+            return self._unreadable(old, str(error)), None
+        if response is not None and (response.status == 429 or response.status >= 500):
+            asked = retry_after(response.header("retry-after"), self._wall())
+            return self._unreadable(old, f"http.{response.status}", asked or 0.0), None
+        good = response is not None and 200 <= response.status < 300
+        group = read(response.body, self._token) if response is not None and good else Group()
+        return _told(group, self._clock() + self._lifetime(response)), group
 
     async def _read(self, origin: str) -> Response | None:
         """The answer to robots.txt, redirects followed; None if they lead nowhere."""
@@ -167,6 +193,10 @@ class Robots:
                 if hop == 0:
                     raise
                 return None
+            except FetchFailed as error:
+                if hop == 0 or error.cause in _OUR_OWN_FAULT:
+                    raise
+                raise _LeadsAstray(f"it leads to {url}, {error.cause}: {error}") from error
             location = response.header("location")
             if response.status not in _REDIRECTS or not location:
                 return response
@@ -178,18 +208,20 @@ class Robots:
                 await self._moving(url)
         return None
 
-    def _parsed(self, text: str) -> _Site:
-        site = _Site(self._clock() + self._ttl, known=True)
-        rules = Protego.parse(text)
-        site.crawl_delay = _crawl_delay(rules, self._agent)
-        if _MAY_FORBID.search(text):
-            site.rules, site.weight = rules, len(text)
-        return site
+    def _lifetime(self, response: Response | None) -> float:
+        """How long an answer is good for: a day, or less where the site says so."""
+        said = response.header("cache-control") if response is not None else ""
+        if not said:
+            return self._ttl
+        age = _MAX_AGE.search(said)
+        kept = 0.0 if _NOT_KEPT.search(said) else float(age[1]) if age else self._ttl
+        return min(max(kept, SHORTEST_TTL), self._ttl)
 
     def _unreadable(self, old: _Site, reason: str, asked: float = 0.0, cause: str = "") -> _Site:
         # A site that cannot be reached at all is tried as often as its pages would be.
         first = FIRST_BACKOFF_UNREACHED if cause else FIRST_BACKOFF
-        backoff = min(first * 2.0 ** min(old.failures, 10), LONGEST_BACKOFF)
+        longest = LONGEST_BACKOFF_UNREACHED if cause else LONGEST_BACKOFF
+        backoff = min(first * 2.0 ** min(old.failures, 10), longest)
         old.cause = cause
         old.failures += 1
         old.until = self._clock() + max(backoff, asked)
@@ -197,27 +229,42 @@ class Robots:
         old.refused = None
         return old
 
-    def _keep(self, origin: str, site: _Site) -> None:
+    def _keep(self, origin: str, site: _Site) -> _Site:
         old = self._sites.pop(origin, None)
-        self._rule_text += site.weight - (old.weight if old else 0)
+        self._weight += site.weight - (old.weight if old else 0)
         self._sites[origin] = site
-        while len(self._sites) > 1 and (
-            len(self._sites) > self._max_hosts or self._rule_text > _MAX_RULE_TEXT
-        ):
-            self._rule_text -= self._sites.pop(next(iter(self._sites))).weight
+        while len(self._sites) > 1 and (len(self._sites) > self._max_hosts or self._weight > _MAX_WEIGHT):
+            self._weight -= self._sites.pop(next(iter(self._sites))).weight
+        return site
 
-    def _forget_answers(self) -> None:
-        for site in self._sites.values():
-            site.answers.clear()
-        self._answered = 0
+    def _on_shelf(self, origin: str) -> _Site | None:
+        """What another process, or we in an earlier life, have read; its time may be over."""
+        found = self._shelf.get(origin, self._token) if self._shelf is not None else None
+        if found is None:
+            return None
+        now = self._wall()
+        left = found.until - now if found.read_at <= now + _CLOCK_SLACK else 0.0
+        until = self._clock() + min(left, max(self._ttl, LONGEST_BACKOFF))
+        site = _told(found.group, until) if found.group is not None else _Site(until)
+        site.failures, site.reason, site.cause = found.failures, found.reason, found.cause
+        return site
+
+    def _put(self, shelf: RobotsShelf, origin: str, site: _Site, group: Group | None) -> None:
+        now = self._wall()
+        until = now + site.until - self._clock()
+        if group is None and site.known:  # the rules known before go on holding, also for the others
+            before = shelf.get(origin, self._token)
+            if before is None:
+                return
+            group = before.group
+        shelf.put(Answer(origin, self._token, now, until, group, site.failures, site.reason, site.cause))
 
 
-def _crawl_delay(rules: Protego, agent: str) -> float | None:
-    delay = rules.crawl_delay(agent)
-    rate = rules.request_rate(agent)
-    if rate is not None:
-        delay = max(delay or 0.0, rate.seconds / rate.requests)
-    return None if delay is None else min(float(delay), MAX_CRAWL_DELAY)
+def _told(group: Group, until: float) -> _Site:
+    site = _Site(until, known=True, crawl_delay=group.crawl_delay)
+    if any(not allowed for allowed, _ in group.rules):
+        site.rules = Rules(group.rules)
+    return site
 
 
 def _origin(url: str) -> str:

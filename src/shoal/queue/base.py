@@ -172,6 +172,7 @@ class Queue(Protocol):
         A task with a lost worker comes alone in its claim. Tasks whose TTL ran out become dead
         ("expired") instead of being handed out. At most `max_pages` of a run are ever handed out
         and not returned; when so many have ended, done or dead, the rest is cancelled.
+        A lane that was parked gives one task at a time, marked as a probe, until it is released.
         A lane that runs of other workers want too gives one slot at a time, to whom it gave least.
         Each task carries its slot: start_in ≤ SLOT_HORIZON seconds, at least `spacing` apart per lane.
         """

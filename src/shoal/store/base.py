@@ -1,11 +1,17 @@
-"""Sink: where records are written, one after the other, so that a crash leaves whole rows only."""
+"""What an export reads from and writes to."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import ParamSpec, Protocol, TypeVar
 
 import msgspec
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Stored(Protocol):
@@ -32,9 +38,12 @@ class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
     rows: int = 0
     columns: tuple[str, ...] = ()
     print: str = ""  # fingerprint of what the file holds up to `size`
+    safe: bool = False  # written so that no cell is a formula
 
 
 class Sink(Protocol):
+    """A file that rows are appended to, so that a crash leaves whole rows only."""
+
     def wider(self, records: Sequence[bytes]) -> tuple[str, ...]:
         """Columns these records have and the sink does not; it must be begun anew to take them."""
         ...
@@ -48,3 +57,64 @@ class Sink(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class Draft(Protocol):
+    """A file that can only be written as a whole: all records are seen first, then written."""
+
+    surveys: bool  # whether it needs to see them first
+
+    @property
+    def columns(self) -> tuple[str, ...]: ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What people should know about the file as it was written."""
+        ...
+
+    def see(self, records: Sequence[bytes]) -> None: ...
+
+    def begin(self, path: Path) -> None: ...
+
+    def write(self, records: Sequence[bytes]) -> None: ...
+
+    def end(self) -> None:
+        """Complete the file."""
+        ...
+
+    def drop(self) -> None:
+        """Let go of the file, complete or not; harmless to repeat."""
+        ...
+
+
+class Writing(Protocol):
+    """One way of keeping an output in step with a run's records."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def columns(self) -> tuple[str, ...]: ...
+
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+
+    async def drain(self) -> int:
+        """Copy what is new, as far as that is cheap; says how many records."""
+        ...
+
+    async def finish(self) -> int:
+        """Make the file hold every record there is; says how many are new."""
+        ...
+
+    def close(self) -> None: ...
+
+
+async def apart(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Do blocking work in a thread, and do not leave it behind when cancelled: it uses our files."""
+    running = asyncio.get_running_loop().run_in_executor(None, partial(work, *args, **kwargs))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise

@@ -11,8 +11,8 @@ from shoal.store.rows import Rows
 
 
 class JsonLines:
-    def __init__(self, path: Path, mark: Mark) -> None:
-        self._rows = Rows(path, mark.size)
+    def __init__(self, path: Path, mark: Mark, *, packed: bool = False) -> None:
+        self._rows = Rows(path, mark.size, packed=packed)
 
     def wider(self, records: Sequence[bytes]) -> tuple[str, ...]:
         return ()
@@ -28,10 +28,10 @@ class JsonLines:
 
 
 def encode(records: Sequence[bytes]) -> bytes:
-    return b"".join(_line(record) for record in records)
+    return b"".join(line(record) + b"\n" for record in records)
 
 
-def _line(record: bytes) -> bytes:
+def line(record: bytes) -> bytes:
     if b"\n" in record:  # JSON spread over lines by whoever wrote it
-        record = json.dumps(json.loads(record), ensure_ascii=False, separators=(",", ":")).encode()
-    return record + b"\n"
+        return json.dumps(json.loads(record), ensure_ascii=False, separators=(",", ":")).encode()
+    return record

@@ -17,8 +17,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 class Rows:
     """An output file, opened at a size up to which it is known to be whole."""
 
-    def __init__(self, path: Path, size: int = 0) -> None:
+    def __init__(self, path: Path, size: int = 0, *, packed: bool = False) -> None:
         self.path = path
+        self._packed = packed
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             os.ftruncate(self._file, size)
@@ -28,6 +29,10 @@ class Rows:
 
     def append(self, rows: bytes) -> None:
         """Write all of it or, if that fails, none of it."""
+        if self._packed and rows:
+            import gzip
+
+            rows = gzip.compress(rows, 6, mtime=0)  # a member of its own: the file can be cut before it
         written = 0
         try:
             while written < len(rows):
@@ -74,6 +79,23 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def sync_file(path: Path) -> int:
+    """Make a file durable that somebody else wrote, and say how long it is."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        return os.fstat(file.fileno()).st_size
+
+
+def set_aside(path: Path) -> None:
+    """Keep a file that is not ours under another name."""
+    other = path.with_name(f"{path.name}.old")
+    number = 2
+    while other.exists():
+        other = path.with_name(f"{path.name}.old{number}")
+        number += 1
+    path.replace(other)
+
+
 def refused(path: Path, error: OSError) -> Act:
     """What a person must do about a file that could not be written."""
     if error.errno in _FULL:
@@ -81,4 +103,5 @@ def refused(path: Path, error: OSError) -> Act:
             f"no space left to write {path}; what is there is whole, and no record is lost",
             hint="make room, then give the same command again: it goes on where it stopped",
         )
-    return Usage(f"{path} cannot be written: {error.strerror}", hint="look at the folder and its permissions")
+    why = error.strerror or error
+    return Usage(f"{path} cannot be written: {why}", hint="look at the folder and its permissions")

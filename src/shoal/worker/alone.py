@@ -35,7 +35,7 @@ class Alone:
             await self._working
         if self._reaping is not None:
             self._reaping.cancel()
-        await self._tools.fetcher.close()
+        await self._tools.close()
         self._tools.note.close()
 
 

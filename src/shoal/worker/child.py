@@ -61,7 +61,7 @@ async def work(orders: Orders, note: Note, build: Build) -> int:
         try:
             await worker.run()
         finally:
-            await tools.fetcher.close()
+            await tools.close()
             await tools.queue.close()
     except ShoalError as error:
         words = LastWords(type(error).__name__, str(error)[:1000], getattr(error, "hint", "")[:500])

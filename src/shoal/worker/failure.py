@@ -73,7 +73,7 @@ def _is_nobodys_fault(visit: Visit, error: BaseException) -> bool:
         # A handler may also leak the CancelledError of a task of its own; then nobody cancelled ours.
         ours = asyncio.current_task()
         return ours is not None and ours.cancelling() > 0
-    if visit.handling:
+    if visit.handling and error is not visit.hindrance:
         return False
     if isinstance(error, FetchFailed):
         return error.cause in ("stalled", "closed")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from types import GeneratorType, TracebackType
 from typing import Any
@@ -50,9 +51,54 @@ class Step:
         if took > STALL:
             self._stalled(took)
 
-    def check(self, until: float) -> None:
-        if self.clock() > until:
+
+class Allowance:
+    """The time a handler may take; waiting for requests of its own is not a part of it."""
+
+    __slots__ = ("_clock", "_left_at", "_limit", "_pauses", "_timer", "_until")
+
+    def __init__(self, clock: Callable[[], float], limit: float) -> None:
+        self._clock = clock
+        self._limit = limit
+        self._until = clock() + limit
+        self._pauses = 0
+        self._left_at = 0.0
+        self._timer: asyncio.Timeout | None = None
+
+    def check(self) -> None:
+        if self._clock() > self._until and not self._pauses:
             raise HandlerTimeout("it went on for longer than its time limit")
+
+    @asynccontextmanager
+    async def timed(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._until - self._clock()) as self._timer:
+                yield
+        except TimeoutError as error:
+            if self._timer is not None and self._timer.expired():
+                raise HandlerTimeout(f"it took longer than {self._limit:g} s") from error
+            raise
+        finally:
+            self._timer = None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        self._pauses += 1
+        if self._pauses == 1:
+            self._left_at = self._clock()
+            self._set(None)
+        try:
+            yield
+        finally:
+            self._pauses -= 1
+            if not self._pauses:
+                self._until += self._clock() - self._left_at
+                self._set(self._until - self._clock())
+
+    def _set(self, left: float | None) -> None:
+        timer = self._timer
+        if timer is not None and not timer.expired():
+            timer.reschedule(None if left is None else asyncio.get_running_loop().time() + left)
 
 
 class Stepwise:
@@ -94,33 +140,30 @@ async def _noted(coro: Any, step: Step) -> Any:
     return await Stepwise(coro, step)
 
 
-async def handle(func: Callable[[Page], Any], page: Page, step: Step, harvest: Harvest, limit: float) -> None:
+async def handle(
+    func: Callable[[Page], Any], page: Page, step: Step, harvest: Harvest, allowance: Allowance
+) -> None:
     """Run one handler to its end and collect what it yields."""
-    until = step.clock() + limit
     with step:
-        waiting = _collect(func(page), step, harvest, until)
+        waiting = _collect(func(page), harvest, allowance)
     if waiting is None:
         return
     _executing.set(step)
     try:
-        async with asyncio.timeout(limit) as timer:
-            await _collect_awaited(waiting, step, harvest, until)
-    except TimeoutError as error:
-        if timer.expired():
-            raise HandlerTimeout(f"it took longer than {limit:g} s") from error
-        raise
+        async with allowance.timed():
+            await _collect_awaited(waiting, step, harvest, allowance)
     finally:
         _executing.set(None)
 
 
-def _collect(result: Any, step: Step, harvest: Harvest, until: float) -> Any:
+def _collect(result: Any, harvest: Harvest, allowance: Allowance) -> Any:
     """Take what is there; what must be awaited is returned."""
     if result is None:
         return None
     if type(result) is GeneratorType or isinstance(result, Iterator | list | tuple):
         for item in result:
             harvest.take(item)
-            step.check(until)
+            allowance.check()
         return None
     if isinstance(result, Awaitable | AsyncIterator):
         return result
@@ -128,18 +171,18 @@ def _collect(result: Any, step: Step, harvest: Harvest, until: float) -> Any:
     return None
 
 
-async def _collect_awaited(waiting: Any, step: Step, harvest: Harvest, until: float) -> None:
+async def _collect_awaited(waiting: Any, step: Step, harvest: Harvest, allowance: Allowance) -> None:
     if isinstance(waiting, AsyncIterator):
-        await _drain(waiting, step, harvest, until)
+        await _drain(waiting, step, harvest, allowance)
         return
     result = await Stepwise(waiting, step)
     with step:
-        more = _collect(result, step, harvest, until)
+        more = _collect(result, harvest, allowance)
     if more is not None:
         raise TypeError("the handler returned something to await; await it inside the handler")
 
 
-async def _drain(items: AsyncIterator[Any], step: Step, harvest: Harvest, until: float) -> None:
+async def _drain(items: AsyncIterator[Any], step: Step, harvest: Harvest, allowance: Allowance) -> None:
     try:
         while True:
             try:
@@ -149,7 +192,7 @@ async def _drain(items: AsyncIterator[Any], step: Step, harvest: Harvest, until:
             with step:
                 harvest.take(item)
             # It may yield for ever without once waiting for anything; then no timer would ever fire.
-            step.check(until)
+            allowance.check()
     finally:
         if isinstance(items, AsyncGenerator):
             await Stepwise(items.aclose(), step)

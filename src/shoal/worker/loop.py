@@ -56,6 +56,7 @@ class Worker:
             paces=self._paces,
             company=max(1, plan.concurrency * 3 // 4),
             patience=plan.patience,
+            keep=tools.keep,
         )
         self._running: dict[asyncio.Task[None], Held] = {}
         self._quiet = asyncio.Event()

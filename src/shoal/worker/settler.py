@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -52,6 +52,7 @@ class Settler:
         paces: Paces,
         company: int,
         patience: float,
+        keep: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._queue = queue
         self._clock = clock
@@ -59,6 +60,7 @@ class Settler:
         self._paces = paces
         self._company = company  # outcomes that are worth a commit without waiting for more
         self._patience = patience
+        self._keep = keep  # awaited before a settle: what the outcomes speak of is made durable
         self._waiting: deque[tuple[Outcome, asyncio.Future[None] | None]] = deque()
         self._bytes = 0
         self._some = asyncio.Event()
@@ -158,6 +160,8 @@ class Settler:
         patience = Patience(self._clock, self._patience)
         while True:
             try:
+                if self._keep is not None:
+                    await self._keep()
                 verdicts = await self._queue.settle(batch, paces)
             except PASSING as error:
                 if (pause := patience.pause()) is None:

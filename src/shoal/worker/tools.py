@@ -11,9 +11,13 @@ from typing import Any, Protocol
 from shoal.core.lane import Pace
 from shoal.core.page import Request, Response
 from shoal.core.task import Task
+from shoal.extract.contents import Contents
 from shoal.extract.page import Follow, Page
 from shoal.politeness.answers import SLOW_DOWN
+from shoal.politeness.health import Health
+from shoal.politeness.pace import Adaptive
 from shoal.queue.base import Queue
+from shoal.worker.manners import Manners
 from shoal.worker.note import Note
 
 
@@ -37,6 +41,8 @@ class Verdict(Protocol):
     @property
     def fresh(self) -> bool: ...
     @property
+    def news(self) -> bool: ...
+    @property
     def reason(self) -> str: ...
     @property
     def cause(self) -> str: ...
@@ -44,6 +50,14 @@ class Verdict(Protocol):
 
 class Robots(Protocol):
     async def verdict(self, url: str) -> Verdict: ...
+
+
+class Budget(Protocol):
+    async def check(self, response: Response) -> None:
+        """Raise GiveUp for a page that would cost too much to parse."""
+        ...
+
+    async def close(self) -> None: ...
 
 
 class Handler(Protocol):
@@ -56,14 +70,18 @@ class Scraper(Protocol):
 
     def default_follow(self, page: Page) -> Iterable[Follow]: ...
 
-    def in_scope(self, lane: str) -> bool: ...
-
 
 class Found(Protocol):
     @property
     def tasks(self) -> Sequence[Task]: ...
     @property
     def skipped(self) -> Sequence[tuple[str, str]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NoLinks:
+    skipped: Sequence[tuple[str, str]] = ()
+    tasks: Sequence[Task] = ()
 
 
 class LinkGate(Protocol):
@@ -81,7 +99,13 @@ class Served:
     robots: Robots | None  # None: told to ignore them
     pace: Callable[[str], Pace]  # what the run asks of a lane
     name: str = ""  # of the run
-    timeout: float = 30.0  # of one exchange
+    in_scope: Callable[[str], bool] = lambda lane: True  # whether a redirect of a found page may lead there
+    manners: Manners = field(default_factory=Manners)
+    max_redirects: int = 10
+    adapt: bool = False  # go slower where a host answers slowly or refuses
+    distinct: bool = True  # a page that several addresses lead to is recorded once
+    max_same_content: int = 0  # pages of a host with the same content whose links are followed; 0: all
+    contents: Contents = field(default_factory=Contents)
     handler_timeout: float = 60.0
     retries: Mapping[str, int] | None = None  # by cause or class, in place of the usual ones
 
@@ -143,16 +167,25 @@ class Tools:
     serve: Callable[[int], Awaitable[Served]]  # by run id; asked once per run
     note: Note
     open_queue: Callable[[], Awaitable[Queue]] | None = None  # a second handle, for the heartbeat's thread
+    keep: Callable[[], Awaitable[None]] | None = None  # makes kept pages durable, before their outcome is
     supervised: bool = True  # False in somebody's own process: there Ctrl-C is theirs, not the handler's
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], int] = _wall
     jitter: Callable[[], float] = random.random
     refusals: Refusals = field(default_factory=Refusals)
+    health: Health = field(default_factory=Health)
+    pace: Adaptive = field(default_factory=Adaptive)
+    budget: Budget | None = None  # None: pages are parsed whatever it may cost
     holds: Holds = field(init=False)
     _served: dict[int, Served] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.holds = Holds(self.clock)
+
+    async def close(self) -> None:
+        await self.fetcher.close()
+        if self.budget is not None:
+            await self.budget.close()
 
     async def served(self, run: int) -> Served:
         found = self._served.get(run)

@@ -24,7 +24,7 @@ RUNS_CONSIDERED = 32  # per claim
 ALIVE = 10 * SECOND  # a run nobody has asked for work for so long is nobody's rival
 
 _COLUMNS = "id, lane, run, band, due, attempts, lost, expires_at, priority, depth, parent, kind, url, meta, history, ask"
-_HEAD = """SELECT h.lane, h.ready, h.picks, l.name, l.next_at, l.spacing, l.max_in_flight, l.in_flight, l.held_until
+_HEAD = """SELECT h.lane, h.ready, h.picks, l.name, l.next_at, l.spacing, l.max_in_flight, l.in_flight, l.held_until, l.parked
            FROM heads h JOIN lanes l ON l.id = h.lane"""
 _DUE = f"{_HEAD} WHERE h.run = ? AND h.wake_at <= ? ORDER BY h.wake_at LIMIT ?"
 _ALONE_DUE = f"""SELECT {_COLUMNS} FROM tasks t WHERE t.state = 0 AND t.band = {ALONE} AND t.run = ?
@@ -151,10 +151,12 @@ def _alone(db: sqlite3.Connection, now: int, runs: list[Contender]) -> list[Pick
     return []
 
 
-def _lane(row: tuple[int, int, int, str, int, int, int, int, int]) -> Lane:
-    lane, _, _, name, next_at, spacing, max_in_flight, in_flight, held_until = row
+def _lane(row: tuple[int, int, int, str, int, int, int, int, int, int]) -> Lane:
+    lane, _, _, name, next_at, spacing, max_in_flight, in_flight, held_until, parked = row
     free = max_in_flight - in_flight if max_in_flight else UNLIMITED
-    return Lane(lane, name, max(next_at, held_until), spacing, free)
+    if parked:
+        free = min(free, 1 - in_flight)
+    return Lane(lane, name, max(next_at, held_until), spacing, free, parked)
 
 
 def _batch(db: sqlite3.Connection, now: int, runs: list[Contender], limit: int) -> list[Pick]:
@@ -286,9 +288,7 @@ def _hand_out(
         [(count, next_at[lane], lane) for lane, count in in_flight.items()],
     )
     lanes.wake(db, in_flight)
-    return Claim(
-        number, tuple(leased(row, number, lane.name, slot - now, lane.spacing) for row, lane, slot in picked)
-    )
+    return Claim(number, tuple(leased(row, number, lane, slot - now) for row, lane, slot in picked))
 
 
 def next_lease(db: sqlite3.Connection, now: int) -> int:
@@ -298,13 +298,13 @@ def next_lease(db: sqlite3.Connection, now: int) -> int:
     return int(row[0])
 
 
-def leased(row: Row, lease: int, lane: str, start_in: int, spacing: int) -> Leased:
+def leased(row: Row, lease: int, lane: Lane, start_in: int) -> Leased:
     past = failures(_decode_attempts(row[14])) if row[14] else None
     return Leased(
-        row[0], lease, row[2], lane, row[12], row[11], row[8], row[9], row[10],
+        row[0], lease, row[2], lane.name, row[12], row[11], row[8], row[9], row[10],
         None if row[13] is None else msgspec.json.decode(row[13]),
-        row[5], row[6], start_in / SECOND, spacing / SECOND, past,
-        None if row[15] is None else _decode_ask(row[15]),
+        row[5], row[6], start_in / SECOND, lane.spacing / SECOND, past,
+        None if row[15] is None else _decode_ask(row[15]), lane.parked,
     )  # fmt: skip
 
 
@@ -314,10 +314,11 @@ def _again(db: sqlite3.Connection, now: int, number: int) -> Claim:
         f"SELECT {_COLUMNS}, slot FROM tasks WHERE state IN (1, 3) AND lease = ? AND state = 1 ORDER BY slot, id",
         (number,),
     ).fetchall()
-    names = {
-        row[1]: db.execute("SELECT name, spacing FROM lanes WHERE id = ?", (row[1],)).fetchone()
+    known = {
+        row[1]: Lane(
+            row[1],
+            *db.execute("SELECT name, 0, spacing, 0, parked FROM lanes WHERE id = ?", (row[1],)).fetchone(),
+        )
         for row in rows
     }
-    return Claim(
-        number, tuple(leased(row, number, names[row[1]][0], row[16] - now, names[row[1]][1]) for row in rows)
-    )
+    return Claim(number, tuple(leased(row, number, known[row[1]], row[16] - now) for row in rows))

@@ -14,7 +14,8 @@ LONGEST_WAIT = 60 * SECOND
 
 _WAKE = """
 UPDATE heads SET wake_at = (
-  SELECT CASE WHEN heads.ready <= 0 OR (l.max_in_flight > 0 AND l.in_flight >= l.max_in_flight) THEN NULL
+  SELECT CASE WHEN heads.ready <= 0 OR (l.max_in_flight > 0 AND l.in_flight >= l.max_in_flight)
+                OR (l.parked > 0 AND l.in_flight > 0) THEN NULL
          ELSE max(l.next_at, l.held_until) END
   FROM lanes l WHERE l.id = heads.lane)
 WHERE lane = ? AND (ready > 0 OR wake_at IS NOT NULL)
@@ -104,8 +105,9 @@ def change(db: sqlite3.Connection, now: int, changes: Iterable[LaneChange]) -> N
             )
         if item.park_for is not None and item.park_for > 0:
             db.execute(
-                "UPDATE lanes SET held_until = max(held_until, ?), parked = 1, reason = ? WHERE id = ?",
-                (now + micros(item.park_for), item.reason, lane),
+                # Two workers that park it for the same failures have parked it once.
+                "UPDATE lanes SET held_until = max(held_until, ?1), parked = parked + (parked = 0 OR held_until <= ?2), reason = ?3 WHERE id = ?4",
+                (now + micros(item.park_for), now, item.reason, lane),
             )
         elif item.park_for is not None:
             db.execute("UPDATE lanes SET held_until = 0, parked = 0, reason = '' WHERE id = ?", (lane,))

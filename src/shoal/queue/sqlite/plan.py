@@ -33,6 +33,7 @@ class Lane:
     next_at: int
     spacing: int
     free: int  # places in flight
+    parked: int = 0  # times in a row
     ready: dict[int, int] = field(default_factory=dict)  # by run
     picks: dict[int, int] = field(default_factory=dict)  # by run: tasks ever handed out here
     strangers: Sequence[float] = ()  # picks by weight of runs that others serve and that want this lane too

@@ -200,7 +200,7 @@ def _ripe(db: sqlite3.Connection, now: int, run: int) -> dict[int, int]:
 
 
 def _claimable(db: sqlite3.Connection, now: int, run: int, ripe: Mapping[int, int]) -> int:
-    columns = "h.lane, h.ready, l.max_in_flight - l.in_flight, l.max_in_flight, l.spacing, max(l.next_at, l.held_until)"
+    columns = "h.lane, h.ready, iif(l.parked, 1, l.max_in_flight) - l.in_flight, l.max_in_flight OR l.parked, l.spacing, max(l.next_at, l.held_until)"
     rows = db.execute(
         f"SELECT {columns} FROM heads h JOIN lanes l ON l.id = h.lane WHERE h.run = ? AND h.wake_at <= ? LIMIT ?",
         (run, now, CLAIMABLE_LANES),

@@ -1,0 +1,78 @@
+"""Template: what to visit and what to take from it, as a value that can be stored and sent."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Literal
+
+import msgspec
+
+Language = Literal["css", "xpath", "re", "json", "data", "meta", "value", "page"]
+Type = Literal[
+    "any", "text", "raw", "integer", "number", "price", "currency", "boolean", "date", "datetime", "url",
+    "html", "json", "exists",
+]  # fmt: skip
+
+
+class Where(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where something is found: an expression in one of the languages."""
+
+    language: Language
+    what: Any  # text; for a constant any JSON value
+
+    def __str__(self) -> str:
+        shown = self.what if isinstance(self.what, str) else msgspec.json.encode(self.what).decode()
+        return shown if self.language == "css" else f"{self.language}:{shown}"
+
+
+class Field(msgspec.Struct, frozen=True, omit_defaults=True):
+    at: Where
+    type: Type = "text"
+    re: str = ""  # what of it counts: the first group, or the whole match
+    path: str = ""  # JMESPath into text that is JSON
+    list: bool = False
+    required: bool = False
+    default: Any = None
+    whole: bool = False  # looked for in the whole page, not in the element at hand
+    fields: dict[str, Field] = {}  # a record of its own for each thing found
+
+
+class Follow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Links to visit: those found, or all of the page; `match` leaves only some of them."""
+
+    at: Where | None = None
+    match: tuple[str, ...] = ()
+    each: Where | None = None
+    priority: int = 0
+    max: int = 0
+    meta: dict[str, Field] = {}
+
+
+class Paging(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A chain of pages, at most `max` of them from where it began; 0 is no limit."""
+
+    next: Where
+    max: int = 0
+
+
+class PageKind(msgspec.Struct, frozen=True, omit_defaults=True):
+    kind: str
+    match: tuple[str, ...] = ("*",)
+    each: Where | None = None
+    fields: dict[str, Field] = {}
+    follow: tuple[Follow, ...] = ()
+    usual: bool = False  # also follows what a page without a kind would
+    paging: Paging | None = None
+
+
+class Template(msgspec.Struct, frozen=True, omit_defaults=True):
+    name: str
+    pages: tuple[PageKind, ...]
+    start: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    settings: dict[str, Any] = {}
+
+    @property
+    def version(self) -> str:
+        """The same for templates that do the same, whatever their files look like."""
+        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:12]

@@ -1,0 +1,174 @@
+"""Sight: a page while a template reads it; every way of reading it is prepared once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from selectolax.lexbor import LexborHTMLParser
+
+from shoal.core.url import Resolver, host_of
+from shoal.extract import values
+from shoal.extract.template.wording import readable, words
+
+if TYPE_CHECKING:
+    from shoal.extract.page import Page
+
+_TITLE = ("title", "meta[property='og:title']", "h1")
+_DESCRIPTION = ("meta[name=description i]", "meta[property='og:description']")
+_PUBLISHED = (
+    "meta[property='article:published_time']", "meta[itemprop=datePublished]", "meta[name=date i]",
+    "meta[name=pubdate i]", "meta[name='dc.date' i]", "meta[name='dc.date.issued' i]",
+    "[itemprop=datePublished]", "time[pubdate]", "article time[datetime]", "time[datetime]",
+)  # fmt: skip
+_linked_date = re.compile(r'"datePublished"\s*:\s*"([^"]{4,40})"').search
+
+
+class Sight:
+    __slots__ = ("_data", "_html", "_json", "_resolver", "_tree", "item", "kind", "notes", "page")
+
+    def __init__(self, page: Page, kind: str = "") -> None:
+        self.page = page
+        self.kind = kind
+        self.item = 0  # number of the element at hand, where a page has several records
+        self.notes: list[tuple[str, str]] = []  # (field, what was wrong with it) where nothing failed of it
+        self._html: LexborHTMLParser | None = None
+        self._json: Any = msgspec.UNSET
+        self._data: list[Any] | None = None
+        self._tree: Any = None
+        self._resolver: Resolver | None = None
+
+    @property
+    def is_markup(self) -> bool:
+        kind = self.page.content_type
+        return (
+            "html" in kind or "xml" in kind or (kind in ("", "text/plain") and b"<" in self.page.body[:1000])
+        )
+
+    @property
+    def html(self) -> LexborHTMLParser:
+        """The parsed page; an image or a JSON answer has no elements."""
+        if self._html is None:
+            self._html = self.page.html if self.is_markup else LexborHTMLParser("")
+        return self._html
+
+    @property
+    def json(self) -> Any:
+        if self._json is msgspec.UNSET:
+            self._json = self.page.json()
+        return self._json
+
+    @property
+    def tree(self) -> Any:
+        """The root element as lxml has it."""
+        if self._tree is None:
+            from parsel import Selector  # late: lxml is big and few templates need it
+
+            self._tree = Selector(text=self.page.text if self.is_markup else "", type="html").root
+        return self._tree
+
+    @property
+    def data(self) -> list[Any]:
+        """What pages say about themselves in scripts: JSON-LD and other JSON."""
+        if self._data is None:
+            self._data = []
+            for node in self.html.css("script[type$='json' i]"):
+                try:
+                    self._data.append(msgspec.json.decode(node.text(deep=True)))
+                except (msgspec.DecodeError, RecursionError):
+                    continue
+        return self._data
+
+    def absolute(self, href: str) -> str | None:
+        if self._resolver is None:
+            self._resolver = Resolver(self.page.base)
+        return self._resolver.resolve(href)
+
+
+def _url(sight: Sight) -> str:
+    redirects = sight.page.response.redirects
+    return redirects[0] if redirects else sight.page.url
+
+
+def _input(sight: Sight) -> str:
+    written = sight.page.meta.get("input")
+    return written if isinstance(written, str) else _url(sight)
+
+
+def _fetched_at(sight: Sight) -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _first(sight: Sight, selectors: tuple[str, ...]) -> str | None:
+    html = sight.html
+    for selector in selectors:
+        for node in html.css(selector):
+            text = values.text(said(node))
+            if text:
+                return text
+    return None
+
+
+def _lang(sight: Sight) -> str | None:
+    root = sight.html.css_first("html[lang]")
+    said = root.attrs.sget("lang") if root is not None else sight.page.headers.get("content-language", "")
+    return said.partition(",")[0].strip() or None
+
+
+def _published(sight: Sight) -> str | None:
+    html = sight.html
+    found = [moment(node) for selector in _PUBLISHED for node in html.css(selector)[:1]]
+    for node in html.css("script[type='application/ld+json' i]"):
+        if linked := _linked_date(node.text(deep=True)):
+            found.insert(0, linked[1])
+    for text in found:
+        for read in (values.datetime, values.date):
+            try:
+                return read(text)
+            except ValueError:
+                continue
+    return None
+
+
+def _text(sight: Sight) -> str | None:
+    page = sight.page
+    if sight.is_markup:
+        return readable(sight.html)
+    if page.content_type.startswith("text/") or page.content_type.endswith(("json", "xml")):
+        return page.text.encode("utf-8", "replace")[:100_000].decode("utf-8", "ignore")
+    return None
+
+
+PAGE_VALUES: dict[str, Callable[[Sight], Any]] = {
+    "url": _url,
+    "final_url": lambda sight: sight.page.url,
+    "input": _input,
+    "status": lambda sight: sight.page.status,
+    "fetched_at": _fetched_at,
+    "title": lambda sight: _first(sight, _TITLE),
+    "description": lambda sight: _first(sight, _DESCRIPTION),
+    "lang": _lang,
+    "published": _published,
+    "text": _text,
+    "kind": lambda sight: sight.kind,
+    "depth": lambda sight: sight.page.depth,
+    "content_type": lambda sight: sight.page.content_type or None,
+    "host": lambda sight: host_of(sight.page.url),
+}
+
+
+def said(node: Any) -> str:
+    """What an element says: some have it in an attribute."""
+    if node.tag == "meta":
+        return str(node.attrs.sget("content"))
+    if node.tag == "input":
+        return str(node.attrs.sget("value"))
+    return words(node)
+
+
+def moment(node: Any) -> str:
+    """The date of an element, from its attribute if it has one for that."""
+    return node.attrs.sget("datetime") or node.attrs.sget("content") or words(node)

@@ -1,0 +1,74 @@
+"""Reading: a list that goes into its run while the first of its pages are fetched already."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from shoal import app
+from shoal.config import Settings
+from shoal.control.seeding import Rejects, Report, Seeding, words
+from shoal.core.run import Run
+from shoal.queue.base import Queue
+from shoal.sources.open import Input
+
+AT_FIRST = 1.0  # seconds in which a short list is read before anything is said of it
+
+
+class Reading:
+    def __init__(self, seeding: Seeding, given: Input, rejected: str, say: Callable[[str], None]) -> None:
+        self._seeding = seeding
+        self._given = given
+        self._rejected = rejected
+        self._say = say
+        self._said = False
+        self._work: asyncio.Task[Report] | None = None
+
+    @classmethod
+    async def begin(
+        cls,
+        queue: Queue,
+        run: Run,
+        given: Input,
+        settings: Settings,
+        *,
+        rejects: Callable[[int], Rejects],
+        rejected: str,
+        say: Callable[[str], None],
+    ) -> Reading:
+        seeding = Seeding(
+            queue,
+            run,
+            given.source,
+            settings.state_folder,
+            pace=app.pace_rule(settings),
+            rejects=rejects,
+            rewrite=app.rewrite_rule(settings),
+        )
+        await seeding.prepare()
+        return cls(seeding, given, rejected, say)
+
+    async def soon(self) -> None:
+        """Begin, and give a short list the time to be read."""
+        self._work = asyncio.create_task(self._seeding.run(), name="read-list")
+        await asyncio.wait([self._work], timeout=AT_FIRST)
+
+    def notes(self) -> Iterator[str]:
+        if self._seeding.done:
+            self._said = True
+            yield self._words()
+        else:
+            yield f"Reading {self._given.source.name} while its first pages are fetched."
+
+    async def run(self) -> Report:
+        if self._work is None:
+            self._work = asyncio.create_task(self._seeding.run(), name="read-list")
+        report = await self._work
+        if not self._said:
+            self._say(self._words())
+        if self._seeding.done and self._given.spooled is not None:
+            self._given.spooled.unlink(missing_ok=True)
+        return report
+
+    def _words(self) -> str:
+        return words(self._seeding.report, self._given.source, self._rejected)

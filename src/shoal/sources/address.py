@@ -1,0 +1,40 @@
+"""Addresses as people write them in lists: told from other text, and completed where https:// is missing."""
+
+from __future__ import annotations
+
+import re
+
+_full = re.compile(r"\s*https?:[/\\]{2}\S", re.IGNORECASE).match
+_NAME = r"(?:[^\W_](?:[\w-]*[^\W_])?\.)+(?:[^\W\d_]{2,}|xn--[a-z0-9-]+)\.?"
+_END = r"(?::\d{1,5})?(?:[/?#]\S*)?"
+_bare = re.compile(_NAME + _END, re.IGNORECASE).fullmatch
+_local = re.compile(rf"(?:localhost|\d{{1,3}}(?:\.\d{{1,3}}){{3}}|\[[0-9a-f:.]+\]){_END}", re.I).fullmatch
+_FILE_ENDINGS = (".txt", ".csv", ".tsv", ".json", ".jsonl", ".html", ".htm", ".pdf", ".xlsx", ".py", ".yaml")
+
+
+def is_full(text: str) -> bool:
+    """Whether it is written as an address, http:// or https:// in front."""
+    return _full(text) is not None
+
+
+def is_bare(text: str) -> bool:
+    """Whether it is an address but for its scheme: "www.example.com/x", "127.0.0.1:8000"."""
+    text = text.strip()
+    if _local(text):
+        return True
+    return _bare(text) is not None and not text.lower().endswith(_FILE_ENDINGS, 0, _host_end(text))
+
+
+def completed(text: str) -> str:
+    """The address with its scheme: https:// where none is given, http:// for hosts of this machine."""
+    text = text.strip()
+    if text.startswith("//") and is_bare(text[2:]):
+        text = text[2:]
+    if not is_bare(text):
+        return text
+    return ("http://" if _local(text) else "https://") + text
+
+
+def _host_end(text: str) -> int:
+    found = re.search(r"[:/?#]", text)
+    return found.start() if found else len(text)

@@ -1,0 +1,38 @@
+"""Source: where addresses come from, one entry after the other, never all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+MAX_LINE = 65_536  # characters of one line; a longer one is set aside unread
+TOO_LONG = f"longer than {MAX_LINE:,} characters"
+
+Unit = Literal["line", "row", "address"]
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """One address as somebody wrote it."""
+
+    line: int  # as an editor counts, from 1
+    text: str
+    extra: dict[str, Any] | None = None  # what else stood in its row
+    problem: str = ""  # not empty: why it cannot be used, whatever `text` is
+
+
+class Source(Protocol):
+    """Iterated once; after a crash, another one made from the same name gives the same entries."""
+
+    @property
+    def name(self) -> str:
+        """For people: "urls.csv, column link"."""
+        ...
+
+    @property
+    def unit(self) -> Unit: ...
+
+    def __iter__(self) -> Iterator[Entry]: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,101 @@
+"""Exchange: from an address to its answer, through robots.txt and redirects, each request in a slot."""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.core.page import Response
+from shoal.core.task import Ask, LaneChange
+from shoal.core.url import lane_of, resolve
+from shoal.errors import FetchFailed, FetchRefused, Retry
+from shoal.worker import slot
+from shoal.worker.failure import RuledOut
+from shoal.worker.manners import asked_again
+from shoal.worker.tools import Served
+from shoal.worker.visit import Visit
+
+_REDIRECTS = frozenset((301, 302, 303, 307, 308))
+
+
+async def exchange(visit: Visit, served: Served, url: str, ask: Ask | None, *, own: bool) -> Response:
+    """The final answer; the slot for `url` itself is the caller's. own: it is the task's own request."""
+    home, trail, seen = url, list[str](), set[str]()
+    manners, fetch = served.manners, visit.tools.fetcher.fetch
+    while True:
+        try:
+            response = await fetch(manners.request(url, ask, home))
+        except FetchFailed as error:
+            visit.unanswered(lane_of(url), error.cause)
+            raise
+        visit.answered(response)
+        if own:
+            visit.response = response
+        new_cookies = manners.heard(response, ask)
+        location = response.header("location") if response.status in _REDIRECTS else ""
+        if not location:
+            return msgspec.structs.replace(response, redirects=tuple(trail)) if trail else response
+        seen.add(url)
+        if new_cookies:
+            seen.clear()  # the same address may answer differently now
+        trail.append(url)
+        url = _target(url, location, seen)
+        if len(trail) > served.max_redirects:
+            raise FetchRefused("redirects", f"more than {served.max_redirects} redirects")
+        ask = asked_again(ask, response.status)
+        await _go_to(visit, served, url, scoped=own and visit.task.parent is not None)
+
+
+def _target(url: str, location: str, seen: set[str]) -> str:
+    target = resolve(url, location)
+    if target is None:
+        raise FetchRefused("redirects", f"{url} leads to {location[:200]!r}, which cannot be fetched")
+    if target in seen:
+        raise FetchRefused("redirects", f"{url} leads back to {target}")
+    return target
+
+
+async def _go_to(visit: Visit, served: Served, url: str, *, scoped: bool) -> None:
+    """Everything that must be in order before a redirect is followed."""
+    lane = lane_of(url)
+    if scoped and lane != visit.task.lane and not served.in_scope(lane):
+        raise RuledOut("scope", f"it leads to {lane}, which is out of scope")
+    await take_slot(visit, served, lane)
+    await ask_robots(visit, served, url)
+
+
+async def take_slot(visit: Visit, served: Served, lane: str) -> None:
+    """A slot for one more request than the claim came with."""
+    task = visit.task
+    if lane != task.lane:
+        await slot.take_elsewhere(visit.tools, lane, served.pace(lane))
+    elif task.spacing:
+        await slot.take(visit.tools, lane, task.spacing)
+
+
+async def ask_robots(visit: Visit, served: Served, url: str) -> None:
+    if served.robots is None:
+        return
+    lane, asked_at = lane_of(url), visit.tools.clock()
+    verdict = await served.robots.verdict(url)
+    if verdict.wait and verdict.cause:
+        if verdict.fresh:
+            visit.unanswered(lane, verdict.cause)
+        raise FetchFailed(verdict.cause, verdict.reason, after=verdict.wait)
+    if verdict.wait:
+        raise Retry("robots_unreachable", f"robots.txt of {lane} cannot be read", after=verdict.wait)
+    delay = verdict.crawl_delay or 0.0
+    if lane == visit.task.lane:
+        visit.crawl_delay = delay
+    if verdict.news:  # also where there is none now: the file asked for one before
+        visit.learn(LaneChange(lane, spacing=delay, reason="crawl-delay" if delay else ""))
+    if not verdict.allowed:
+        raise RuledOut("robots", f"robots.txt of {lane} does not allow it")
+    # robots.txt went out in this request's slot, or the slot passed while another task asked, or the
+    # task was claimed before the crawl-delay was known.
+    own = visit.task.spacing if lane == visit.task.lane else 0.0
+    spacing = max(own, delay)
+    late = visit.tools.clock() - asked_at > spacing * slot.TOLERANCE
+    if spacing and (verdict.fresh or late or delay > own):
+        if delay > own:
+            await visit.tools.queue.set_lane(LaneChange(lane, spacing=delay, reason="crawl-delay"))
+        await slot.take(visit.tools, lane, spacing)

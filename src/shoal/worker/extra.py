@@ -1,0 +1,58 @@
+"""Extra: requests that a handler makes while it works on a page, under the same rules as the page itself."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from shoal.core.retry import status_cause
+from shoal.core.task import Ask
+from shoal.core.url import canonical, lane_of
+from shoal.errors import FetchFailed, FetchRefused
+from shoal.extract.page import Page
+from shoal.politeness.answers import SLOW_DOWN, lesson, retry_after
+from shoal.worker.exchange import ask_robots, exchange, take_slot
+from shoal.worker.failure import RuledOut
+from shoal.worker.tools import Served
+from shoal.worker.visit import Visit
+
+
+def extra_fetch(visit: Visit, served: Served) -> Callable[[str, Ask | None], Awaitable[Page]]:
+    """What `page.fetch` does: any answer is given back, except one that asks us to slow down."""
+
+    async def fetch(url: str, ask: Ask | None) -> Page:
+        with visit.allowance.paused():  # waiting for a slot is not the handler's time
+            try:
+                return await _fetch(visit, served, canonical(url), ask)
+            except BaseException as error:
+                visit.hindrance = error  # if the handler lets it through, it is not the handler's failure
+                raise
+
+    return fetch
+
+
+async def _fetch(visit: Visit, served: Served, url: str, ask: Ask | None) -> Page:
+    try:
+        await take_slot(visit, served, lane_of(url))
+        await ask_robots(visit, served, url)
+        response = await exchange(visit, served, url, ask, own=False)
+        if visit.tools.budget is not None:
+            await visit.tools.budget.check(response)
+    except RuledOut as error:
+        raise FetchRefused(error.reason, str(error)) from error
+    tools, lane = visit.tools, lane_of(response.url)
+    if response.status in SLOW_DOWN:
+        now = tools.wall() / 1e6
+        row = tools.refusals.count(lane, response.status)
+        visit.learn(lesson(lane, response.status, response.headers, now=now, in_a_row=row))
+        asked = retry_after(response.header("retry-after"), now)
+        cause, _ = status_cause(response.status)
+        raise FetchFailed(cause, f"{url} answered {response.status}", after=asked)
+    task = visit.task
+    return Page(
+        response,
+        meta=task.meta,
+        depth=task.depth,
+        run=served.name,
+        task=task.id,
+        fetch=extra_fetch(visit, served),
+    )
