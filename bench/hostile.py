@@ -147,7 +147,8 @@ def try_peer(args: argparse.Namespace, behaviour: Behaviour, url: str) -> Try:
     began = time.monotonic()
     process = subprocess.Popen(
         [str(rig.PEERS), "-c", PEERS[args.peer], url],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        errors="replace",
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (PEER_MEMORY, PEER_MEMORY)),
     )  # fmt: skip
     try:
@@ -172,7 +173,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--pages", type=int, default=300, help="of each of the eight neighbours")
+    parser.add_argument("--pages", type=int, default=500, help="of each of the eight neighbours")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--peer", choices=sorted(PEERS))
     parser.add_argument("--at-once", type=int, default=4, help="processes of the peer")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from shoal.config import Settings
 from shoal.control.runs import Found, find_or_start
@@ -20,6 +20,9 @@ from shoal.fetch.guard import AllowPrivate
 from shoal.queue.base import Queue
 from shoal.store.export import Exporter
 from shoal.worker.plan import Plan
+
+if TYPE_CHECKING:
+    from shoal.store.raw import RawShelf
 
 TEMPLATE = "template"  # the kind under which queues keep templates
 
@@ -109,6 +112,13 @@ async def begin(
             await queue.set_run(run.id, "cancel")
             await queue.purge(run=run.id)
         raise
+
+
+def raw_shelf(settings: Settings) -> RawShelf:
+    """Where kept pages are; opened by few, so loaded late."""
+    from shoal.store.raw import RawShelf
+
+    return RawShelf(settings.state_folder / "raw", durable=settings.synchronous == "full")
 
 
 def worker_name() -> str:

@@ -3,39 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from shoal.app import TEMPLATE, open_queue, pace_rule, rewrite_rule
+from shoal.app import TEMPLATE, open_queue, pace_rule, raw_shelf, rewrite_rule
 from shoal.config import Settings
 from shoal.core.page import Request, Response
 from shoal.core.shape import Shapes
 from shoal.core.url import canonical, lane_of
-from shoal.errors import GiveUp, InvalidUrl, Usage
+from shoal.errors import InvalidUrl, Usage
 from shoal.extract.budget import Budget
 from shoal.extract.links import LinkGate
 from shoal.extract.load import load
 from shoal.extract.scope import Scope
 from shoal.extract.scraper import Scraper
-from shoal.fetch.auth import credential
-from shoal.fetch.cookies import Sessions
 from shoal.fetch.guard import AllowPrivate
 from shoal.fetch.http import HttpFetcher
 from shoal.fetch.limits import Limits
 from shoal.job import Job
+from shoal.manner import manners_of
 from shoal.politeness.robots import Robots
 from shoal.politeness.shelf import RobotsShelf
 from shoal.queue.base import Queue
-from shoal.worker.manners import Manners, origin_of
 from shoal.worker.note import Note
 from shoal.worker.tools import Fetcher, Served, Tools
-
-if TYPE_CHECKING:
-    from shoal.store.raw import RawShelf
 
 
 async def scraper_of(job: Job, queue: Queue) -> Scraper:
@@ -121,36 +114,6 @@ def _robots(settings: Settings, fetch: Callable[[Request], Awaitable[Response]],
     )
 
 
-def manners_of(settings: Settings, scraper: Scraper) -> Manners:
-    home = frozenset(_origins(scraper.start))
-    try:
-        return Manners(
-            timeout=settings.timeout,
-            headers=tuple(_header(line) for line in settings.header),
-            auth=settings.auth,
-            proxy=settings.proxy,
-            secrets=settings.secrets,
-            sessions=Sessions() if settings.cookies else None,
-            at_home=home.__contains__,
-            credential=credential,
-        )
-    except GiveUp as error:
-        raise Usage(str(error), hint="or name it in [secrets] of shoal.toml") from error
-
-
-def _origins(start: Iterable[str]) -> Iterator[str]:
-    for url in start:
-        with contextlib.suppress(InvalidUrl):  # refused when the run begins
-            yield origin_of(canonical(url))
-
-
-def _header(line: str) -> tuple[str, str]:
-    name, colon, value = line.partition(":")
-    if not colon or not name.strip():
-        raise Usage(f"--header {line!r} is not a header", hint='--header "Accept-Language: de"')
-    return name.strip(), value.strip()
-
-
 def http_fetcher(settings: Settings) -> HttpFetcher:
     return HttpFetcher(
         user_agent=settings.user_agent,
@@ -200,9 +163,3 @@ def _with_shelf(job: Job) -> Fetchers:
     if not settings.keep_raw:
         return Fetchers(pages, plain.fetch)
     return Fetchers(KeepingFetcher(pages, shelf, job.run.name), plain.fetch, keep=shelf.sync)
-
-
-def raw_shelf(settings: Settings) -> RawShelf:
-    from shoal.store.raw import RawShelf
-
-    return RawShelf(settings.state_folder / "raw", durable=settings.synchronous == "full")

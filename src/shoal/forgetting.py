@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from shoal.app import raw_shelf
 from shoal.config import Settings
-from shoal.equip import raw_shelf
 from shoal.queue.base import Queue
 
 

@@ -23,11 +23,11 @@ from shoal.control.runs import Found, account, run_key
 from shoal.control.seeding import rejected_words, report_of
 from shoal.core.run import Run
 from shoal.core.stats import Stats
-from shoal.equip import raw_shelf
 from shoal.errors import Usage
 from shoal.forgetting import forget_purged
 from shoal.job import Job
 from shoal.logs import redact
+from shoal.manner import manners_of
 from shoal.queue.base import Queue
 from shoal.reading import Reading
 from shoal.replay import replayed
@@ -66,6 +66,7 @@ def run_command(
     settings = beneath(settings, work.scraper.settings, work.label)
     if from_raw:
         settings = replayed(settings)
+    manners_of(settings, work.scraper)
     return asyncio.run(OneMachine(settings, work, place, ui, again, from_raw).run(fresh))
 
 
@@ -132,7 +133,7 @@ class OneMachine:
         found = await queue.runs(name=self._from_raw, limit=1)
         if not found:
             raise Usage(f"there is no run {self._from_raw}", hint="shoal runs lists them")
-        shelf = raw_shelf(self._settings)
+        shelf = app.raw_shelf(self._settings)
         try:
             if found[0].name not in {kept.name for kept in shelf.runs()}:
                 raise Usage(f"run {found[0].name} kept no pages", hint="crawl with --keep-raw first")

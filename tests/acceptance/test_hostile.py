@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "site"))
 from hostile.crawl import Crawled, Sites, crawl
 from hostile.registry import BEHAVIOURS
 
-PAGES = 150  # of each neighbour
+PAGES = 200  # of each neighbour
 MOST_MEMORY = 256.0  # MB
 MOST_SECONDS = 30.0
 

@@ -143,3 +143,11 @@ def test_the_bound_is_lifted_also_after_an_error() -> None:
     with pytest.raises(ZeroDivisionError), Headroom(1_000_000):
         _ = 1 // 0
     assert resource.getrlimit(resource.RLIMIT_DATA) == usual
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded on Linux only")
+def test_an_honest_page_is_read_also_in_a_process_that_holds_much() -> None:
+    look = f"print(len(page({ITEM!r} * 15_000, 'text/html').css('li')))"
+    code = f"{PREPARED}\nheld = bytearray(400_000_000)\n{look}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "15000\n", done.stderr[-500:]

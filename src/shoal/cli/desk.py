@@ -11,11 +11,11 @@ from shoal.config import Settings
 from shoal.core.page import Response
 from shoal.core.url import canonical, lane_of, resolve
 from shoal.equip import http_fetcher
-from shoal.equip import manners_of as manners
 from shoal.errors import Act, FetchFailed, FetchRefused, GiveUp, InvalidUrl, Retry, Usage
 from shoal.extract.budget import Budget
 from shoal.extract.page import Page
 from shoal.extract.scraper import Scraper
+from shoal.manner import manners_of
 from shoal.politeness.robots import Robots
 from shoal.sources.address import completed
 from shoal.worker.manners import Manners
@@ -29,7 +29,7 @@ class Desk:
         self._settings = settings
         self._fetcher = http_fetcher(settings)
         self._budget = Budget(settings.parse_timeout)
-        self.manners_of: Manners | None = None
+        self._manners: Manners | None = None
         self._robots = Robots(
             self._fetcher.fetch, user_agent=settings.user_agent, ignore=settings.ignore_robots
         )
@@ -37,10 +37,10 @@ class Desk:
     async def open(self, address: str) -> Page:
         """The page at an address, redirects followed; an error status is a page too."""
         url = canonical(completed(address))
-        if self.manners_of is None:  # the first address is the one that a login is meant for
-            self.manners_of = manners(self._settings, Scraper("shell", url))
+        if self._manners is None:  # the first address is the one that a login is meant for
+            self._manners = manners_of(self._settings, Scraper("shell", url))
         try:
-            response = await self._fetched(url, self.manners_of)
+            response = await self._fetched(url, self._manners)
             await self._budget.check(response)
             return Page(response)
         except (Retry, GiveUp) as error:

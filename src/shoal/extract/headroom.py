@@ -18,7 +18,8 @@ ALWAYS = 6_000  # bytes of a page that needs no bound: it cannot become 100 MB
 LEAST = 64_000_000  # what any page may take
 MOST = 150_000_000
 GROWTH = 24  # bytes of memory per byte of a page; ordinary pages take 14
-WHOLE = 230_000_000  # of the process, unless it has grown beyond that by itself
+WHOLE = 230_000_000  # of the process, unless it has grown so far by itself that honest pages find no room
+TIGHT, TIGHT_GROWTH, TIGHT_MOST = 40_000_000, 16, 100_000_000  # what a page may take even then
 
 _STATM = Path("/proc/self/statm")
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -41,7 +42,8 @@ class Headroom:
             used, room = _used(), min(LEAST + GROWTH * self._size, MOST)
             if used + room > WHOLE:
                 used = _trimmed(used)
-            _limit(max(min(used + room, WHOLE), used + LEAST))
+            tight = min(TIGHT + TIGHT_GROWTH * self._size, TIGHT_MOST)
+            _limit(max(min(used + room, WHOLE), used + tight))
 
     def __exit__(self, *_: object) -> None:
         if self._size > ALWAYS and _usual is not None:

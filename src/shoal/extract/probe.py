@@ -68,7 +68,10 @@ class Probe:
         if self._process is None:
             me = str(os.getpid())
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "shoal.extract.probe", me, stdin=PIPE, stdout=PIPE
+                # -P: what lies where the worker was started must not be imported.
+                *(sys.executable, "-P", "-m", "shoal.extract.probe", me),
+                stdin=PIPE,
+                stdout=PIPE,
             )
         return self._process
 

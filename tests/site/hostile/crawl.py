@@ -130,7 +130,8 @@ class Fate:
 
     def __str__(self) -> str:
         rest = f", its other pages {self.rest}" if self.behaviour.rest else ""
-        return f"{self.behaviour.name}: {self.outcome} in {self.seconds:.1f} s{rest}, not {self.behaviour.expect} ({self.message})"
+        wanted = self.behaviour.expect
+        return f"{self.behaviour.name}: {self.outcome}, not {wanted}{rest} ({self.message})"
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ PAGES = {
     "attributes-same": (EITHER, "the same attribute 100,000 times", lambda: f"<p {'a=1 ' * 100_000}>"),
     "formatting": (HEAVY, "bold within bold, begun anew in each paragraph", lambda: _formatting(2_000)),
     "formatting-small": (EITHER, "the same in a few KB", lambda: _formatting(200)),
-    "adoption": (EITHER, "formatting elements that cross each other", lambda: "<a><b><div>" * 8_000 + "</a></b>" * 8_000),
+    "adoption": (EITHER, "formatting elements that cross each other", lambda: _crossing(8_000)),
     "open-links": (EITHER, "50,000 links that are never closed", lambda: "<a href=#><div>" * 50_000),
     "tables": (EITHER, "20,000 tables within tables", lambda: "<table><tr><td>" * 20_000),
     "table-misplaced": (EITHER, "text where a table wants rows", lambda: "<table>" + "<b>x" * 20_000),
@@ -48,6 +48,10 @@ def _attributes(count: int) -> str:
 def _formatting(count: int) -> str:
     opened = "".join(f"<b a={n}>" for n in range(count))
     return f"<p>{opened}</p>" + "<p>x</p>" * count
+
+
+def _crossing(count: int) -> str:
+    return "<a><b><div>" * count + "</a></b>" * count
 
 
 @cache
