@@ -9,12 +9,12 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from shoal import app
-from shoal.closing import Closing, filled, rejected_file, write_files
+from shoal.closing import rejected_file, write_files
 from shoal.config import Settings, beneath
 from shoal.control.crawl import Crawl
 from shoal.control.ownership import Ownership
@@ -35,6 +35,9 @@ from shoal.store.beside import RejectedFile
 from shoal.store.export import Exporter, check_output
 from shoal.work import Work, notes_on, work_of
 from shoal.worker.supervisor import Limits, Supervisor
+
+if TYPE_CHECKING:
+    from shoal.filling import Rates
 
 EXIT: dict[End, int] = {"complete": 0, "dead": 3, "cancelled": 3, "interrupted": 4, "unbalanced": 1}
 FIRST_SHOWN = 3  # records, where no output was asked for
@@ -274,9 +277,12 @@ class OneMachine:
             report = report_of(self._settings.state_folder, run)
             rows = report.duplicates + report.rejected
             files.append((str(rejected), rows, rejected_words(report)))
-        counted = Closing()
+        fill: Rates = ()
+        warnings: tuple[str, ...] = ()
         if self._work.chosen and stats.records:
-            counted = await filled(queue, run, self._work.chosen, final=end in ("complete", "dead"))
+            from shoal.filling import filled  # late: only templates need it
+
+            fill, warnings = await filled(queue, run, self._work.chosen, final=end in ("complete", "dead"))
         first = () if exporter else await queue.records(run.id, limit=FIRST_SHOWN)
         self._ui.finish(
             Summary(
@@ -289,8 +295,8 @@ class OneMachine:
                 dead=dead,
                 again=self._again,
                 files=tuple((_short(name), rows, words) for name, rows, words in files),
-                fill=counted.fill,
-                warnings=(*counted.warnings, *(exporter.notes if exporter else ())),
+                fill=fill,
+                warnings=(*warnings, *(exporter.notes if exporter else ())),
                 first=tuple(msgspec.json.decode(record.data) for record in first),
             )
         )

@@ -6,15 +6,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shoal.config import SETTINGS, Settings
 from shoal.errors import Usage
 from shoal.extract.load import load
 from shoal.extract.scraper import Scraper
-from shoal.extract.template import Template, TemplateScraper, from_fields, parse, summary
 from shoal.sources.given import Given
 from shoal.sources.kind import kind_of
 from shoal.sources.open import Input, open_input
+
+if TYPE_CHECKING:
+    from shoal.extract.template import Template
 
 _odd = re.compile(r"[^a-z0-9_-]+")
 
@@ -51,6 +54,8 @@ def work_of(
     if kind == "scraper":
         return Work(_loaded(target, inputs), _absolute(target))
     folder = settings.state_folder / "inputs"
+    from shoal.extract.template import from_fields, summary  # late: a scraper needs none of it
+
     if kind == "template":
         template = read_template(Path(target))
         chosen = frozenset(name for page in template.pages for name in page.fields)
@@ -63,6 +68,8 @@ def work_of(
 
 def read_template(path: Path) -> Template:
     """A template from its file, checked whole, its settings included."""
+    from shoal.extract.template import parse
+
     try:
         text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -76,6 +83,8 @@ def read_template(path: Path) -> Template:
 
 
 def _templated(template: Template, given: Input | None, chosen: frozenset[str]) -> Work:
+    from shoal.extract.template import TemplateScraper
+
     scraper = TemplateScraper(template)
     if given is None and not scraper.start:
         raise Usage(
