@@ -11,12 +11,14 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 from hostile.behaviour import Behaviour
 from hostile.memory import Memory
 from hostile.registry import BEHAVIOURS
+from hostile.targets import BEYOND
 
 HERE = Path(__file__).resolve().parents[1]
 SCRAPER = """
@@ -50,6 +52,17 @@ LIMITS = (
         "100",
     ),
 )
+
+
+def check_guard() -> None:
+    """Refuse to begin where the guard is so broken that requests would leave this machine."""
+    from shoal.fetch.guard import AllowPrivate, refusal
+
+    allow = AllowPrivate.parse("127.0.1.1:80")
+    for url in BEYOND.values():
+        host = url.split("/")[2].strip("[]")
+        ip = str(ip_address(int(host) if host.isdigit() else host))
+        assert refusal(ip, 80) and not allow.permits(url, ip, 80), f"the guard lets {url} through"
 
 
 class Helper:
@@ -156,6 +169,7 @@ def crawl(
     timeout: float = 120.0,
 ) -> Crawled:
     """One run over the neighbours and these behaviours, from beginning to end, in a folder of its own."""
+    check_guard()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "site.py").write_text(SCRAPER)
     urls = {one.name: sites.urls[one.name] for one in behaviours}

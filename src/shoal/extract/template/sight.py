@@ -65,21 +65,14 @@ class Sight:
     def tree(self) -> Any:
         """The root element as lxml has it."""
         if self._tree is None:
-            from parsel import Selector  # late: lxml is big and few templates need it
-
-            self._tree = Selector(text=self.page.text if self.is_markup else "", type="html").root
+            self._tree = self.page.tree
         return self._tree
 
     @property
     def data(self) -> list[Any]:
         """What pages say about themselves in scripts: JSON-LD and other JSON."""
         if self._data is None:
-            self._data = []
-            for node in self.html.css("script[type$='json' i]"):
-                try:
-                    self._data.append(msgspec.json.decode(node.text(deep=True)))
-                except (msgspec.DecodeError, RecursionError):
-                    continue
+            self._data = self.page.data()
         return self._data
 
     def absolute(self, href: str) -> str | None:
