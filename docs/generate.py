@@ -18,9 +18,16 @@ import click
 from shoal import errors
 from shoal.cli.main import COMMANDS, shoal
 from shoal.config import SETTINGS, STATE_FILE, STATE_FOLDER, Setting
-from shoal.core import measure
+from shoal.core import measure, shape, url
 from shoal.core.retry import LONGEST, OTHERWISE, OVERALL, RULES, Rule
+from shoal.extract import links, table, values
+from shoal.extract.template import document
+from shoal.fetch import cookies, decode, pools
+from shoal.politeness import answers, group
+from shoal.queue import base
 from shoal.queue.sqlite import SqliteQueue
+from shoal.sources import base as sources
+from shoal.worker import harvest
 
 DOCS = Path(__file__).parent
 PART = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -48,9 +55,11 @@ MEANING = {
     "stalled": "our own process was not listening; the page is handed back and is never seen as failed",
     "closed": "our own process was closing; handed back likewise",
     "decode": "the body is not what its headers say (compression), or `page.json()` found no JSON",
-    "too_large": "above `--max-body`, `--max-download`, `--max-ratio` or `--max-headers`",
+    "too_large": "above `--max-body`, `--max-download`, `--max-ratio`, `--max-headers` or"
+    " `--max-header-count`",
     "redirects": "a loop, more than `--max-redirects` hops, or a way to something that is not http(s)",
-    "blocked": "`blocked.private`: an address of a private network; `blocked.scheme`: not http or https",
+    "blocked": "`blocked.private`: an address of a private network; `blocked.scheme`: not http or https;"
+    " `blocked.proxy`: a proxy that is none",
     "robots": "robots.txt forbids it (only start addresses die of this; links are not followed)",
     "too_complex": "parsing it would take longer than `--parse-timeout`, or too much memory",
     "missing_field": "a template's required field is not on the page",
@@ -58,6 +67,30 @@ MEANING = {
     "not_kept": "with `--from-raw`: the run did not keep this page",
     "bad_url": "an address that no request can be made for",
     "bad_request": "a request that cannot be sent",
+}
+
+# What becomes of whatever runs into a limit that is a setting.
+BEYOND = {
+    "max_pages": "the rest is cancelled, the run is complete",
+    "max_depth": "the link is not followed: `depth`",
+    "timeout": "`timeout.total`",
+    "connect_timeout": "`timeout.connect`",
+    "first_byte_timeout": "`timeout.headers`",
+    "min_speed": "`timeout.slow`",
+    "slow_for": "`timeout.slow`",
+    "parse_timeout": "`too_complex`",
+    "handler_timeout": "`handler_timeout`",
+    "max_body": "`too_large`",
+    "max_download": "`too_large`",
+    "max_ratio": "`too_large`",
+    "max_headers": "`too_large`",
+    "max_header_count": "`too_large`",
+    "max_informational": "`bad_response`",
+    "max_redirects": "`redirects`",
+    "max_per_shape": "the link is not followed: `trap`",
+    "max_same_content": "its links are not followed: `trap`",
+    "worker_memory": "`memory`, or the process is replaced",
+    "retries": "the page is dead",
 }
 
 
@@ -177,6 +210,45 @@ def limits() -> str:
     )
 
 
+def bounds() -> str:
+    rows = [
+        (f"`{one.flag}`", _default(one), one.help, BEYOND[one.name])
+        for one in SETTINGS.values()
+        if one.section == "Limits"
+    ]
+    return _table(("setting", "default", "what it limits", "what runs into it"), rows)
+
+
+def fixed() -> str:
+    rows = [
+        ("characters of an address", url.MAX_LENGTH, "not fetched: `invalid`, or rejected with the reason"),
+        ("characters of the path of a link", links.MAX_PATH, "not followed: `trap`"),
+        ("segments of the path of a link", links.MAX_SEGMENTS, "not followed: `trap`"),
+        ("times one segment stands in it", links.MAX_REPEATS, "not followed: `trap`"),
+        ("sets of query names for one path", shape.MAX_FACETS, "not followed: `trap`"),
+        ("compressions inside each other", decode.MAX_CODINGS, "`decode`"),
+        ("bytes of a cookie", cookies.MAX_COOKIE, "not kept"),
+        ("cookies of a domain", cookies.MAX_PER_DOMAIN, "the oldest goes"),
+        ("cookies of a session", cookies.MAX_COOKIES, "the oldest goes"),
+        ("named sessions", cookies.MAX_SESSIONS, "the one least used goes, with its cookies"),
+        ("proxies with connections kept open", pools.MAX_PROXIES, "those of the one least used are closed"),
+        ("bytes of a robots.txt", group.MAX_FILE, "the rest is not read"),
+        ("seconds of a `Crawl-delay`", int(group.MAX_CRAWL_DELAY), "taken as that"),
+        ("seconds of a `Retry-After`", int(answers.LONGEST_WAIT), "taken as that"),
+        ("cells that `page.table` makes of a table", table.MAX_CELLS, "`too_complex`"),
+        ("characters read for a number or a date", values.MAX, "the rest is not looked at"),
+        ("bytes of records from one page", harvest.MAX_BYTES, "`records_too_large`"),
+        ("links of one page in one commit", base.FOUND_CAP, "stored in several, before the page is done"),
+        ("workers that may die over one page", base.LOST_LIMIT, "`worker_lost`"),
+        ("retries of one page, whatever the causes", OVERALL, "the page is dead"),
+        ("characters of a line in a list", sources.MAX_LINE, "rejected unread"),
+        ("bytes of a template", document.MAX_SIZE, "refused"),
+    ]
+    return _table(
+        ("what", "at most", "beyond that"), ((what, f"{most:,}", then) for what, most, then in rows)
+    )
+
+
 def exits() -> str:
     classes = [value for value in vars(errors).values() if isinstance(value, type)]
     kinds = [kind for kind in classes if issubclass(kind, errors.Act)]
@@ -199,6 +271,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "causes": causes,
     "limits": limits,
+    "bounds": bounds,
+    "fixed": fixed,
     "exits": exits,
     "promises": promises,
 }

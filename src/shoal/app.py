@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -50,6 +51,7 @@ def pace_rule(settings: Settings) -> Callable[[str], Pace]:
         settings.in_flight if settings.given("in_flight") else FREE.max_in_flight,
     )
 
+    @lru_cache(maxsize=10_000)  # asked with every answer
     def pace(lane: str) -> Pace:
         return spared if allowed.covers(lane) else asked
 
@@ -119,6 +121,11 @@ def raw_shelf(settings: Settings) -> RawShelf:
     from shoal.store.raw import RawShelf
 
     return RawShelf(settings.state_folder / "raw", durable=settings.synchronous == "full")
+
+
+def cookie_file(settings: Settings, run: Run) -> Path:
+    """Where the worker processes of a run share its cookies."""
+    return settings.state_folder / "cookies" / run.name
 
 
 def worker_name() -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from shoal.app import TEMPLATE, open_queue, pace_rule, raw_shelf, rewrite_rule
+from shoal.app import TEMPLATE, cookie_file, open_queue, pace_rule, raw_shelf, rewrite_rule
 from shoal.config import Settings
 from shoal.core.page import Request, Response
 from shoal.core.shape import Shapes
@@ -21,14 +21,19 @@ from shoal.extract.scope import Scope
 from shoal.extract.scraper import Scraper
 from shoal.fetch.guard import AllowPrivate
 from shoal.fetch.http import HttpFetcher
+from shoal.fetch.jars import SharedSessions
 from shoal.fetch.limits import Limits
 from shoal.job import Job
 from shoal.manner import manners_of
 from shoal.politeness.robots import Robots
 from shoal.politeness.shelf import RobotsShelf
 from shoal.queue.base import Queue
+from shoal.worker.manners import Manners
 from shoal.worker.note import Note
+from shoal.worker.plan import SPARE
 from shoal.worker.tools import Fetcher, Served, Tools
+
+Fetch = Callable[[Request], Awaitable[Response]]
 
 
 async def scraper_of(job: Job, queue: Queue) -> Scraper:
@@ -51,7 +56,7 @@ class Fetchers:
     """What pages are fetched with, what robots.txt is, and what goes with pages that are kept."""
 
     pages: Fetcher
-    robots: Callable[[Request], Awaitable[Response]]
+    robots: Fetch
     kept: Callable[[str, str], bool] | None = None  # only links to kept pages are followed
     keep: Callable[[], Awaitable[None]] | None = None
 
@@ -66,7 +71,9 @@ def serve(job: Job, scraper: Scraper, fetchers: Fetchers, queue: Queue) -> Serve
         include=settings.include,
         exclude=settings.exclude,
     )
-    robots = _robots(settings, fetchers.robots, queue)
+    cookies = SharedSessions(cookie_file(settings, job.run))
+    manners = Manners(bare=True) if job.from_raw else manners_of(settings, scraper, cookies)
+    robots = _robots(settings, _through(manners.proxy, fetchers.robots), queue)
     links = LinkGate(
         scope.lane,
         settings.max_depth,
@@ -83,7 +90,8 @@ def serve(job: Job, scraper: Scraper, fetchers: Fetchers, queue: Queue) -> Serve
         pace=pace,
         name=job.run.name,
         in_scope=scope.lane,
-        manners=manners_of(settings, scraper),
+        manners=manners,
+        rewrite=rewrite_rule(settings) or None,
         max_redirects=settings.max_redirects,
         adapt=settings.adapt,
         distinct=not job.each,
@@ -93,7 +101,12 @@ def serve(job: Job, scraper: Scraper, fetchers: Fetchers, queue: Queue) -> Serve
     )
 
 
-def _robots(settings: Settings, fetch: Callable[[Request], Awaitable[Response]], queue: Queue) -> Robots:
+def _through(proxy: str, fetch: Fetch) -> Fetch:
+    """The way that all requests of the run go, robots.txt included."""
+    return (lambda request: fetch(msgspec.structs.replace(request, proxy=proxy))) if proxy else fetch
+
+
+def _robots(settings: Settings, fetch: Fetch, queue: Queue) -> Robots:
     pace = pace_rule(settings)
 
     async def slot_for(url: str) -> None:
@@ -118,7 +131,7 @@ def http_fetcher(settings: Settings) -> HttpFetcher:
     return HttpFetcher(
         user_agent=settings.user_agent,
         allow_private=AllowPrivate.parse(settings.allow_private),
-        concurrency=settings.concurrency,
+        concurrency=(1 + SPARE) * settings.concurrency,
         limits=Limits(**{name: getattr(settings, name) for name in Limits.__struct_fields__}),
         http2=settings.http2,
         ca_file=settings.ca_file,

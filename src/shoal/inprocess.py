@@ -16,6 +16,7 @@ from shoal.control.crawl import Crawl
 from shoal.control.ownership import Ownership
 from shoal.control.runs import run_key
 from shoal.core.run import Run
+from shoal.errors import Usage
 from shoal.extract.scraper import Scraper
 from shoal.job import Job
 from shoal.queue.base import Queue
@@ -57,6 +58,8 @@ def get(
 ) -> Result:
     """Fetch a list ("urls.csv", addresses) or run a template; also where an event loop runs already."""
     words = (target,) if isinstance(target, str) else tuple(target)
+    if not words or not words[0]:
+        raise Usage("there is no address to get", hint='shoal.get("urls.txt") or shoal.get(["https://…"])')
     chosen = load(settings)
     work = work_of(chosen, words[0], words[1:], fields or {}, column)
     return apart(lambda: _run(work, chosen, output, fresh))

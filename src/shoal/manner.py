@@ -11,11 +11,10 @@ from shoal.errors import GiveUp, InvalidUrl, Usage
 from shoal.extract.scraper import Scraper
 from shoal.fetch import proxy
 from shoal.fetch.auth import credential
-from shoal.fetch.cookies import Sessions
-from shoal.worker.manners import Manners, origin_of
+from shoal.worker.manners import Manners, Sessions, origin_of
 
 
-def manners_of(settings: Settings, scraper: Scraper) -> Manners:
+def manners_of(settings: Settings, scraper: Scraper, sessions: Sessions | None = None) -> Manners:
     home = frozenset(_origins(scraper.start))
     if settings.auth and not home:
         raise Usage("--auth needs start addresses to log in at", hint="name them in the scraper or template")
@@ -28,7 +27,7 @@ def manners_of(settings: Settings, scraper: Scraper) -> Manners:
             auth=settings.auth,
             proxy=settings.proxy,
             secrets=settings.secrets,
-            sessions=Sessions() if settings.cookies else None,
+            sessions=sessions if settings.cookies else None,
             at_home=home.__contains__,
             credential=credential,
         )

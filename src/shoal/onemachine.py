@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,8 @@ from shoal.control.crawl import Crawl
 from shoal.control.ownership import Ownership
 from shoal.control.report import End, RunInfo, RunUi, Summary
 from shoal.control.runs import Found, account, run_key
-from shoal.control.seeding import rejected_words, report_of
+from shoal.control.seeding import refuse_changed, rejected_words, report_of
+from shoal.core.lane import Pace
 from shoal.core.run import Run
 from shoal.core.stats import Stats
 from shoal.errors import Usage
@@ -133,9 +134,12 @@ class OneMachine:
         return spec
 
     async def _kept_run(self, queue: Queue) -> str:
-        found = await queue.runs(name=self._from_raw, limit=1)
+        named = self._from_raw
+        found = await queue.runs(name=named, limit=2) or await queue.runs(name=named.upper(), limit=2)
         if not found:
-            raise Usage(f"there is no run {self._from_raw}", hint="shoal runs lists them")
+            raise Usage(f"there is no run {named}", hint="shoal runs lists them")
+        if len(found) > 1 and found[0].name != named.upper():
+            raise Usage(f"{named} could be {found[0].name} or {found[1].name}", hint="give more of the name")
         shelf = app.raw_shelf(self._settings)
         try:
             if found[0].name not in {kept.name for kept in shelf.runs()}:
@@ -229,7 +233,7 @@ class OneMachine:
                 workers=self._workers(),
                 concurrency=settings.concurrency,
                 robots=not settings.ignore_robots,
-                pace=self._pace_words(),
+                pace=self._pace_words(reading.paces if reading else ()),
                 output=_short(self._output),
                 notes=(*self._notes(run), *(reading.notes() if reading else ())),
             )
@@ -244,10 +248,11 @@ class OneMachine:
             yield f"Pages come from what run {self._from_raw} kept; nothing is fetched."
         yield from notes_on(self._work)
 
-    def _pace_words(self) -> str:
+    def _pace_words(self, met: Collection[Pace]) -> str:
+        """met: the paces of the hosts of a list, as far as it was read."""
         rule = app.pace_rule(self._settings)
         if self._work.input:
-            paces = {rule("example.com")}
+            paces = set(met) or {rule("example.com")}
         else:
             paces = {rule(task.lane) for task in app.start_of(self._work.scraper, self._settings)[0]}
         spacing = max(pace.spacing for pace in paces)
@@ -256,6 +261,8 @@ class OneMachine:
         return f"at most {1 / spacing:.3g} {'page' if spacing == 1 else 'pages'}/s per site"
 
     async def _ended_before(self, queue: Queue, run: Run, exporter: Exporter | None) -> int:
+        if self._work.input:
+            await refuse_changed(self._work.input.source, self._settings.state_folder, run)
         stats = await account(queue, run)
         self._ui.message(f"Run {run.name} of this command is {run.state} already.   --fresh starts over")
         return await self._close(queue, run, stats, exporter, worked=False)
@@ -270,13 +277,12 @@ class OneMachine:
             end = "cancelled"
         elif stats.dead:
             end = "dead"
-        dead = tuple(await queue.dead_groups(run.id))
+        dead = tuple(await queue.dead_groups(run.id, limit=100_000))
         files = await write_files(queue, run, exporter, self._settings, dead) if exporter else []
         rejected = rejected_file(run, self._output, self._settings)
         if self._work.input and rejected.exists():
             report = report_of(self._settings.state_folder, run)
-            rows = report.duplicates + report.rejected
-            files.append((str(rejected), rows, rejected_words(report)))
+            files.append((str(rejected), report.aside, rejected_words(report)))
         fill: Rates = ()
         warnings: tuple[str, ...] = ()
         if self._work.chosen and stats.records:

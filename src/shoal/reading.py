@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from shoal import app
 from shoal.config import Settings
 from shoal.control.seeding import Rejects, Report, Seeding, words
+from shoal.core.lane import Pace
 from shoal.core.run import Run
 from shoal.queue.base import Queue
 from shoal.sources.open import Input
@@ -48,10 +49,17 @@ class Reading:
         await seeding.prepare()
         return cls(seeding, given, rejected, say)
 
+    @property
+    def paces(self) -> frozenset[Pace]:
+        """Of the hosts of the list, as far as it was read."""
+        return self._seeding.paces
+
     async def soon(self) -> None:
         """Begin, and give a short list the time to be read."""
         self._work = asyncio.create_task(self._seeding.run(), name="read-list")
-        await asyncio.wait([self._work], timeout=AT_FIRST)
+        done, _ = await asyncio.wait([self._work], timeout=AT_FIRST)
+        for work in done:
+            work.result()  # what keeps it from being read is said before anything is fetched
 
     def notes(self) -> Iterator[str]:
         if self._seeding.done:

@@ -13,7 +13,7 @@ from shoal.errors import Usage
 from shoal.extract.load import load
 from shoal.extract.scraper import Scraper
 from shoal.sources.given import Given
-from shoal.sources.kind import kind_of
+from shoal.sources.kind import check_together, kind_of
 from shoal.sources.open import Input, open_input
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ def work_of(
     settings: Settings, target: str, inputs: Sequence[str], fields: Mapping[str, str], column: str
 ) -> Work:
     kind = kind_of(target)
+    if kind != "address":  # after an address each word is judged by itself, as a line of a list is
+        check_together(target, inputs, fields, column)
     if kind == "scraper":
         return Work(_loaded(target, inputs), _absolute(target))
     folder = settings.state_folder / "inputs"

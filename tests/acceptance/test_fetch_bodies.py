@@ -249,3 +249,30 @@ async def test_many_huge_bodies_at_once_fit_into_a_worker(coding: str) -> None:
     ended, peak = json.loads(out)
     assert set(ended) == {len(text)}
     assert peak < 220_000  # kilobytes; the interpreter with libcurl takes 35,000 of them
+
+
+async def endless_lines(writer: Writer) -> None:
+    await endlessly(writer, b"Disallow: /x\n" * 5_000, b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nfirst\n")
+
+
+ALL_OF_IT = b"0123456789" * 20_000
+
+
+@pytest.mark.parametrize(
+    ("answer", "body"),
+    [
+        (endless_lines, (b"first\n" + b"Disallow: /x\n" * 8_000)[:100_000]),
+        (plain(ALL_OF_IT), ALL_OF_IT[:100_000]),
+        (plain(ALL_OF_IT[:100_000]), ALL_OF_IT[:100_000]),
+        (plain(ALL_OF_IT[:99_999]), ALL_OF_IT[:99_999]),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n" + ALL_OF_IT, ALL_OF_IT[:100_000]),
+        *((plain(PACK[name](ALL_OF_IT), f"Content-Encoding: {name}"), ALL_OF_IT[:100_000]) for name in PACK),
+    ],
+    ids=["endless", "longer", "exact", "shorter", "announced", *PACK],
+)
+async def test_where_the_first_bytes_are_enough_no_more_is_read(answer: bytes | Answer, body: bytes) -> None:
+    async with serving(Site(answer)) as site, fetching(max_body=1_000_000, concurrency=64) as fetcher:
+        response = await fetcher.fetch(Request(site.url(), timeout=5.0, first=100_000))
+        assert (response.status, response.body) == (200, body)
+        site.answer = plain(b"y" * 150_000)
+        assert len((await fetcher.fetch(Request(site.url()))).body) == 150_000, "nothing of it stays"

@@ -11,9 +11,11 @@ import threading
 from pathlib import Path
 
 import pytest
+from user import User
 
 import shoal
 from shoal.demo.server import Server
+from shoal.errors import Usage
 
 
 def shop(url: str) -> shoal.Scraper:
@@ -123,3 +125,48 @@ for _ in range(2):
         [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.stdout, done.returncode) == ("20\n20\n", 0), done.stderr
+
+
+FIELDS = {"title": "h1::text", "price:price": ".price"}
+
+
+def test_get_brings_a_list_as_records_and_says_what_failed(workplace: Path) -> None:
+    with User(workplace, products=3) as user:  # in a thread of its own, as this one waits
+        good = [user.url.rstrip("/") + path for path in user.site.site.product_paths()]
+        for _ in range(2):  # a script is run again and again
+            result = shoal.get([*good, user.url + "nowhere", "nonsense"], FIELDS, allow_private="1")
+            assert sorted(record["url"] for record in result) == sorted(good)
+            assert [(row["line"], row["cause"]) for row in result.failed] == [(4, "http.404")]
+            assert not result.complete and list(result.to_pandas().columns) == ["url", "title", "price"]
+        assert all(user.site.hits[path] == 2 for path in user.site.site.product_paths())
+
+
+async def test_get_works_where_an_event_loop_runs_already(workplace: Path) -> None:
+    with User(workplace, products=1) as user:
+        address = user.url.rstrip("/") + user.site.site.product_paths()[0]
+        for _ in range(2):
+            (record,) = shoal.get(address, FIELDS, allow_private="1", output="one.csv")
+            assert record["url"] == address
+    assert len((workplace / "one.csv").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("target", "fields", "words"),
+    [
+        ([], {}, "no address to get"),
+        ("", {}, "no address to get"),
+        (["one.txt", "two.txt"], {}, "a list stands alone"),
+        (["t.yaml", "one.txt", "two.txt"], {}, "a template takes one list"),
+        ("t.yaml", {"title": "h1"}, "says itself what to take"),
+        ("one.txt", {"title": "h1["}, "CSS selector"),
+        ("none.txt", {}, "no file none.txt"),
+    ],
+)
+def test_get_refuses_what_it_would_otherwise_leave_out(
+    workplace: Path, target: str | list[str], fields: dict[str, str], words: str
+) -> None:
+    for name in ("one.txt", "two.txt", "t.yaml"):
+        (workplace / name).write_text("https://a.example/\n")
+    with pytest.raises(Usage, match=words) as caught:
+        shoal.get(target, fields)
+    assert caught.value.hint and not (workplace / ".shoal" / "shoal.db").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import os
 import signal
 import subprocess
@@ -181,6 +182,37 @@ def test_lines_added_to_the_end_are_fetched_when_it_goes_on(user: User) -> None:
     done = user.shoal(*args)
     assert done.code == 0, done.err
     assert sorted(row["url"] for row in table(user, "out.csv")) == sorted(good[:35])
+
+
+def test_a_finished_run_of_a_list_that_was_changed_since_is_not_passed_off_as_its_result(user: User) -> None:
+    good = products(user)
+    args = ("run", "urls.txt", "-f", "title=h1", "-o", "out.csv", *ALLOW)
+    listed(user, *good[:3])
+    assert user.shoal(*args).code == 0
+    assert "finished already" in user.shoal(*args).err
+    listed(user, *good[:5])
+    done = user.shoal(*args)
+    assert done.code == 2 and "urls.txt was changed" in done.err and "--fresh" in done.err
+    assert user.shoal(*args, "--fresh").code == 0
+    assert sorted(row["url"] for row in table(user, "out.csv")) == sorted(good[:5])
+
+
+def test_lines_past_the_page_limit_are_in_an_output_too(user: User) -> None:
+    good = products(user)
+    listed(user, *good[:30], "nonsense")
+    done = user.shoal("run", "urls.txt", "-f", "title=h1", "-o", "out.csv", "--max-pages", "4", *ALLOW)
+    assert done.code == 0, done.err
+    assert "4 to fetch, 1 not a web address, 26 past the page limit" in done.err
+    assert sorted(row["url"] for row in table(user, "out.csv")) == sorted(good[:4])
+    assert [int(row["line"]) for row in table(user, "out.rejected.csv")] == [*range(5, 32)]
+
+
+def test_a_list_whose_rest_cannot_be_read_is_told_before_anything_is_fetched(user: User) -> None:
+    packed = gzip.compress("".join(f"{user.url}?{n}\n" for n in range(5_000)).encode())
+    (user.folder / "urls.txt.gz").write_bytes(packed[: len(packed) // 2])
+    done = user.shoal("run", "urls.txt.gz", "-o", "out.csv", *ALLOW)
+    assert done.code == 2 and "damaged or ends too early" in done.err, done.err
+    assert "Traceback" not in done.err and not user.requests
 
 
 def test_five_hundred_addresses_of_forty_hosts_take_one_command_and_less_than_a_minute(user: User) -> None:

@@ -156,6 +156,12 @@ def test_the_links_of_a_saved_page_lead_from_where_it_was(user: User, ask: Asker
     assert "title   kept" in done.out and "https://a.example/x" in done.out
 
 
+def test_what_the_shell_understands_fits_a_terminal() -> None:
+    from shoal.cli.prompt import HELP
+
+    assert max(map(len, HELP.splitlines())) < 80
+
+
 def test_a_person_at_a_terminal_has_a_prompt_with_a_memory(user: User, tmp_path: Path) -> None:
     (user.folder / "saved.html").write_text("<title>kept</title><h1>One</h1>")
     shown = ""

@@ -98,6 +98,11 @@ def test_a_saved_page_shows_what_every_field_finds(folder: Path, capsys: Capture
     assert "listing: " in out and "an earlier kind takes such a page first" in out
 
 
+def test_a_page_of_no_known_address_is_not_said_to_be_of_another_kind(folder: Path, capsys: Captured) -> None:
+    code, out, _ = told(capsys, "check", "books.yaml", "--page", "book.html", "--kind", "book")
+    assert code == 0 and "book: 1 record\n" in out
+
+
 def test_a_listing_shows_its_records_and_links(folder: Path, capsys: Captured) -> None:
     code, out, _ = told(capsys, "check", "books.yaml", "--page", "list.html", "--url", HOME + "catalogue/")
     assert code == 0
@@ -153,6 +158,7 @@ def test_a_wrong_command_says_what_to_do(
 def test_show_prints_fields_or_the_stored_form(folder: Path, capsys: Captured) -> None:
     code, out, _ = told(capsys, "show", "books.yaml")
     assert code == 0 and "book: /catalogue/*_*/" in out and "text, required" in out
+    assert "one record for each .product\nnext page .next a\n" in out
     code, out, _ = told(capsys, "show", "books.yaml", "--json")
     assert json.loads(out)["version"] == parse(TEMPLATE).version
 

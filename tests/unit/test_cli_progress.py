@@ -86,6 +86,14 @@ def test_the_live_display_draws_over_itself(columns: list[int]) -> None:
     assert len(shown) == 5
 
 
+def test_no_run_is_shown_as_complete_before_it_is(columns: list[int]) -> None:
+    for done, percent, full in ((487, "99 %", False), (488, "100 %", True)):
+        terminal = Terminal()
+        LiveUi(terminal, Clock()).update(Progress(Stats(seen=488, done=done, ready=488 - done)))
+        (bar, *_) = screen(terminal.getvalue())
+        assert f"{done}/488  {percent}" in bar and ("░" not in bar) == full
+
+
 def test_messages_stay_above_the_display(columns: list[int]) -> None:
     terminal, clock = Terminal(), Clock()
     ui = LiveUi(terminal, clock)

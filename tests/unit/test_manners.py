@@ -8,6 +8,7 @@ import pytest
 
 from shoal.core.page import Request, Response
 from shoal.core.task import Ask
+from shoal.core.url import request_digest
 from shoal.errors import GiveUp
 from shoal.fetch.auth import credential
 from shoal.fetch.cookies import Sessions
@@ -101,3 +102,14 @@ def test_methods_over_redirects(method: str, status: int, becomes: str) -> None:
         assert again.body == b"body"
     else:
         assert (again.body, again.headers) == (None, (("X-A", "1"),))
+
+
+def test_a_body_that_goes_to_another_origin_is_still_said_to_be_what_it_is() -> None:
+    ask = Ask("POST", (("Content-Type", "application/json"), ("X-Key", "1")), b"{}")
+    assert sent(manners().request(f"{OTHER}/", ask, f"{HOME}/")) == {"content-type": "application/json"}
+
+
+def test_where_nobody_is_asked_no_secret_is_needed() -> None:
+    ask = Ask("POST", (("X-A", "1"),), b"x", auth="nobody", proxy="nobody")
+    request = Manners(bare=True).request(f"{HOME}/", ask, f"{HOME}/")
+    assert (request.key, request.proxy, request.headers) == (request_digest(f"{HOME}/", ask), "", ())

@@ -18,7 +18,16 @@ import msgspec
 import pytest
 
 from shoal.control import seeding as module
-from shoal.control.seeding import BATCH, DUPLICATE, Report, Seeding, rejected_words, report_of, words
+from shoal.control.seeding import (
+    BATCH,
+    DUPLICATE,
+    Report,
+    Seeding,
+    refuse_changed,
+    rejected_words,
+    report_of,
+    words,
+)
 from shoal.core.lane import Pace
 from shoal.core.run import NewRun, Run
 from shoal.core.task import Admission, Outcome, Task
@@ -218,6 +227,39 @@ async def test_lines_added_at_the_end_are_taken_when_it_goes_on(
     assert [line for line, *_ in rejected(tmp_path)] == [2, 4]
 
 
+@pytest.mark.parametrize("more", [["https://a.example/3"], ["# a comment", "nonsense"]])
+async def test_a_list_that_grew_after_its_run_had_ended_is_refused(
+    queue: Queue, run: Run, tmp_path: Path, more: list[str]
+) -> None:
+    lines = ["https://a.example/1", "https://a.example/2"]
+    await seeding(queue, run, listed(tmp_path, *lines)).run()
+    await refuse_changed(open_source(listed(tmp_path, *lines, "# no entry")), tmp_path, run)
+    await refuse_changed(Given(["https://a.example/1", "https://a.example/2"]), tmp_path, run)
+    with pytest.raises(Usage, match=r"urls\.txt was changed since run 7KQ2X read it to its end") as caught:
+        await refuse_changed(open_source(listed(tmp_path, *lines, *more)), tmp_path, run)
+    assert "--fresh" in caught.value.hint
+
+
+@pytest.mark.parametrize("break_at", [None, (1, False), (1, True), (2, True), (3, True)])
+async def test_lines_past_the_page_limit_are_set_aside_and_only_the_first_ones_are_added(
+    queue: Queue, tmp_path: Path, break_at: tuple[int, bool] | None
+) -> None:
+    run = await queue.start_run(NewRun("list", "limited", "8KQ2X", max_pages=5))
+    lines = [f"https://a.example/{n // 3}" for n in range(2 * BATCH)]
+    lines[1] = "nonsense"
+    path = listed(tmp_path, *lines)
+    if break_at:
+        with pytest.raises(QueueUnavailable):
+            await seeding(Broken(queue, break_at[0], after=break_at[1]), run, path).run()
+    report = await seeding(queue, run, path).run()
+    assert report.read == report.added + report.aside == 2 * BATCH
+    assert await urls(queue, run) == [f"https://a.example/{n}" for n in range(5)]
+    assert (report.added, report.rejected, report.beyond) == (5, 1, 2 * BATCH - 13)
+    aside = rejected(tmp_path)
+    assert [line for line, *_ in aside] == [2, *(n for n in range(3, 14) if n % 3 != 1), *range(14, 2001)]
+    assert aside[-1] == (2 * BATCH, lines[-1], "past the page limit of 5")
+
+
 @pytest.mark.parametrize("lines", [["https://a.example/0", "https://a.example/2"], ["https://a.example/1"]])
 async def test_a_list_changed_where_it_was_read_already_is_refused(
     queue: Queue, run: Run, tmp_path: Path, lines: list[str]
@@ -328,6 +370,10 @@ async def test_killed_at_any_moment_every_line_is_accounted_for_once(
         (
             Report(2, 1, 0, 1),
             "Read 2 lines of urls.txt: 1 to fetch, 1 not a web address (→ out.rejected.csv)",
+        ),
+        (
+            Report(9, 4, 1, beyond=4),
+            "Read 9 lines of urls.txt: 4 to fetch, 1 duplicate, 4 past the page limit (→ out.rejected.csv)",
         ),
         (
             Report(2, 2, completed=1),

@@ -8,6 +8,7 @@ import io
 import os
 import threading
 import tracemalloc
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +249,7 @@ def test_a_spreadsheet_is_a_table_too(tmp_path: Path) -> None:
         ("urls.txt", b"PK\x03\x04....", "", "zip archive"),
         ("urls.txt", b"%PDF-1.7", "", "a PDF"),
         ("urls.xlsx", b"https://a.example/", "", "not an .xlsx file"),
+        ("urls.xlsx.gz", gzip.compress(b"PK"), "", "packed already"),
         ("urls.txt.gz", gzip.compress(A.encode() * 50_000)[:-2000], "", "damaged"),
     ],
 )
@@ -256,6 +258,19 @@ def test_what_is_wrong_with_a_list_is_said_with_a_way_out(
 ) -> None:
     with pytest.raises(Usage, match=words) as caught:
         entries(put(tmp_path, name, content), column)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("rows", [2, 3_000])
+def test_a_spreadsheet_that_is_damaged_inside_is_not_our_fault(tmp_path: Path, rows: int) -> None:
+    whole = Path(workbook(tmp_path, ["url"], *([f"{A}{n}"] for n in range(rows))))
+    place = tmp_path / "damaged.xlsx"
+    with zipfile.ZipFile(whole) as old, zipfile.ZipFile(place, "w") as new:
+        for part in old.namelist():
+            text = old.read(part)
+            new.writestr(part, text[: len(text) * 4 // 5] if "sheet1" in part else text)
+    with pytest.raises(Usage, match=r"damaged\.xlsx is not an \.xlsx file") as caught:
+        entries(str(place))
     assert caught.value.hint
 
 

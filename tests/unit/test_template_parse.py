@@ -103,6 +103,9 @@ def test_follow_takes_selectors_patterns_and_rules() -> None:
     assert (two.at, two.match, three.match) == (None, ("/catalogue/*",), ("https://x.example/*",))
     assert (four.match, four.priority, four.max) == (("/a",), 2, 3)
     assert parse(HEAD + "follow: true").pages[0].usual
+    (kind,) = parse(HEAD + "follow: [.next a, true]").pages
+    assert kind.usual and [rule.at for rule in kind.follow] == [Where("css", ".next a")]
+    assert not parse(HEAD + "follow: [.next a, 'true', false]").pages[0].usual
 
 
 def test_settings_are_kept_under_their_names_and_checked_by_the_caller() -> None:
@@ -322,16 +325,18 @@ def test_tags_build_nothing() -> None:
 
 def test_fields_of_a_command_line_have_types_and_lists() -> None:
     template = from_fields(
-        "x", {"title": "h1", "price:number": ".p", "tags[]": ".t", "n[]:integer": "re:\\d+"}
+        "x",
+        {"title": "h1", "price:number": ".p", "tags[]": ".t", "n[]:integer": "re:\\d+", "m:price[]": ".m"},
     )
     fields = template.pages[0].fields
-    assert list(fields) == ["url", "title", "price", "tags", "n"]
+    assert list(fields) == ["url", "title", "price", "tags", "n", "m"]
     assert [(f.type, f.list) for f in fields.values()] == [
         ("any", False),
         ("text", False),
         ("number", False),
         ("text", True),
         ("integer", True),
+        ("price", True),
     ]
 
 

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 import pytest
 from desk import HOME, Desk, html
-from shoal.fetch.auth import credential
-from shoal.fetch.cookies import Sessions
 
 from shoal.core.lane import Slot
 from shoal.core.page import Request, Response
-from shoal.core.task import Ask
-from shoal.core.url import request_digest
-from shoal.errors import FetchRefused
+from shoal.core.task import Ask, Leased
+from shoal.core.url import Rewrite, request_digest
+from shoal.errors import FetchFailed, FetchRefused
+from shoal.fetch.auth import credential
+from shoal.fetch.cookies import Sessions
 from shoal.politeness.robots import Verdict
+from shoal.worker.handling import noting_tasks
 from shoal.worker.manners import Manners
+from shoal.worker.process import process
 from shoal.worker.tools import Tools
+
+LEASED = Leased(id=7, lease=9, run=1, lane="a.test", url=HOME)
 
 
 class Wire(Desk):
@@ -29,6 +36,7 @@ class Wire(Desk):
         self.sent: list[Request] = []
         self.manners: dict[str, Any] = {}
         self.distinct = True
+        self.rewrite: Rewrite | None = None
 
     async def fetch(self, request: Request) -> Response:
         self.sent.append(request)
@@ -46,7 +54,9 @@ class Wire(Desk):
         async def serve(run: int) -> Any:
             import dataclasses
 
-            return dataclasses.replace(await plain(run), manners=manners, distinct=self.distinct)
+            return dataclasses.replace(
+                await plain(run), manners=manners, distinct=self.distinct, rewrite=self.rewrite
+            )
 
         plain = tools.serve
         tools.serve = serve
@@ -237,3 +247,198 @@ async def test_a_handler_that_takes_too_long_beside_its_requests_is_still_stoppe
         await asyncio.sleep(30)
 
     assert (await wire.run()).cause == "handler_timeout"
+
+
+async def test_robots_txt_of_another_host_and_the_page_there_take_a_slot_each(wire: Wire) -> None:
+    wire.answers["http://b.test/"] = html()
+    wire.verdicts["b.test"] = Verdict(True, fresh=True)
+
+    @wire.handler
+    async def every(page: Any) -> None:
+        await page.fetch("http://b.test/")
+
+    assert (await wire.run()).result == "done"
+    assert wire.asked == ["slot b.test", "slot b.test"]
+
+
+async def test_a_host_that_asked_for_quiet_is_left_alone_by_handlers_too(wire: Wire) -> None:
+    wire.answers["http://a.test/more"] = html("more")
+    tools = wire.tools()
+    said: list[str] = []
+
+    @wire.handler
+    async def every(page: Any) -> None:
+        tools.holds.add("a.test", 300.0)
+        try:
+            await page.fetch("/more")
+        finally:
+            said.append("tried")
+
+    outcome = await process(LEASED, tools, 100.0)
+    assert (outcome.result, said, [it.url for it in wire.sent]) == ("released", ["tried"], [HOME])
+
+
+async def test_a_handlers_requests_to_a_host_with_limited_places_take_turns(wire: Wire) -> None:
+    wire.answers |= {f"http://a.test/{n}": html() for n in range(5)}
+    under_way = most = 0
+    real = wire.fetch
+
+    async def fetch(request: Request) -> Response:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0)
+        under_way -= 1
+        return await real(request)
+
+    wire.fetch = fetch  # type: ignore[method-assign]
+
+    @wire.handler
+    async def every(page: Any) -> None:
+        await asyncio.gather(*(page.fetch(f"/{n}") for n in range(5)))
+
+    assert (await wire.run()).result == "done"
+    assert (most, len(wire.sent)) == (1, 6)
+
+
+async def test_of_several_requests_that_fail_at_once_any_one_is_no_fault_of_the_handler(wire: Wire) -> None:
+    wire.answers |= {f"http://a.test/{n}": FetchFailed("stalled", "we were busy") for n in range(3)}
+
+    @wire.handler
+    async def every(page: Any) -> None:
+        raise (await asyncio.gather(*(page.fetch(f"/{n}") for n in range(3)), return_exceptions=True))[0]
+
+    assert (await wire.run()).result == "released"
+
+
+async def test_a_task_group_fails_as_what_its_requests_failed_with(wire: Wire) -> None:
+    wire.answers |= {f"http://a.test/{n}": FetchFailed("connect", "no") for n in range(3)}
+
+    @wire.handler
+    async def every(page: Any) -> None:
+        async with asyncio.TaskGroup() as group:
+            for n in range(3):
+                group.create_task(page.fetch(f"/{n}"))
+
+    outcome = await wire.run()
+    assert (outcome.result, outcome.cause) == ("retry", "connect")
+
+
+async def test_a_mistake_in_a_task_group_stays_the_handlers_own(wire: Wire) -> None:
+    wire.answers["http://a.test/0"] = FetchFailed("connect", "no")
+
+    async def wrong() -> None:
+        raise KeyError("x")
+
+    @wire.handler
+    async def every(page: Any) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(page.fetch("/0"))
+            group.create_task(wrong())
+
+    assert (await wire.run()).cause == "handler.ExceptionGroup"
+
+
+async def test_what_is_started_for_an_extra_request_is_not_the_handlers_code(wire: Wire) -> None:
+    asyncio.get_running_loop().set_task_factory(noting_tasks)
+    wire.answers["http://a.test/more"] = html()
+    real, started = wire.fetch, list[asyncio.Task[Any]]()
+
+    async def fetch(request: Request) -> Response:
+        if request.url.endswith("/more"):
+            started.append(asyncio.create_task(asyncio.sleep(0)))
+        return await real(request)
+
+    wire.fetch = fetch  # type: ignore[method-assign]
+
+    @wire.handler
+    async def every(page: Any) -> None:
+        await page.fetch("/more")
+        started.append(asyncio.create_task(asyncio.sleep(0)))
+
+    assert (await wire.run()).result == "done"
+    assert [task.get_coro().__name__ for task in started] == ["sleep", "_noted"]  # type: ignore[union-attr]
+    await asyncio.gather(*started)
+
+
+@pytest.mark.parametrize("asked", ["If-None-Match", "if-modified-since"])
+async def test_not_modified_is_an_answer_to_who_asked_for_it(wire: Wire, asked: str) -> None:
+    wire.answers[HOME] = html("", 304)
+
+    @wire.handler
+    def every(page: Any) -> Any:
+        yield {"status": page.status}
+
+    outcome = await wire.run(ask=Ask(headers=((asked, '"1"'),)))
+    assert [msgspec.json.decode(it) for it in outcome.records] == [{"status": 304}]
+    assert (await wire.run()).cause == "http.304"
+
+
+async def test_a_redirect_is_known_by_the_address_that_stands_for_its_page(wire: Wire) -> None:
+    wire.answers |= {HOME: moved("/b?utm_source=x"), "http://a.test/b?utm_source=x": html()}
+    wire.rewrite = Rewrite(drop_tracking=True)
+    assert (await wire.run()).same_as == request_digest("http://a.test/b")
+
+
+async def test_a_failed_extra_request_keeps_nothing_of_its_page_alive(wire: Wire) -> None:
+    seen: list[weakref.ref[Any]] = []
+    real = wire.fetch
+
+    class Witness:
+        pass
+
+    async def fetch(request: Request) -> Response:
+        if request.url == HOME:
+            return await real(request)
+        raise FetchFailed("connect", "no")
+
+    wire.fetch = fetch  # type: ignore[method-assign]
+
+    @wire.handler
+    async def every(page: Any) -> None:
+        witness = Witness()
+        seen.append(weakref.ref(witness))
+        with suppress(FetchFailed):
+            await page.fetch("/0")
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert (await wire.run()).result == "done"
+        assert seen[0]() is None
+    finally:
+        gc.enable()
+
+
+# robots.txt that cannot be read
+
+DOWN = Verdict(False, 4.0, reason="robots.txt cannot be read: connect: refused", cause="connect")
+
+
+async def test_five_pages_that_cannot_know_their_robots_txt_park_the_host(wire: Wire) -> None:
+    wire.verdicts["a.test"] = DOWN
+    tools = wire.tools()
+    outcomes = [
+        await process(msgspec.structs.replace(LEASED, id=number), tools, 100.0) for number in range(5)
+    ]
+    assert {(it.result, it.cause) for it in outcomes} == {("retry", "connect")}
+    assert [it.lanes for it in outcomes[:4]] == [()] * 4
+    (change,) = outcomes[4].lanes
+    assert (change.park_for, change.reason) == (5.0, "5 requests in a row could not connect")
+    assert not wire.sent
+
+
+async def test_a_probe_that_may_not_even_ask_for_robots_txt_waits_until_it_may_and_costs_nothing(
+    wire: Wire,
+) -> None:
+    wire.verdicts["a.test"] = DOWN
+    outcome = await wire.run(probe=2)
+    assert outcome.result == "released"
+    assert [(it.lane, it.hold_for, it.park_for) for it in outcome.lanes] == [("a.test", 4.0, None)]
+
+
+async def test_a_probe_that_asked_for_robots_txt_in_vain_has_found_out(wire: Wire) -> None:
+    wire.verdicts["a.test"] = msgspec.structs.replace(DOWN, fresh=True)
+    outcome = await wire.run(probe=2)
+    assert (outcome.result, outcome.cause) == ("retry", "connect")
+    assert [it.park_for for it in outcome.lanes] == [20.0]

@@ -426,3 +426,53 @@ def test_lease_is_trusted_for_two_thirds_from_when_it_was_asked_for() -> None:
     leases.settled(1, 5)
     assert leases.report() == {}
     assert not leases.start(task)
+
+
+@virtually
+async def test_pages_that_only_wait_for_slow_servers_leave_their_places_to_others_within_reason() -> None:
+    bench = Bench(concurrency=2)
+    await bench.open(*(f"/{n}" for n in range(20)))
+    bench.latency = 10.0
+    working = asyncio.create_task(bench.worker.run())
+    await asyncio.sleep(0.4)
+    assert len(bench.fetched) == 2
+    await asyncio.sleep(1.0)
+    assert 2 < len(bench.fetched) <= 6
+    await asyncio.sleep(5.0)
+    assert len(bench.fetched) == 6  # three times what was asked for, and no more
+    bench.latency = 0.01
+    await working
+    assert (await bench.queue.queue.stats(bench.run)).done == 20
+
+
+@virtually
+async def test_slow_handlers_keep_their_places() -> None:
+    running: list[int] = []
+
+    async def slow(page: Any) -> Any:
+        running.append(len(bench.worker._running))
+        await asyncio.sleep(3.0)
+        return {"url": page.url}
+
+    bench = Bench(slow, concurrency=1)
+    await bench.open("/1", "/2", "/3", "/4")
+    await bench.worker.run()
+    assert running == [1, 1, 1, 1]
+
+
+@virtually
+async def test_places_made_for_slow_servers_go_when_these_have_answered() -> None:
+    bench = Bench(concurrency=2)
+    await bench.open(*(f"/{n}" for n in range(60)))
+    bench.latency = 3.0
+    working = asyncio.create_task(bench.worker.run())
+    await asyncio.sleep(2.9)
+    assert bench.worker.running == 6
+    bench.latency = 0.3
+    await asyncio.sleep(2.5)
+    seen = set()
+    for _ in range(20):
+        await asyncio.sleep(0.1)
+        seen.add(bench.worker.running)
+    assert max(seen) == 2
+    await working

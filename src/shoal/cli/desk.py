@@ -44,7 +44,7 @@ class Desk:
             await self._budget.check(response)
             return Page(response)
         except (Retry, GiveUp) as error:
-            hint = "try it again later" if isinstance(error, Retry) else "shoal run would give it up likewise"
+            hint = "again later" if isinstance(error, Retry) else "shoal run would give it up likewise"
             if error.cause == "blocked.private":
                 hint = "--allow-private if that is where it should go"
             raise Act(f"{url} cannot be fetched: {error.cause}: {error}", hint=hint) from error

@@ -199,14 +199,15 @@ class LiveUi:
         if self._max_pages:
             total = max(ended, min(total, self._max_pages))
         share = min(1.0, ended / total)
+        percent = 100 if share == 1 else min(99, round(100 * share))
         parts = [
-            f"{count(ended)}/{count(total)}  {share * 100:.0f} %",
+            f"{count(ended)}/{count(total)}  {percent} %",
             f"{rate:.1f} pages/s",
             "" if progress.paused or progress.stuck else left_words(ahead),
         ]
         tail = "   ".join(part for part in parts if part)
         room = max(0, min(30, width(self._stream) - cells(tail) - 6))
-        full = round(room * share)
+        full = round(room * share) if share == 1 else min(room - 1, round(room * share))
         bar = self._blocks[0] * full + self._blocks[1] * (room - full)
         lines = [f"  {bar}  {tail}" if room >= 5 else f"  {tail}"]
         lines.append(

@@ -21,8 +21,8 @@ SOME = 3  # values of a list
 TEXT_ROOM = 4_000
 
 HELP = """\
-  h1::text           what a CSS selector finds; ::text its text, ::attr(x) an attribute
-  css SELECTOR       the same, for selectors that begin like a command (css table td)
+  h1::text           what a CSS selector finds; ::attr(x) is an attribute
+  css SELECTOR       the same, where it begins like a command (css table td)
   xpath EXPRESSION   what an XPath finds
   re PATTERN         what a regular expression finds in the source of the page
   json PATH          what a JMESPath finds in a page that is JSON

@@ -61,7 +61,7 @@ def run(
     """Crawl with a scraper, or fetch a list of addresses into a table.
 
     TARGET is a scraper (FILE.py[:NAME] or a module), a template (.yaml), a list of addresses (.txt, .csv,
-    .tsv, .jsonl, .xlsx, each also packed as .gz; - is what comes through a pipe), or an address itself.
+    .tsv or .jsonl, also packed as .gz, or .xlsx; - is what comes through a pipe), or an address itself.
     A template may be followed by a list or by addresses to start from, an address by more of them.
 
     Stop it with Ctrl-C, or let it crash: nothing is lost, and the same command goes on where it
@@ -79,8 +79,10 @@ def run(
         raise Usage("-o is given without a name", hint="-o books.jsonl")
     if output == "-":
         raise Usage("records go to a file while it runs", hint="run it without -o, then: shoal export -o -")
+    from shoal.sources.kind import check_together
+
     fields = read_fields(given_fields)
-    _check(target, inputs, fields, column)
+    check_together(target, inputs, fields, column or "")
     from shoal.cli.progress import run_ui
     from shoal.logs import setup
     from shoal.onemachine import run_command
@@ -122,29 +124,3 @@ def read_fields(given: Sequence[str]) -> dict[str, str]:
             raise Usage(f"-f {name} is given twice", hint="give each column a name of its own")
         fields[name] = selector
     return fields
-
-
-def _check(target: str, inputs: Sequence[str], fields: dict[str, str], column: str | None) -> None:
-    """Refuse at once what does not go together."""
-    from shoal.sources.kind import kind_of
-
-    kind = kind_of(target)
-    kinds = {kind_of(word) for word in inputs}
-    if fields and kind in ("scraper", "template"):
-        raise Usage(
-            f"-f is for lists and addresses; {target} says itself what to take",
-            hint=f"leave -f away, or change {target}",
-        )
-    if column and "list" not in {kind, *kinds}:
-        raise Usage("--column is for lists, and none is given", hint="shoal run urls.csv --column link")
-    if kind == "list" and inputs:
-        raise Usage(f"{inputs[0]}: a list stands alone", hint="cat one.txt two.txt | shoal run - -o out.csv")
-    if kind == "address" and kinds - {"address"}:
-        raise Usage(f"{inputs[0]} is not an address like the first one", hint="shoal run https://… https://…")
-    if kind == "template" and (
-        kinds - {"list", "address"} or (kinds and kinds != {"address"} and inputs[1:])
-    ):
-        raise Usage(
-            f"{' '.join(inputs)}: a template takes one list, or addresses, to start from",
-            hint=f"shoal run {target} urls.txt",
-        )

@@ -93,6 +93,8 @@ def _address(target: str) -> str:
 
     if "://" in target or is_bare(target):
         return target
+    if Path(target).is_dir():
+        raise Usage(f"{target} is a folder", hint="name a page in it: shoal shell saved.html")
     raise missing(Path(target))
 
 

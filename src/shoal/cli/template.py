@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from shoal.config import SETTINGS
 from shoal.errors import Usage
 
 if TYPE_CHECKING:
-    from shoal.extract.template.model import Field, Template
+    from shoal.extract.template.model import Field, PageKind, Template
     from shoal.extract.template.problem import TemplateError
     from shoal.extract.template.trial import Trial, Tried
 
@@ -90,6 +91,8 @@ def show(file: Path, as_json: bool) -> None:
         rows = [_row(name, field) for name, field in kind.fields.items()]
         if rows:
             table(("field", "type", "from"), rows)
+        for text in _leads(kind):
+            line(text)
 
 
 def read(file: Path) -> Template:
@@ -128,6 +131,8 @@ def _tell(error: TemplateError, file: Path) -> None:
 
 
 def _trials(found: Template, file: Path, url: str | None, kind: str | None) -> list[Trial]:
+    import msgspec
+
     from shoal.core.page import Response
     from shoal.core.url import canonical
     from shoal.extract.page import Page
@@ -149,7 +154,8 @@ def _trials(found: Template, file: Path, url: str | None, kind: str | None) -> l
     trials = try_page(TemplateScraper(found), page, kind or "")
     if not trials:
         raise Usage(f"no page kind matches {address}", hint=f"--kind {kinds[0]}, or another --url")
-    return trials
+    # Without its own address the page is tried as if it were the first one, which says nothing of its kind.
+    return trials if url else [msgspec.structs.replace(trial, first=True) for trial in trials]
 
 
 def _address_in(body: bytes) -> str:
@@ -173,6 +179,22 @@ def _show(found: Template, file: Path) -> None:
     kinds = count(len(found.pages), "page kind")
     many = count(sum(len(kind.fields) for kind in found.pages), "field")
     line(f"{clean(file)} is in order: {found.name}, {kinds}, {many}.")
+
+
+def _leads(kind: PageKind) -> Iterator[str]:
+    """Where a kind of page leads to, one line per rule."""
+    if kind.each:
+        yield f"one record for each {clean(kind.each)}"
+    for rule in kind.follow:
+        places = " ".join(clean(at) for at in (rule.each, rule.at) if at)
+        only = f"those that match {', '.join(map(clean, rule.match))}" if rule.match else ""
+        most = f"at most {count(rule.max)} of a page" if rule.max else ""
+        yield f"follows {', '.join(part for part in (places, only, most) if part)}"
+    if kind.usual:
+        yield "follows links to pages of a kind"
+    if kind.paging:
+        most = f", at most {count(kind.paging.max)} pages" if kind.paging.max else ""
+        yield f"next page {clean(kind.paging.next)}{most}"
 
 
 def _row(name: str, field: Field) -> tuple[str, str, str]:

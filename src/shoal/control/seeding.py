@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -31,6 +31,9 @@ from shoal.sources.base import Entry, Source
 
 BATCH = 1_000
 DUPLICATE = "the same address as another line"
+BEYOND = "past the page limit"
+
+Said = Literal["added", "known", "rejected", "beyond"]
 
 
 class Rejects(Protocol):
@@ -46,13 +49,19 @@ class Rejects(Protocol):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What became of the lines read so far; read == added + duplicates + rejected."""
+    """What became of the lines read so far; read == added + aside."""
 
     read: int = 0
     added: int = 0
     duplicates: int = 0
     rejected: int = 0
     completed: int = 0  # of those added: the scheme was put in front
+    beyond: int = 0  # past the run's page limit, so that nothing would be fetched for them
+
+    @property
+    def aside(self) -> int:
+        """Lines that lead to no request."""
+        return self.duplicates + self.rejected + self.beyond
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -84,6 +93,7 @@ class Seeding:
     ) -> None:
         self.done = False
         self.stopped = False
+        self.paces = frozenset[Pace]()  # of the hosts met so far
         self._queue = queue
         self._run = run
         self._source = source
@@ -92,7 +102,7 @@ class Seeding:
         self._place = place_of(folder, run)
         self._open_rejects = rejects
         self._rejects: Rejects | None = None
-        self._print = hashlib.blake2b(digest_size=16)
+        self._print = _new_print()
         self._entries: Iterator[Entry] | None = None
         self._at = Position(run.name, run.created_at)
 
@@ -111,7 +121,7 @@ class Seeding:
         left = self.report.read
         while left:
             passed = list(islice(entries, min(BATCH, left)))
-            self._imprint(passed)
+            _imprint(self._print, passed)
             left -= len(passed)
             if not passed or (not left and self._print.hexdigest() != self._at.print):
                 self.close()
@@ -155,9 +165,8 @@ class Seeding:
             await self._keep(msgspec.structs.replace(self._at, pending=len(batch), began=began))
         made = [self._made(entry) for entry in batch]
         tasks = [task for task in made if isinstance(task, Task)]
-        paces = {lane: self._pace(lane) for lane in {task.lane for task in tasks}}
-        answers = iter(await self._queue.add(self._run.id, tasks, paces) if tasks else [])
-        report, met = self.report, set[bytes]()
+        answers = iter(await self._add(tasks, began if again else 0))
+        report = self.report
         for entry, task in zip(batch, made, strict=True):
             if isinstance(task, str):
                 self._reject(entry, task)
@@ -166,19 +175,36 @@ class Seeding:
             answer = next(answers)
             if answer == "rejected":
                 return False
-            added = answer == "added" or (again and task.digest not in met and await self._ours(task, began))
-            met.add(task.digest)
-            if added:
+            if answer == "added":
                 report = _more(report, added=1, completed=int(completed(entry.text) != entry.text))
+            elif answer == "beyond":
+                self._reject(entry, f"{BEYOND} of {self._run.max_pages:,}")
+                report = _more(report, beyond=1)
             else:
                 self._reject(entry, DUPLICATE)
                 report = _more(report, duplicates=1)
-        self._imprint(batch)
+        _imprint(self._print, batch)
         # Made durable with the next position, before the next batch begins.
         self._at = msgspec.structs.replace(
             self._at, report=report, print=self._print.hexdigest(), pending=0, began=0
         )
         return True
+
+    async def _add(self, tasks: Sequence[Task], began: int) -> list[Said]:
+        """What became of each; `began` is not 0 where an attempt that crashed may have added some."""
+        said, met = list[Said](), set[bytes]()
+        room = self._run.max_pages - self.report.added if self._run.max_pages else len(tasks)
+        while room > 0 and (some := tasks[len(said) : len(said) + room]):
+            paces = {lane: self._pace(lane) for lane in {task.lane for task in some}}
+            self.paces |= frozenset(paces.values())
+            for task, answer in zip(some, await self._queue.add(self._run.id, some, paces), strict=True):
+                ours = answer == "known" and began and task.digest not in met
+                if ours and await self._ours(task, began):
+                    answer = "added"
+                met.add(task.digest)
+                said.append(answer)
+                room -= answer == "added"
+        return said + ["beyond"] * (len(tasks) - len(said))
 
     async def _ours(self, task: Task, began: int) -> bool:
         """Whether a known address was added by the attempt that crashed, not by another line or a page."""
@@ -203,10 +229,6 @@ class Seeding:
     def _reject(self, entry: Entry, reason: str) -> None:
         assert self._rejects is not None
         self._rejects.add(entry.line, entry.text, reason)
-
-    def _imprint(self, entries: Sequence[Entry]) -> None:
-        for entry in entries:
-            self._print.update(f"{entry.line}\0{entry.text}\n".encode("utf-8", "surrogatepass"))
 
     async def _keep(self, position: Position) -> None:
         """Write a position, after the rejected lines it speaks of; also if we are cancelled meanwhile."""
@@ -248,10 +270,36 @@ def held(place: Path, run: Run) -> Position | None:
     return position if position.started == run.created_at else None
 
 
+async def refuse_changed(source: Source, folder: Path, run: Run) -> None:
+    """Refuse a list that is not what a run, which has ended, read of it."""
+    position = held(place_of(folder, run), run)
+    if position is None or not position.done:
+        return
+    entries, print_ = iter(source), _new_print()
+    while batch := list(islice(entries, BATCH)):
+        _imprint(print_, batch)
+        await asyncio.sleep(0)
+    source.close()
+    if print_.hexdigest() != position.print:
+        raise Usage(
+            f"{source.name} was changed since run {run.name} read it to its end",
+            hint="--fresh starts over with it as it is now",
+        )
+
+
 def report_of(folder: Path, run: Run) -> Report:
     """What became of a run's list, as far as it was read; also long after it ended."""
     position = held(place_of(folder, run), run)
     return position.report if position else Report()
+
+
+def _new_print() -> hashlib.blake2b:
+    return hashlib.blake2b(digest_size=16)
+
+
+def _imprint(print_: hashlib.blake2b, entries: Sequence[Entry]) -> None:
+    for entry in entries:
+        print_.update(f"{entry.line}\0{entry.text}\n".encode("utf-8", "surrogatepass"))
 
 
 def _more(report: Report, **counts: int) -> Report:
@@ -281,3 +329,5 @@ def _aside(report: Report) -> Iterator[str]:
         yield f"{report.duplicates:,} duplicate{'s' if report.duplicates > 1 else ''}"
     if report.rejected:
         yield f"{report.rejected:,} not {'web addresses' if report.rejected > 1 else 'a web address'}"
+    if report.beyond:
+        yield f"{report.beyond:,} {BEYOND}"

@@ -13,6 +13,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     timeout: float = 30.0
     key: bytes = b""  # what it is known by, where the address alone does not say it
     proxy: str = ""  # http://, https:// or socks5h:// with its login, if it has one; "" is direct
+    first: int = 0  # so many bytes of the body are enough: no more is read, and the answer is good
 
 
 class Response(msgspec.Struct, frozen=True):

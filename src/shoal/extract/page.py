@@ -352,7 +352,8 @@ def _harmless(source: bytes | str) -> bytes | str:
     if len(source) < 12_000:  # its buffer has 16,384 bytes
         return source
     if isinstance(source, bytes):
-        if not _long_reference_bytes(source):
+        # Looking for one character is twenty times as fast as for any longer text.
+        if b"&" not in source or not _long_reference_bytes(source):
             return source
         return source.replace(b"&nGt;", "≫⃒".encode()).replace(b"&nLt;", "≪⃒".encode())
     if not _long_reference(source):

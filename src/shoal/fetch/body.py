@@ -80,10 +80,16 @@ class Body:
         self._keep: Callable[[bytes], object] = self._pieces.append
         self._file: BytesIO | None = None
         self._room = self._permits.small
+        self._first = 0
+        self.enough = False  # as much has come as was asked for; the rest was not read
         self._granted: asyncio.Future[None] | None = None
         if self._held:
             self._held = False
             self._permits.give_back()
+
+    def only(self, first: int) -> None:
+        """So many bytes will do."""
+        self._first = self._room = min(first, self._limits.max_body)
 
     def write(self, data: bytes) -> int | None:
         """Take what libcurl has read."""
@@ -95,6 +101,10 @@ class Body:
             return self._write_coded(data, self._decoder)
         size = self.size + len(data)
         if size > self._room:
+            if self._first:
+                self._keep(data)
+                self.enough = True
+                return _STOP
             if size > self._plain_limit:
                 return self._refuse("too_large", f"a body of more than {self._plain_limit:,} bytes")
             if not self._has_room():
@@ -114,8 +124,13 @@ class Body:
         """The whole body; raises what was wrong with it."""
         if self.error is not None:
             raise self.error
+        if self.enough:
+            return self._joined()[: self._first]
         if self._decoder is not None and self.raw and not self._decoder.complete:
             raise FetchFailed("bad_response", "the compressed body ends too early")
+        return self._joined()
+
+    def _joined(self) -> bytes:
         if self._file is not None:
             return self._file.getvalue()  # hands out its own buffer: no second copy
         return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
@@ -166,7 +181,7 @@ class Body:
             return self._refuse("too_large", f"a download of more than {self._limits.max_download:,} bytes")
         decoder.take(data)
         self._unpack(decoder)
-        return None if self.error is None else _STOP
+        return None if self.error is None and not self.enough else _STOP
 
     def _unpack(self, decoder: Decoder) -> None:
         limits = self._limits
@@ -180,6 +195,9 @@ class Body:
                     self._refuse("too_large", f"a body that unpacks to {limits.max_ratio} times its size")
                     return
                 self._keep(piece)
+                if self._first and self.size > self._first:
+                    self.enough = True
+                    return
                 if self.size > self._room and not self._has_room():
                     return
         except Undecodable as error:

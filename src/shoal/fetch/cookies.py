@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from ipaddress import ip_address
 from typing import Any
@@ -76,13 +76,28 @@ class Cookies:
 
     def store(self, url: str, lines: Iterable[str], now: float) -> None:
         """Keep what the Set-Cookie values of an answer from `url` ask for, as far as they may."""
-        secure, host, path = _place(url)
         for line in lines:
-            cookie = _read(line, secure, host, path, now)
-            if cookie is not None and not self._shadows_secure(cookie, secure):
-                self._put(cookie, now)
+            cookie = self.admitted(url, line, now)
+            if cookie is not None:
+                self.keep(cookie, now)
 
-    def _put(self, cookie: Cookie, now: float) -> None:
+    def admitted(self, url: str, line: str, now: float) -> Cookie | None:
+        """The cookie that a Set-Cookie value asks for, None where it must be left out."""
+        secure, host, path = _place(url)
+        cookie = _read(line, secure, host, path, now)
+        return cookie if cookie is not None and not self._shadows_secure(cookie, secure) else None
+
+    def like(self, cookie: Cookie) -> Cookie | None:
+        """The one that it would replace."""
+        return self._domains.get(cookie.domain, {}).get((cookie.name, cookie.path))
+
+    def __iter__(self) -> Iterator[Cookie]:
+        """All of them, the oldest first."""
+        found = [cookie for cookies in self._domains.values() for cookie in cookies.values()]
+        return iter(sorted(found, key=lambda cookie: cookie.order))
+
+    def keep(self, cookie: Cookie, now: float) -> None:
+        """Put it in the place of one like it; one that has expired only takes that away."""
         key = (cookie.name, cookie.path)
         before = self._take(cookie.domain, key)
         if cookie.expires is not None and cookie.expires <= now:
@@ -142,6 +157,10 @@ class Sessions:
         if len(self._named) > MAX_SESSIONS:
             del self._named[next(iter(self._named))]
         return jar
+
+    def items(self) -> Iterator[tuple[str, Cookies]]:
+        yield "", self._own
+        yield from list(self._named.items())
 
 
 def _read(line: str, secure: bool, host: str, path: str, now: float) -> Cookie | None:

@@ -44,7 +44,10 @@ class Driver:
     def resume(self, curl: pycurl.Curl) -> None:
         """Go on with a paused transfer; harmless if it has ended."""
         if curl in self._running:
-            curl.pause(pycurl.PAUSE_CONT)
+            try:
+                curl.pause(pycurl.PAUSE_CONT)
+            except pycurl.error as error:  # what was waiting is delivered at once, and we refused it
+                self._end(curl, (error.args[0], error.args[1]))
 
     def end(self, curl: pycurl.Curl, ended: Ended) -> None:
         """End a transfer as if libcurl had; harmless if it has."""

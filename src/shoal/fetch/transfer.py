@@ -88,6 +88,10 @@ class Transfer:
             self._set_headers(request.headers)
         if request.method != "GET" or request.body is not None:
             self._set_method(request)
+        if request.first:
+            self._special = True
+            self.body.only(request.first)
+            curl.setopt(pycurl.MAXFILESIZE_LARGE, 0)  # the rest is not read, however long it is
         if "@" in url:
             self._special = True  # may carry credentials, which a handle would remember
 
@@ -122,7 +126,7 @@ class Transfer:
 
     def result(self, code: int, message: str) -> Response:
         """The response, or the error, of the exchange that just ended."""
-        if code:
+        if code and not self.body.enough:
             raise self._error(code, message)
         curl = self.curl
         status = curl.getinfo(pycurl.RESPONSE_CODE)
@@ -135,7 +139,7 @@ class Transfer:
             raise FetchFailed("bad_response", "the server's answer contradicts itself or is none")
         if self._proxy and status == _PROXY_LOGIN_NEEDED and not self._proxy.startswith("socks"):
             raise FetchFailed("connect", f"the proxy {proxies.shown(self._proxy)} refuses our login (407)")
-        if self._ends is not None and self._lines[0][:6] == b"HTTP/1":
+        if self._ends is not None and not code and self._lines[0][:6] == b"HTTP/1":
             self._common.connections.opened(self._ends, self._descriptors)
         return Response(
             self.url,

@@ -19,7 +19,7 @@ import msgspec
 from shoal.core.page import Request, Response
 from shoal.errors import FetchFailed, FetchRefused
 from shoal.politeness.answers import retry_after
-from shoal.politeness.group import Group, product_token, read
+from shoal.politeness.group import MAX_FILE, Group, product_token, read
 from shoal.politeness.rules import Rules
 from shoal.politeness.shelf import Answer, RobotsShelf
 
@@ -188,7 +188,7 @@ class Robots:
         url = f"{origin}/robots.txt"
         for hop in range(MAX_REDIRECTS + 1):
             try:
-                response = await self._fetch(Request(url, timeout=TIMEOUT))
+                response = await self._fetch(Request(url, timeout=TIMEOUT, first=MAX_FILE + 1))
             except FetchRefused:
                 if hop == 0:
                     raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
@@ -54,6 +55,31 @@ def kind_of(target: str) -> Kind:
     if "/" in place or place.startswith("."):
         raise missing(path)
     return "scraper"  # the name of a module
+
+
+def check_together(target: str, inputs: Sequence[str], fields: Mapping[str, str], column: str = "") -> Kind:
+    """Refuse what does not go together, and say what the target is."""
+    kind = kind_of(target)
+    kinds = {kind_of(word) for word in inputs}
+    if fields and kind in ("scraper", "template"):
+        raise Usage(
+            f"-f is for lists and addresses; {target} says itself what to take",
+            hint=f"leave -f away, or change {target}",
+        )
+    if column and "list" not in {kind, *kinds}:
+        raise Usage("--column is for lists, and none is given", hint="shoal run urls.csv --column link")
+    if kind == "list" and inputs:
+        raise Usage(f"{inputs[0]}: a list stands alone", hint="cat one.txt two.txt | shoal run - -o out.csv")
+    if kind == "address" and kinds - {"address"}:
+        raise Usage(f"{inputs[0]} is not an address like the first one", hint="shoal run https://… https://…")
+    if kind == "template" and (
+        kinds - {"list", "address"} or (kinds and kinds != {"address"} and inputs[1:])
+    ):
+        raise Usage(
+            f"{' '.join(inputs)}: a template takes one list, or addresses, to start from",
+            hint=f"shoal run {target} urls.txt",
+        )
+    return kind
 
 
 def ending(path: Path) -> str:

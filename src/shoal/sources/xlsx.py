@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 import zipfile
+import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ class XlsxRows:
     unit: Unit = "row"
 
     def __init__(self, path: Path, name: str, column: str) -> None:
+        self._file = name
         self._book, self._title = _open(path, name)
         try:
             sample = [row for _, row in islice(self._rows(), LOOK)]
@@ -47,34 +50,49 @@ class XlsxRows:
 
     def _rows(self) -> Iterator[tuple[int, list[Any]]]:
         """Rows that hold anything, with their numbers."""
-        for number, cells in enumerate(self._book[self._title].iter_rows(values_only=True), 1):
-            row = [_plain(cell) for cell in cells]
-            while row and row[-1] == "":
-                row.pop()
-            if row:
-                yield number, row
+        with _readable(self._file):
+            for number, cells in enumerate(self._book[self._title].iter_rows(values_only=True), 1):
+                row = [_plain(cell) for cell in cells]
+                while row and row[-1] == "":
+                    row.pop()
+                if row:
+                    yield number, row
+
+
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
+    """Sheets are read as they are needed, so damage may come to light at any row."""
+    try:
+        yield
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, SyntaxError) as error:
+        # SyntaxError: what each of the XML parsers raises
+        raise Usage(f"{name} is not an .xlsx file: {error}", hint="save it as .xlsx or .csv again") from error
+    except OSError as error:
+        raise unreadable(name, error) from error
 
 
 def _open(path: Path, name: str) -> tuple[Any, str]:
+    if path.suffix.lower() == ".gz":
+        raise Usage(f"{name}: an .xlsx file is packed already", hint=f"unpack it first: gunzip {name}")
     try:
         from openpyxl import load_workbook
-        from openpyxl.utils.exceptions import InvalidFileException
     except ImportError:
         raise Usage(
             f"{name}: reading .xlsx needs another package",
             hint="pip install 'shoal[xlsx]', or save it as .csv",
         ) from None
-    try:
+    with _readable(name):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about styles and validation, which nobody reads here
             book = load_workbook(path, read_only=True, data_only=True)
-    except (InvalidFileException, zipfile.BadZipFile, KeyError, ValueError) as error:
-        raise Usage(f"{name} is not an .xlsx file: {error}", hint="save it as .xlsx or .csv again") from error
-    except OSError as error:
-        raise unreadable(name, error) from error
-    for sheet in book.worksheets:
-        if any(any(cell not in (None, "") for cell in row) for row in sheet.iter_rows(values_only=True)):
-            return book, sheet.title
+        try:
+            for sheet in book.worksheets:
+                rows = sheet.iter_rows(values_only=True)
+                if any(any(cell not in (None, "") for cell in row) for row in rows):
+                    return book, sheet.title
+        except BaseException:
+            book.close()
+            raise
     book.close()
     raise Usage(f"{name} is empty", hint="a list has one address a row")
 

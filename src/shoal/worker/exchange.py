@@ -22,8 +22,9 @@ async def exchange(visit: Visit, served: Served, url: str, ask: Ask | None, *, o
     home, trail, seen = url, list[str](), set[str]()
     manners, fetch = served.manners, visit.tools.fetcher.fetch
     while True:
+        request = manners.request(url, ask, home)
         try:
-            response = await fetch(manners.request(url, ask, home))
+            response = await (visit.waiting(fetch(request)) if own else fetch(request))
         except FetchFailed as error:
             visit.unanswered(lane_of(url), error.cause)
             raise
@@ -68,7 +69,7 @@ async def take_slot(visit: Visit, served: Served, lane: str) -> None:
     task = visit.task
     if lane != task.lane:
         await slot.take_elsewhere(visit.tools, lane, served.pace(lane))
-    elif task.spacing:
+    elif await slot.wait_for_quiet(visit.tools, lane) or task.spacing:
         await slot.take(visit.tools, lane, task.spacing)
 
 
@@ -78,11 +79,15 @@ async def ask_robots(visit: Visit, served: Served, url: str) -> None:
     lane, asked_at = lane_of(url), visit.tools.clock()
     verdict = await served.robots.verdict(url)
     if verdict.wait and verdict.cause:
-        if verdict.fresh:
-            visit.unanswered(lane, verdict.cause)
+        if visit.task.probe and lane == visit.task.lane and not verdict.fresh:
+            # Nothing was found out: the lane is to be tried when robots.txt may be asked for again.
+            visit.learn(LaneChange(lane, hold_for=verdict.wait, reason=verdict.reason))
+            raise slot.NotNow(verdict.reason)
+        visit.unanswered(lane, verdict.cause)
         raise FetchFailed(verdict.cause, verdict.reason, after=verdict.wait)
     if verdict.wait:
-        raise Retry("robots_unreachable", f"robots.txt of {lane} cannot be read", after=verdict.wait)
+        why = verdict.reason or f"robots.txt of {lane} cannot be read"
+        raise Retry("robots_unreachable", why, after=verdict.wait)
     delay = verdict.crawl_delay or 0.0
     if lane == visit.task.lane:
         visit.crawl_delay = delay
@@ -92,10 +97,14 @@ async def ask_robots(visit: Visit, served: Served, url: str) -> None:
         raise RuledOut("robots", f"robots.txt of {lane} does not allow it")
     # robots.txt went out in this request's slot, or the slot passed while another task asked, or the
     # task was claimed before the crawl-delay was known.
-    own = visit.task.spacing if lane == visit.task.lane else 0.0
+    at_home = lane == visit.task.lane
+    own = visit.task.spacing if at_home else served.pace(lane).spacing
     spacing = max(own, delay)
     late = visit.tools.clock() - asked_at > spacing * slot.TOLERANCE
     if spacing and (verdict.fresh or late or delay > own):
         if delay > own:
             await visit.tools.queue.set_lane(LaneChange(lane, spacing=delay, reason="crawl-delay"))
-        await slot.take(visit.tools, lane, spacing)
+        if at_home:
+            await slot.take(visit.tools, lane, spacing)
+        else:
+            await slot.take_elsewhere(visit.tools, lane, served.pace(lane))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from shoal.core.retry import status_cause
@@ -12,6 +13,7 @@ from shoal.extract.page import Page
 from shoal.politeness.answers import SLOW_DOWN, lesson, retry_after
 from shoal.worker.exchange import ask_robots, exchange, take_slot
 from shoal.worker.failure import RuledOut
+from shoal.worker.handling import not_theirs
 from shoal.worker.tools import Served
 from shoal.worker.visit import Visit
 
@@ -20,14 +22,26 @@ def extra_fetch(visit: Visit, served: Served) -> Callable[[str, Ask | None], Awa
     """What `page.fetch` does: any answer is given back, except one that asks us to slow down."""
 
     async def fetch(url: str, ask: Ask | None) -> Page:
-        with visit.allowance.paused():  # waiting for a slot is not the handler's time
+        # Waiting for a slot is not the handler's time, and what is started meanwhile not its code.
+        with visit.allowance.paused(), not_theirs():
             try:
-                return await _fetch(visit, served, canonical(url), ask)
+                return await _in_turn(visit, served, canonical(url), ask)
             except BaseException as error:
-                visit.hindrance = error  # if the handler lets it through, it is not the handler's failure
+                # If the handler lets it through, it is not the handler's failure.
+                visit.hindrances += (error,)
                 raise
 
     return fetch
+
+
+async def _in_turn(visit: Visit, served: Served, url: str, ask: Ask | None) -> Page:
+    """The task has one place among the requests under way: several at once take turns in it."""
+    if not served.pace(lane_of(url)).max_in_flight:
+        return await _fetch(visit, served, url, ask)
+    if visit.turn is None:
+        visit.turn = asyncio.Lock()
+    async with visit.turn:
+        return await _fetch(visit, served, url, ask)
 
 
 async def _fetch(visit: Visit, served: Served, url: str, ask: Ask | None) -> Page:
@@ -47,6 +61,7 @@ async def _fetch(visit: Visit, served: Served, url: str, ask: Ask | None) -> Pag
         asked = retry_after(response.header("retry-after"), now)
         cause, _ = status_cause(response.status)
         raise FetchFailed(cause, f"{url} answered {response.status}", after=asked)
+    tools.refusals.good(lane)
     task = visit.task
     return Page(
         response,

@@ -15,6 +15,7 @@ import asyncio
 import logging
 import sysconfig
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, TracebackType
 from typing import Any
@@ -49,6 +50,7 @@ def failed(visit: Visit, error: BaseException) -> Outcome:
     if isinstance(error, MemoryError):
         # The frames hold what filled the memory; without them there is room to go on.
         traceback.clear_frames(error.__traceback__)
+    error = _at_the_bottom(visit, error)
     if _is_nobodys_fault(visit, error):
         return _outcome(visit, "released")
     if isinstance(error, RuledOut):
@@ -68,12 +70,29 @@ def failed(visit: Visit, error: BaseException) -> Outcome:
     return _outcome(visit, result, cause, _message(error), error, after or 0.0)
 
 
+def _at_the_bottom(visit: Visit, error: BaseException) -> BaseException:
+    """Of a group that a handler's own tasks ended with, what it comes down to if all of it is known."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    leaves = list(_leaves(error))
+    known = all(isinstance(leaf, Retry | GiveUp) or leaf in visit.hindrances for leaf in leaves)
+    return leaves[0] if known else error
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
+
+
 def _is_nobodys_fault(visit: Visit, error: BaseException) -> bool:
     if isinstance(error, asyncio.CancelledError):
         # A handler may also leak the CancelledError of a task of its own; then nobody cancelled ours.
         ours = asyncio.current_task()
         return ours is not None and ours.cancelling() > 0
-    if visit.handling and error is not visit.hindrance:
+    if visit.handling and not any(error is it for it in visit.hindrances):
         return False
     if isinstance(error, FetchFailed):
         return error.cause in ("stalled", "closed")

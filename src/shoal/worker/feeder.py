@@ -32,6 +32,8 @@ class Work(Protocol):
     @property
     def running(self) -> int: ...
     @property
+    def places(self) -> int: ...
+    @property
     def finished(self) -> int: ...
     @property
     def blocked(self) -> bool: ...
@@ -96,7 +98,7 @@ class Feeder:
         soon, ahead = self._buffer.soon(AHEAD), self._ahead()
         if soon > ahead // 4:
             return 0
-        places = self._plan.concurrency
+        places = self._work.places
         room = places + ahead - self._work.running - soon
         return max(0, min(room, 4 * places - len(self._buffer.later)))
 

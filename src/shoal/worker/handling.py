@@ -130,6 +130,16 @@ class Stepwise:
 _executing: ContextVar[Step | None] = ContextVar("shoal_executing", default=None)
 
 
+@contextmanager
+def not_theirs() -> Iterator[None]:
+    """Within a handler, around what we do for it: tasks started by that may outlive it."""
+    before = _executing.set(None)
+    try:
+        yield
+    finally:
+        _executing.reset(before)
+
+
 def noting_tasks(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:
     """A task factory: what a handler starts as tasks of its own is noted as its code, too."""
     step = _executing.get()

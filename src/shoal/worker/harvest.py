@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -21,7 +21,9 @@ def _foreign(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
+_Encode = Callable[[Any], bytes]
 _encode = msgspec.json.Encoder(enc_hook=_foreign).encode
+_encode_meta = msgspec.json.Encoder().encode  # as queues do: what travels comes back as it was
 
 
 class Harvest:
@@ -33,10 +35,14 @@ class Harvest:
         self.bytes = 0
 
     def take(self, item: Any) -> None:
-        """One yielded thing: a record or links to follow."""
+        """One yielded thing: a record, links to follow, or a list of such."""
+        if type(item) is tuple or type(item) is list:
+            for one in item:
+                self.take(one)
+            return
         if isinstance(item, Follow):
             if item.meta is not None:
-                _checked(item.meta, "meta")
+                _checked(item.meta, "meta", _encode_meta)
             self.follows.append(item)
             return
         # Encoded at once: a handler may go on changing the dict it yielded.
@@ -59,20 +65,20 @@ def _record(item: Any) -> bytes:
     return data
 
 
-def _checked(item: Any, what: str) -> bytes:
+def _checked(item: Any, what: str, encode: _Encode = _encode) -> bytes:
     try:
-        return _encode(item)
+        return encode(item)
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
-        raise TypeError(_complaint(item, what, error)) from error
+        raise TypeError(_complaint(item, what, error, encode)) from error
 
 
-def _complaint(item: Any, what: str, error: Exception) -> str:
+def _complaint(item: Any, what: str, error: Exception, encode: _Encode) -> str:
     """Name the key that cannot be written."""
     if not isinstance(item, dict):
         return f"{type(item).__name__}: {error}"
     for key, value in item.items():
         try:
-            _encode({key: value})
+            encode({key: value})
         except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as why:
             return f"{what} key {key!r}: {why}"
     return str(error)

@@ -18,7 +18,7 @@ from shoal.worker.buffer import Buffer, Held
 from shoal.worker.feeder import Feeder
 from shoal.worker.heart import Heart, HeartThread
 from shoal.worker.leases import Leases
-from shoal.worker.plan import Plan
+from shoal.worker.plan import SPARE, Plan
 from shoal.worker.process import process
 from shoal.worker.settler import PASSING, Settler
 from shoal.worker.tools import Tools
@@ -26,6 +26,7 @@ from shoal.worker.tools import Tools
 log = logging.getLogger("shoal.worker")
 
 TICK = 1.0
+LATE = 0.5  # seconds after which a page that only waits for its server makes room for another
 LANES_TOLD = 50_000  # lanes whose pace the queue need not be told again
 
 
@@ -59,6 +60,10 @@ class Worker:
             keep=tools.keep,
         )
         self._running: dict[asyncio.Task[None], Held] = {}
+        self._runners: set[asyncio.Task[None]] = set()
+        self._busy = 0  # runners with a page that is not settled
+        self._spare = 0
+        self._broken: asyncio.Future[None] | None = None
         self._quiet = asyncio.Event()
         self._hard = self._ended = False
         self._told: dict[int, set[str]] = {}
@@ -68,6 +73,11 @@ class Worker:
     @property
     def running(self) -> int:
         return len(self._running)
+
+    @property
+    def places(self) -> int:
+        """How many pages may be under way. Slow servers do not take places from quick ones, within reason."""
+        return self._plan.concurrency + self._spare
 
     @property
     def blocked(self) -> bool:
@@ -92,11 +102,12 @@ class Worker:
         broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         end_heart = self._start_heart(broken)
         settling = asyncio.create_task(self._settler.run(), name="settle")
-        runners = [asyncio.create_task(self._runner(), name="runner") for _ in range(self._plan.concurrency)]
+        self._broken = broken
         feeding = asyncio.create_task(self._feeder.run(), name="feed")
         self._tick()
+        self._fill_places()
         try:
-            await _first(feeding, settling, broken, *runners)
+            await _first(feeding, settling, broken)
         finally:
             self._feeder.stop()
             try:
@@ -104,7 +115,7 @@ class Worker:
                     await self._hand_back()
             finally:
                 self._end()
-                await _cancel(feeding, settling, broken, *runners)
+                await _cancel(feeding, settling, broken, *self._runners)
                 await end_heart()
         with contextlib.suppress(*PASSING):
             await self._tools.queue.forget_worker(self._tools.worker)
@@ -118,11 +129,16 @@ class Worker:
             if settler.full:
                 await settler.room()
             held = await self._buffer.take()
+            if self._busy >= self.places:  # the place it was made for is gone
+                self._buffer.ready.appendleft(held)
+                self._runners.discard(me)
+                return
             self._feeder.low()
             task = held.task
             if not leases.start(task):
                 continue
             running[me] = held
+            self._busy += 1
             outcome = await process(task, tools, held.start_at)
             del running[me]
             if self._ended:
@@ -134,6 +150,10 @@ class Worker:
                 self._quiet.set()
             if leases.holds(task.id, task.lease):
                 await settler.keep(outcome)
+            self._busy -= 1
+            if len(self._runners) > self.places:
+                self._runners.discard(me)  # at once: others may be about to ask the same
+                return
 
     async def _hand_back(self) -> None:
         """Release what was not started, call back what is unfinished, settle the rest, within the grace."""
@@ -251,6 +271,27 @@ class Worker:
             self._release_unstarted(old)
             self._call_back(runner for runner, held in self._running.items() if held.task.lease in old)
         self._ticker = asyncio.get_running_loop().call_later(TICK, self._tick)
+
+    def _fill_places(self) -> None:
+        """As many runners as there are places, looked at again in a while."""
+        if self._ended:
+            return
+        now = self._tools.clock()
+        late = sum(now - since > LATE for since in self._tools.waiting.values())
+        self._spare = min(late, SPARE * self._plan.concurrency)
+        while len(self._runners) < self.places:
+            runner = asyncio.create_task(self._runner(), name="runner")
+            self._runners.add(runner)
+            runner.add_done_callback(self._runner_ended)
+        if late:
+            self._feeder.ring()
+        asyncio.get_running_loop().call_later(LATE / 2, self._fill_places)
+
+    def _runner_ended(self, runner: asyncio.Task[None]) -> None:
+        self._runners.discard(runner)
+        error = None if runner.cancelled() else runner.exception()
+        if error is not None and self._broken is not None and not self._broken.done():
+            self._broken.set_exception(error)
 
     def _end(self) -> None:
         self._ended = True

@@ -16,6 +16,7 @@ from shoal.errors import GiveUp
 _telling = re.compile(r"auth|cookie|token|secret|api-?key|session|password", re.IGNORECASE).search
 # Of what a task asks for itself, only these go along to another origin.
 _HARMLESS = frozenset({"accept", "accept-language", "user-agent"})
+_OF_THE_BODY = frozenset({"content-type", "content-encoding", "content-language"})
 _KEPT_METHODS = frozenset({307, 308})
 
 Headers = tuple[tuple[str, str], ...]
@@ -43,14 +44,19 @@ class Manners:
         sessions: Sessions | None = None,
         at_home: Callable[[str], bool] = lambda origin: False,
         credential: Callable[[str], str] = str,
+        bare: bool = False,
     ) -> None:
-        """at_home: whether an origin may be shown the run's own login; credential: a secret as a header."""
+        """at_home: whether an origin may be shown the run's own login; credential: a secret as a header.
+
+        bare: nobody is really asked, so that logins and proxies are not needed.
+        """
+        self._bare = bare
         self._timeout = timeout
         self._open = tuple(pair for pair in headers if not _telling(pair[0]))
         self._all = headers
         self._auth = auth
-        self._proxy = self._address(proxy, secrets or {}) if proxy else ""
         self._secrets = secrets or {}
+        self.proxy = self._address(proxy) if proxy else ""  # of every request that asks for no other
         self._sessions = sessions
         self._at_home = at_home
         self._credential = credential
@@ -63,14 +69,16 @@ class Manners:
         cookie = self._cookie(url, ask)
         if self._plain and ask is None and not cookie:
             return Request(url, timeout=self._timeout)
+        if self._bare:
+            return Request(url, timeout=self._timeout, key=request_digest(url, ask) if ask else b"")
         origin = origin_of(url)
         at_home = self._at_home(origin)
         headers = list(self._all if at_home else self._open)
         if self._auth and at_home:
             headers.append(("authorization", self._credential(self._secret(self._auth))))
         own = origin == origin_of(home)
-        proxy, asked, ask = self._proxy, ask, ask or Ask()
-        given = ask.headers if own else tuple(pair for pair in ask.headers if pair[0].lower() in _HARMLESS)
+        proxy, asked, ask = self.proxy, ask, ask or Ask()
+        given = ask.headers if own else _abroad(ask)
         if ask.auth and own:
             given += (("authorization", self._credential(self._secret(ask.auth))),)
         if given:
@@ -79,7 +87,7 @@ class Manners:
         if cookie and not any(name.lower() == "cookie" for name, _ in headers):
             headers.append(("cookie", cookie))
         if ask.proxy:
-            proxy = self._address(ask.proxy, self._secrets)
+            proxy = self._address(ask.proxy)
         key = request_digest(url, asked) if asked is not None else b""
         return Request(url, ask.method, tuple(headers), ask.body, self._timeout, key, proxy)
 
@@ -105,14 +113,14 @@ class Manners:
                 "bad_request", f"there is no secret called {name!r}: set SHOAL_SECRET_{name.upper()}"
             ) from None
 
-    def _address(self, proxy: str, secrets: Mapping[str, str]) -> str:
-        if "://" in proxy:
-            return proxy
-        if proxy.lower() not in secrets:
-            raise GiveUp(
-                "bad_request", f"there is no secret called {proxy!r}: set SHOAL_SECRET_{proxy.upper()}"
-            )
-        return secrets[proxy.lower()]
+    def _address(self, proxy: str) -> str:
+        return proxy if "://" in proxy else self._secret(proxy)
+
+
+def _abroad(ask: Ask) -> Headers:
+    """What goes along to another origin; a body that a server insists on stays readable there."""
+    names = _HARMLESS if ask.body is None else _HARMLESS | _OF_THE_BODY
+    return tuple(pair for pair in ask.headers if pair[0].lower() in names)
 
 
 def origin_of(url: str) -> str:

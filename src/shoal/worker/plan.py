@@ -6,6 +6,8 @@ import msgspec
 
 from shoal.queue.base import HEARTBEAT, LEASE
 
+SPARE = 2  # times the asked places, at most, for pages that only wait for slow servers
+
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     name: str = "worker"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from shoal.core.page import Response
 from shoal.core.retry import status_cause
-from shoal.core.task import Leased, Outcome
+from shoal.core.task import Ask, Leased, Outcome
 from shoal.core.url import lane_of
 from shoal.errors import FetchFailed, FetchRefused, GiveUp
 from shoal.extract.page import Page
@@ -19,6 +17,8 @@ from shoal.worker.handling import Allowance, handle
 from shoal.worker.harvest import Harvest
 from shoal.worker.tools import Found, NoLinks, Served, Tools
 from shoal.worker.visit import Visit
+
+_CONDITIONS = frozenset({"if-none-match", "if-modified-since"})
 
 
 async def process(task: Leased, tools: Tools, start_at: float = 0.0) -> Outcome:
@@ -38,6 +38,8 @@ async def process(task: Leased, tools: Tools, start_at: float = 0.0) -> Outcome:
         if isinstance(error, KeyboardInterrupt) and not tools.supervised:
             raise
         return failed(visit, error)
+    finally:
+        visit.hindrances = ()  # their frames hold the visit, and the visit holds the page
 
 
 def give_up_on_the_dead(visit: Visit) -> None:
@@ -52,13 +54,8 @@ async def keep_slot(visit: Visit, start_at: float) -> None:
     """Wait for the slot that came with the claim; whoever missed it takes a new one."""
     task, tools = visit.task, visit.tools
     in_time = not task.spacing or await slot.wait_until(tools, start_at, task.spacing)
-    held = tools.holds.seconds(task.lane)
-    if held:
-        # The host asked for quiet after this slot was given out.
-        if held > slot.PATIENCE:
-            raise slot.NotNow(f"{task.lane} is held for {held:.0f} s")
-        await asyncio.sleep(held)
-    if held or not in_time:
+    # The host may have asked for quiet after this slot was given out.
+    if await slot.wait_for_quiet(tools, task.lane) or not in_time:
         await slot.take(tools, task.lane, task.spacing)
 
 
@@ -72,7 +69,7 @@ async def fetch(visit: Visit, served: Served) -> Response:
 def judge(visit: Visit, response: Response) -> None:
     """Go on only with a good answer; let a bad one teach its lane."""
     status, tools = response.status, visit.tools
-    if 200 <= status < 300:
+    if 200 <= status < 300 or (status == 304 and _is_conditional(visit.task.ask)):
         tools.refusals.good(lane_of(response.url))
         return
     lane, now = lane_of(response.url), tools.wall() / 1e6
@@ -84,11 +81,16 @@ def judge(visit: Visit, response: Response) -> None:
     raise FetchRefused(cause, f"the server answered {status}")
 
 
+def _is_conditional(ask: Ask | None) -> bool:
+    """Whether "not modified" is one of the answers that were asked for."""
+    return ask is not None and any(name.lower() in _CONDITIONS for name, _ in ask.headers)
+
+
 async def extract(visit: Visit, served: Served, response: Response) -> Harvest:
     """Let the scraper's code take from the page what it wants."""
     task, harvest = visit.task, Harvest()
     if visit.tools.budget is not None:
-        await visit.tools.budget.check(response)
+        await visit.waiting(visit.tools.budget.check(response))
     with visit.step:
         page = Page(
             response,

@@ -27,6 +27,16 @@ async def wait_until(tools: Tools, at: float, spacing: float) -> bool:
     return tools.clock() - at <= spacing * TOLERANCE
 
 
+async def wait_for_quiet(tools: Tools, lane: str) -> bool:
+    """Wait while a host that asked for quiet is to be left alone; says whether it did."""
+    held = tools.holds.seconds(lane)
+    if held > PATIENCE:
+        raise NotNow(f"{lane} is held for {held:.0f} s")
+    if held:
+        await asyncio.sleep(held)
+    return held > 0
+
+
 async def take(tools: Tools, lane: str, spacing: float) -> None:
     """A new slot of the task's own lane."""
     patience = max(PATIENCE, 2 * spacing)
@@ -41,6 +51,11 @@ async def take(tools: Tools, lane: str, spacing: float) -> None:
 
 async def take_elsewhere(tools: Tools, lane: str, pace: Pace) -> None:
     """A slot of another lane, where a redirect leads. Handed back, the task would come again at once."""
+    held = tools.holds.seconds(lane)
+    if held > PATIENCE:
+        raise Retry("lane_busy", f"{lane} is held for {held:.0f} s", after=held)
+    if held:
+        await asyncio.sleep(held)
     for _ in range(_TRIES):
         slot = await tools.queue.reserve(lane, pace, within=max(PATIENCE, 2 * pace.spacing))
         if not slot.taken:

@@ -101,6 +101,7 @@ class Served:
     name: str = ""  # of the run
     in_scope: Callable[[str], bool] = lambda lane: True  # whether a redirect of a found page may lead there
     manners: Manners = field(default_factory=Manners)
+    rewrite: Callable[[str], str] | None = None  # which of several addresses of a page stands for all
     max_redirects: int = 10
     adapt: bool = False  # go slower where a host answers slowly or refuses
     distinct: bool = True  # a page that several addresses lead to is recorded once
@@ -177,6 +178,7 @@ class Tools:
     pace: Adaptive = field(default_factory=Adaptive)
     budget: Budget | None = None  # None: pages are parsed whatever it may cost
     holds: Holds = field(init=False)
+    waiting: dict[object, float] = field(default_factory=dict)  # visits that only wait, and since when
     _served: dict[int, Served] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Awaitable
+from typing import TypeVar
 
 from shoal.core.page import Response
 from shoal.core.task import Attempt, LaneChange, Leased, Outcome
@@ -13,12 +16,13 @@ from shoal.worker.harvest import Harvest
 from shoal.worker.tools import Found, Served, Tools
 
 log = logging.getLogger("shoal.worker")
+T = TypeVar("T")
 
 
 class Visit:
     __slots__ = (
-        "_began", "_wall", "allowance", "crawl_delay", "handling", "hindrance", "lanes",
-        "response", "served", "step", "task", "tools",
+        "_began", "_wall", "allowance", "crawl_delay", "handling", "hindrances", "lanes",
+        "response", "served", "step", "task", "tools", "turn",
     )  # fmt: skip
 
     def __init__(self, task: Leased, tools: Tools) -> None:
@@ -30,7 +34,8 @@ class Visit:
         self.response: Response | None = None
         self.allowance = Allowance(tools.clock, 0.0)
         self.crawl_delay = 0.0  # of the task's own lane
-        self.hindrance: BaseException | None = None  # what kept us from a request of the handler's own
+        self.hindrances: tuple[BaseException, ...] = ()  # what kept us from requests of the handler's own
+        self.turn: asyncio.Lock | None = None  # of those requests, where the host limits them
         self.handling = False  # whether a failure now is one of the user's code
         self._began = tools.clock()
         self._wall = tools.wall()
@@ -40,6 +45,15 @@ class Visit:
             self.lanes += (change,)
             if change.hold_for:
                 self.tools.holds.add(change.lane, change.hold_for)
+
+    async def waiting(self, work: Awaitable[T]) -> T:
+        """Wait for something that is not our own work: after a while another page gets the place."""
+        waits = self.tools.waiting
+        waits[self] = self.tools.clock()
+        try:
+            return await work
+        finally:
+            del waits[self]
 
     def unanswered(self, lane: str, cause: str) -> None:
         """A request to a host got no answer: it may be down."""
@@ -93,12 +107,8 @@ class Visit:
             found=tuple(found.tasks),
             skipped=tuple(found.skipped),
             lanes=self.lanes,
-            same_as=request_digest(response.url) if response and self._moved(response, served) else None,
+            same_as=_moved_to(response, served) if response and served and task.ask is None else None,
         )
-
-    def _moved(self, response: Response | None, served: Served | None) -> bool:
-        """Whether the page was found elsewhere than its address says, where that is worth knowing."""
-        return bool(response and response.redirects and served and served.distinct and self.task.ask is None)
 
     def attempt(self, cause: str = "", message: str = "") -> Attempt:
         response = self.response
@@ -111,3 +121,10 @@ class Visit:
             seconds=round(self.tools.clock() - self._began, 6),
             size=len(response.body) if response else 0,
         )
+
+
+def _moved_to(response: Response, served: Served) -> bytes | None:
+    """Where the page was found, if that is elsewhere than its address says and worth knowing."""
+    if not response.redirects or not served.distinct:
+        return None
+    return request_digest(served.rewrite(response.url) if served.rewrite else response.url)

@@ -115,7 +115,7 @@ class Sites:
         self._neighbours.close()
 
     def seen(self) -> dict[str, Any]:
-        """What the hostile site has noted since its start."""
+        """What the hostile site has noted since its start; first connections since the last time."""
         return self._hostile.ask()
 
     def speed(self) -> tuple[float, int, int]:
@@ -178,6 +178,7 @@ def crawl(
     env = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
     argv = [sys.executable, "-m", "shoal", "run", "site.py", "-o", "out.jsonl", *LIMITS, *more]
     sites.speed()  # forget what was before
+    sites.seen()
     began = time.time()
     with (folder / "log.txt").open("wb") as log:
         process = subprocess.Popen(

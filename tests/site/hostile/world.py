@@ -78,8 +78,10 @@ class World:
         self.notes[what] += happened
 
     def report(self) -> dict[str, object]:
+        """What was noted since the start; first connections only since the last report."""
+        first, self.first = self.first, {}
         return {
-            "first": self.first,
+            "first": first,
             "asked": dict(self.asked),
             "canary": dict(self.canary),
             "notes": dict(self.notes),

@@ -13,7 +13,9 @@ from shoal.extract.template.reader import SYNONYMS
 from shoal.extract.template.short import place
 
 _TYPES: tuple[str, ...] = get_args(Type)
-_key = re.compile(r"(?P<name>[^\s:=\[\]][^:=\[\]]*?)\s*(?P<list>\[\])?(?::(?P<type>[A-Za-z]+))?").fullmatch
+_key = re.compile(
+    r"(?P<name>[^\s:=\[\]][^:=\[\]]*?)\s*(?P<list>\[\])?(?::(?P<type>[A-Za-z]+)(?P<too>\[\])?)?"
+).fullmatch
 _ADDRESS = {"url": Field(Where("page", "input"), type="any")}
 _SUMMARY = ("final_url", "status", "title", "description", "lang", "published", "text", "fetched_at")
 
@@ -46,7 +48,7 @@ def _listing(name: str, fields: dict[str, Field]) -> Template:
 def _field(key: str, text: str, problems: list[Problem]) -> Field | None:
     parts = _key(key.strip())
     if parts is None:
-        hint = "-f 'price=.price', -f 'price:number=.price' or -f 'tags[]=.tag'"
+        hint = "-f 'price=.price', -f 'price:number=.price', -f 'tags[]=.tag' or -f 'sizes[]:integer=.size'"
         problems.append(Problem(0, 0, key, "it cannot be the name of a field", hint))
         return None
     kind = parts["type"]
@@ -61,4 +63,4 @@ def _field(key: str, text: str, problems: list[Problem]) -> Field | None:
     if found := find.trouble(at, None):
         problems.append(Problem(0, 0, parts["name"], *found))
     own = "any" if at.language in ("json", "data", "meta", "value", "page") else "text"
-    return Field(at, type=cast(Type, kind or own), list=parts["list"] is not None)
+    return Field(at, type=cast(Type, kind or own), list=bool(parts["list"] or parts["too"]))

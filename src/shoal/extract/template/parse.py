@@ -284,9 +284,14 @@ class _TemplateReader(Reader):
         return at
 
     def _follows(self, node: Node | None, where: str) -> tuple[tuple[Follow, ...], bool]:
-        if node is not None and node.kind == "text" and node.text in ("true", "false") and not node.quoted:
-            return (), node.text == "true"
-        return tuple(self.several(node, where, self._follow)), False
+        rules = self.several(node, where, self._rule)
+        return tuple(rule for rule in rules if isinstance(rule, Follow)), any(rule is True for rule in rules)
+
+    def _rule(self, node: Node, where: str) -> Follow | bool:
+        """A rule, or whether to follow what a page without a kind would."""
+        if node.kind == "text" and node.text in ("true", "false") and not node.quoted:
+            return node.text == "true"
+        return self._follow(node, where)
 
     def _follow(self, node: Node, where: str) -> Follow:
         if node.kind != "mapping":
