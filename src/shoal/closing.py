@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from shoal.config import Settings
 from shoal.control.report import failed_words
 from shoal.core.run import Run
+from shoal.errors import Usage
 from shoal.queue.base import DeadGroup, Queue
 from shoal.store.beside import names, write_failed
 from shoal.store.export import Exporter
@@ -24,6 +26,16 @@ async def write_files(
     if count := await write_failed(queue, run, failed, csv_safe=settings.csv_safe):
         files.append((str(failed), count, failed_words(dead)))
     return files
+
+
+def refuse_read(output: str, words: Iterable[str]) -> None:
+    """Refuse an output that would be written over what is read, itself or by a file beside it."""
+    written = {Path(output), *names(output)}
+    for word in words:
+        if Path(word).exists() and Path(word).resolve() in written:
+            raise Usage(
+                f"{word} is what is read, and would be written over", hint="another name for the output (-o)"
+            )
 
 
 def rejected_file(run: Run, output: str, settings: Settings) -> Path:

@@ -13,6 +13,10 @@ async def forget_purged(queue: Queue, settings: Settings) -> None:
         if not await _known(queue, place.stem):
             place.unlink(missing_ok=True)
             place.with_name(f"{place.stem}.rejected.csv").unlink(missing_ok=True)
+    cookies = settings.state_folder / "cookies"
+    for place in cookies.iterdir() if cookies.is_dir() else ():
+        if not await _known(queue, place.name.partition(".")[0]):
+            place.unlink(missing_ok=True)  # they hold logins
     if not (settings.state_folder / "raw").is_dir():
         return
     shelf = raw_shelf(settings)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from shoal import app, equip
-from shoal.closing import rejected_file, write_files
+from shoal.closing import refuse_read, rejected_file, write_files
 from shoal.config import Settings, beneath, load
 from shoal.control.crawl import Crawl
 from shoal.control.ownership import Ownership
@@ -60,6 +60,8 @@ def get(
     words = (target,) if isinstance(target, str) else tuple(target)
     if not words or not words[0]:
         raise Usage("there is no address to get", hint='shoal.get("urls.txt") or shoal.get(["https://…"])')
+    if output:
+        refuse_read(str(Path(output).resolve()), words)
     chosen = load(settings)
     work = work_of(chosen, words[0], words[1:], fields or {}, column)
     return apart(lambda: _run(work, chosen, output, fresh))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from shoal import app
-from shoal.closing import rejected_file, write_files
+from shoal.closing import refuse_read, rejected_file, write_files
 from shoal.config import Settings, beneath
 from shoal.control.crawl import Crawl
 from shoal.control.ownership import Ownership
@@ -64,8 +64,7 @@ def run_command(
     place = str(Path(output).resolve()) if output else ""
     if place:
         check_output(Path(place))
-        if any(Path(word).exists() and Path(word).resolve() == Path(place) for word in (target, *inputs)):
-            raise Usage(f"{output} is what is read", hint="give the output another name after -o")
+        refuse_read(place, (target, *inputs))
     work = work_of(settings, target, inputs, fields or {}, column)
     settings = beneath(settings, work.scraper.settings, work.label)
     if from_raw:

@@ -240,6 +240,8 @@ def test_five_hundred_addresses_of_forty_hosts_take_one_command_and_less_than_a_
         (("https://a.example/", "urls.txt"), "urls.txt is not an address"),
         (("t.yaml", "books.py"), "a template takes one list, or addresses"),
         (("ulrs.txt",), "did you mean urls.txt?"),
+        (("more.failed.csv", "-o", "more.csv"), "more.failed.csv is what is read"),
+        (("more.rejected.csv", "-o", "more.csv", "--fresh"), "more.rejected.csv is what is read"),
         (("notes.docx",), "files that end in .docx are not known"),
     ],
 )
@@ -250,7 +252,9 @@ def test_what_does_not_go_together_is_refused_at_once(
     from shoal.cli.main import main
 
     monkeypatch.chdir(tmp_path)
-    for name in ("urls.txt", "more.txt", "t.yaml", "books.py", "notes.docx"):
+    for name in (
+        "urls.txt", "more.txt", "more.failed.csv", "more.rejected.csv", "t.yaml", "books.py", "notes.docx",
+    ):  # fmt: skip
         (tmp_path / name).write_text("https://a.example/\n")
     assert main(["run", *args]) == 2
     err = capsys.readouterr().err

@@ -156,6 +156,12 @@ def test_the_links_of_a_saved_page_lead_from_where_it_was(user: User, ask: Asker
     assert "title   kept" in done.out and "https://a.example/x" in done.out
 
 
+@pytest.mark.parametrize("word", ["css", "xpath", "re"])
+def test_a_question_without_its_object_says_how_it_is_asked(ask: Asker, word: str) -> None:
+    done = ask.on_page("/", word)
+    assert done.code == 2 and f"{word} takes something to look for\n  try: {word} " in done.err
+
+
 def test_what_the_shell_understands_fits_a_terminal() -> None:
     from shoal.cli.prompt import HELP
 

@@ -282,6 +282,12 @@ async def test_a_crawl_delay_is_news_only_when_it_has_changed() -> None:
     assert await read_again("") == (True, False)
 
 
+async def test_that_there_is_no_crawl_delay_is_no_news_where_none_was_known() -> None:
+    world = World({FILE: says("User-agent: *\nDisallow: /x")})
+    verdict = await world.robots().verdict(f"{SITE}/")
+    assert (verdict.fresh, verdict.news) == (True, False)
+
+
 async def test_many_callers_cause_one_fetch_and_one_of_them_hears_it_is_fresh() -> None:
     world = World({FILE: says(RULES)})
     world.gate = asyncio.Event()

@@ -144,12 +144,26 @@ async def test_a_removed_file_is_written_again_and_an_empty_one_is_taken(kept: K
         path.unlink()
 
 
-async def test_two_processes_cannot_write_one_file(kept: Kept, tmp_path: Path) -> None:
-    exporter = opened(kept, tmp_path / "out.jsonl")
+@pytest.mark.parametrize("other", [".shoal", "elsewhere/.shoal"])
+async def test_two_processes_cannot_write_one_file_nor_can_two_projects(
+    kept: Kept, tmp_path: Path, other: str
+) -> None:
+    path = tmp_path / "out.jsonl"
+    exporter = opened(kept, path)
     with pytest.raises(RunBusy, match="another process"):
-        opened(kept, tmp_path / "out.jsonl")
+        Exporter(kept, RUN, path, tmp_path / other)
     exporter.close()
+    Exporter(kept, RUN, path, tmp_path / other).close()
+
+
+async def test_locks_that_others_could_have_laid_out_are_not_used(
+    kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / f"shoal-{os.getuid()}").symlink_to(tmp_path / "theirs")
     opened(kept, tmp_path / "out.jsonl").close()
+    assert not any((tmp_path / "theirs").iterdir())
 
 
 @pytest.mark.parametrize("name", ["out.txt", "out.gz", "out", ".csv", "none/out.csv", ""])

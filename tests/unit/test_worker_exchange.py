@@ -14,7 +14,7 @@ from desk import HOME, Desk, html
 
 from shoal.core.lane import Slot
 from shoal.core.page import Request, Response
-from shoal.core.task import Ask, Leased
+from shoal.core.task import Ask, LaneChange, Leased
 from shoal.core.url import Rewrite, request_digest
 from shoal.errors import FetchFailed, FetchRefused
 from shoal.fetch.auth import credential
@@ -442,3 +442,10 @@ async def test_a_probe_that_asked_for_robots_txt_in_vain_has_found_out(wire: Wir
     outcome = await wire.run(probe=2)
     assert (outcome.result, outcome.cause) == ("retry", "connect")
     assert [it.park_for for it in outcome.lanes] == [20.0]
+
+
+async def test_a_crawl_delay_that_is_gone_is_told_before_the_page_can_teach_anything(wire: Wire) -> None:
+    wire.verdicts["a.test"] = Verdict(True, fresh=True, news=True)
+    outcome = await wire.run(spacing=1.0)
+    assert wire.changes == [LaneChange("a.test", spacing=0.0)]
+    assert outcome.lanes == ()

@@ -373,7 +373,7 @@ async def test_crawl_delay_moves_the_lane_before_the_first_page(desk: Desk) -> N
     desk.verdicts["a.test"] = Verdict(True, crawl_delay=10.0, fresh=True, news=True)
     outcome = await desk.run(spacing=1.0)
     assert desk.changes == [LaneChange("a.test", spacing=10.0, reason="crawl-delay")]
-    assert outcome.lanes == tuple(desk.changes)
+    assert outcome.lanes == (), "told at once: a slower pace learned meanwhile is not forgotten for it"
 
 
 async def test_task_called_back_is_handed_back_at_no_cost(desk: Desk) -> None:
@@ -389,3 +389,30 @@ async def test_task_called_back_is_handed_back_at_no_cost(desk: Desk) -> None:
     running.cancel()
     outcome = await running
     assert (outcome.result, outcome.attempt) == ("released", None)
+
+
+async def test_links_and_records_may_be_yielded_as_a_list(desk: Desk) -> None:
+    @desk.handler
+    async def every(page: Any) -> Any:
+        yield page.follow(["/a", "/b"])
+        yield [{"n": 1}, {"n": 2}]
+
+    desk.answers[HOME] = html()
+    outcome = await desk.run()
+    assert [task.url for task in outcome.found] == [HOME + "a", HOME + "b"]
+    assert [msgspec.json.decode(it) for it in outcome.records] == [{"n": 1}, {"n": 2}]
+
+
+async def test_meta_that_no_queue_could_keep_is_said_to_the_handler(desk: Desk) -> None:
+    class Model:
+        def model_dump(self, mode: str) -> dict[str, int]:
+            return {"a": 1}
+
+    @desk.handler
+    def every(page: Any) -> Any:
+        yield from page.follow(["/a"], meta={"it": Model()})
+
+    desk.answers[HOME] = html()
+    outcome = await desk.run()
+    assert outcome.cause == "handler.TypeError" and outcome.attempt is not None
+    assert "meta key 'it'" in outcome.attempt.message

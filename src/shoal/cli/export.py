@@ -32,10 +32,10 @@ _BY_KIND = {form.kind: form for form in FORMATS.values() if not form.packed}
     cls=Command,
     epilog=RUN_HELP,
     examples="""
-    shoal export -o books.csv                  the newest run as a table
-    shoal export 7KQ2 -o books.parquet         typed columns
-    shoal export 7KQ2 -o - | jq .title         JSON lines to a pipe
-    shoal export books -o books.jsonl --follow go on until the run ends
+    shoal export -o books.csv                   the newest run as a table
+    shoal export 7KQ2 -o books.parquet          typed columns
+    shoal export 7KQ2 -o - | jq .title          JSON lines to a pipe
+    shoal export books -o books.jsonl --follow  go on until the run ends
     """,
 )
 @run_argument

@@ -20,6 +20,7 @@ SHOWN = 10
 SOME = 3  # values of a list
 TEXT_ROOM = 4_000
 
+ASKED = {"css": "css h1::text", "xpath": "xpath //h1/text()", "re": "re [0-9]+"}
 HELP = """\
   h1::text           what a CSS selector finds; ::attr(x) is an attribute
   css SELECTOR       the same, where it begins like a command (css table td)
@@ -107,6 +108,8 @@ class Prompt:
         self._sight = Sight(page)
 
     def _find(self, language: Language, what: str) -> None:
+        if not what:
+            raise Usage(f"{language} takes something to look for", hint=ASKED[language])
         at = Where(language, what)
         if bad := trouble(at, None):
             raise Usage(bad[0], hint=bad[1])

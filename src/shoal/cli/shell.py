@@ -31,10 +31,10 @@ OFFERED = (
 @click.command(
     cls=Command,
     examples="""
-    shoal shell https://books.example/              ask and see, line by line
-    shoal shell books.example -f 'title=h1::text'   what a column would hold
-    shoal shell saved.html -f 'price:number=.price' on a saved page
-    echo '.price::text' | shoal shell books.example from a script
+    shoal shell https://books.example/               ask and see, line by line
+    shoal shell books.example -f 'title=h1::text'    what a column would hold
+    shoal shell saved.html -f 'price:number=.price'  on a saved page
+    echo '.price::text' | shoal shell books.example  from a script
     """,
 )
 @click.argument("target", metavar="URL|FILE.html", required=False)

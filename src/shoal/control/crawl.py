@@ -92,7 +92,8 @@ class Crawl:
                 stats = await self.queue.stats(self.run.id)
                 ended = await self._ended()
                 await self._show(stats, workers)
-                if ended or (not stats.open and self._fed()):
+                fed = self._fed()
+                if ended or (not stats.open and fed):
                     break
                 if self._output and time.monotonic() - exported > EXPORT_EVERY:
                     await self._output.drain()
@@ -118,9 +119,13 @@ class Crawl:
         return False
 
     async def _stop_feeding(self) -> None:
-        if self._feeding is not None and not self._feeding.done():
+        if self._feeding is None:
+            return
+        if not self._feeding.done():
             self._feeding.cancel()
             await asyncio.wait([self._feeding])
+        if not self._feeding.cancelled():
+            self._feeding.exception()  # looked at: what is told is whatever went wrong first
 
     async def _pause(self) -> None:
         try:

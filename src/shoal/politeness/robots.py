@@ -155,13 +155,13 @@ class Robots:
     async def _ask(
         self, origin: str, old: _Site | None, shelf: RobotsShelf | None
     ) -> tuple[_Site, bool, bool]:
-        before = (old.known, old.crawl_delay) if old else (False, None)
+        before = old.crawl_delay if old else None
         site, group = await self._load(origin, old or _Site())
         if shelf is not None and site.refused is None:
             self._put(shelf, origin, site, group)
             await shelf.tidy()
         self._keep(origin, site)
-        return site, True, site.known and before != (True, site.crawl_delay)
+        return site, True, site.known and before != site.crawl_delay
 
     async def _load(self, origin: str, old: _Site) -> tuple[_Site, Group | None]:
         try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
+import tempfile
 from pathlib import Path
 
 import msgspec
@@ -35,7 +37,13 @@ class Place:
         folder.mkdir(parents=True, exist_ok=True)
         name = hashlib.sha256(os.fsencode(path)).hexdigest()[:24]
         self._file = folder / f"{name}.json"
-        self._lock = _lock(folder / f"{name}.lock", path)
+        self._locks = [_lock(folder / f"{name}.lock", path)]
+        try:
+            if (common := _common_folder()) is not None:
+                self._locks.append(_lock(common / f"{name}.lock", path))
+        except RunBusy:
+            self.release()
+            raise
 
     @property
     def owner(self) -> tuple[str, int]:
@@ -116,7 +124,20 @@ class Place:
         return OutputTaken(f"{self.path.name} {why}", hint="another name after -o, or --fresh to begin anew")
 
     def release(self) -> None:
-        locks.release(self._lock)
+        for lock in self._locks:
+            locks.release(lock)
+
+
+def _common_folder() -> Path | None:
+    """A folder for locks that all projects of this user have in common; None where it cannot be had."""
+    folder = Path(tempfile.gettempdir()) / f"shoal-{os.getuid()}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        known = folder.lstat()
+    except OSError:
+        return None
+    # Anybody may write to /tmp: a folder or link that somebody else put there is not used.
+    return folder if stat.S_ISDIR(known.st_mode) and known.st_uid == os.getuid() else None
 
 
 def _lock(place: Path, output: Path) -> int:

@@ -92,7 +92,9 @@ async def ask_robots(visit: Visit, served: Served, url: str) -> None:
     if lane == visit.task.lane:
         visit.crawl_delay = delay
     if verdict.news:  # also where there is none now: the file asked for one before
-        visit.learn(LaneChange(lane, spacing=delay, reason="crawl-delay" if delay else ""))
+        # Now and not with the outcome: by then the host may have taught us a slower pace.
+        change = LaneChange(lane, spacing=delay, reason="crawl-delay" if delay else "")
+        await visit.tools.queue.set_lane(change)
     if not verdict.allowed:
         raise RuledOut("robots", f"robots.txt of {lane} does not allow it")
     # robots.txt went out in this request's slot, or the slot passed while another task asked, or the
@@ -102,7 +104,7 @@ async def ask_robots(visit: Visit, served: Served, url: str) -> None:
     spacing = max(own, delay)
     late = visit.tools.clock() - asked_at > spacing * slot.TOLERANCE
     if spacing and (verdict.fresh or late or delay > own):
-        if delay > own:
+        if delay > own and not verdict.news:
             await visit.tools.queue.set_lane(LaneChange(lane, spacing=delay, reason="crawl-delay"))
         if at_home:
             await slot.take(visit.tools, lane, spacing)
