@@ -11,6 +11,7 @@ from shoal.errors import GiveUp, InvalidUrl, Usage
 from shoal.extract.scraper import Scraper
 from shoal.fetch import proxy
 from shoal.fetch.auth import credential
+from shoal.fetch.cookies import Sessions as OwnSessions
 from shoal.worker.manners import Manners, Sessions, origin_of
 
 
@@ -27,7 +28,7 @@ def manners_of(settings: Settings, scraper: Scraper, sessions: Sessions | None =
             auth=settings.auth,
             proxy=settings.proxy,
             secrets=settings.secrets,
-            sessions=sessions if settings.cookies else None,
+            sessions=(sessions or OwnSessions()) if settings.cookies else None,
             at_home=home.__contains__,
             credential=credential,
         )

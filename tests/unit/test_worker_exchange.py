@@ -449,3 +449,24 @@ async def test_a_crawl_delay_that_is_gone_is_told_before_the_page_can_teach_anyt
     outcome = await wire.run(spacing=1.0)
     assert wire.changes == [LaneChange("a.test", spacing=0.0)]
     assert outcome.lanes == ()
+
+
+async def test_a_handler_that_asks_for_ever_ends_some_time(wire: Wire) -> None:
+    wire.limit = 0.02
+    loop = asyncio.get_running_loop()
+    began, plain = loop.time(), wire.fetch
+    wire.answers["http://a.test/more"] = html("more")
+
+    async def slow(request: Request) -> Response:
+        wire.now = 100.0 + loop.time() - began
+        await asyncio.sleep(0.01)
+        return await plain(request)
+
+    wire.fetch = slow  # type: ignore[method-assign]
+
+    @wire.handler
+    async def every(page: Any) -> Any:
+        while True:
+            await page.fetch("/more")
+
+    assert (await asyncio.wait_for(wire.run(), 5)).cause == "handler_timeout"

@@ -248,6 +248,7 @@ def status_document(found: Status) -> dict[str, Any]:
                 "in_flight": lane.in_flight,
                 "max_in_flight": lane.max_in_flight,
                 "spacing": lane.spacing,
+                "learned": lane.learned,
                 "held_until": stamp(lane.held_until),
                 "parked": lane.parked,
                 "reason": lane.reason,

@@ -38,6 +38,7 @@ RULES: dict[str, Rule] = {
     "handler_timeout": Rule(1),
     "memory": Rule(1),
     "robots_unreachable": Rule(5, base=60.0, cap=LONGEST),
+    "lane_busy": Rule(inf, base=1.0, cap=60.0),  # a host it leads to has no slot for us: not its fault
     "stalled": Rule(inf, base=1.0, cap=10.0),  # our own fault, not the task's: never counted
     "closed": Rule(inf, base=1.0, cap=10.0),
     "decode": Rule(0),

@@ -191,7 +191,7 @@ class LinkGate:
                     continue
                 seen.add(key)
                 lane = lane_of(url)
-                if reason := self._judge(url, lane, depth, origin_url):
+                if reason := self._judge(url, lane, depth, origin_url, ask):
                     self._turn_away(reason, url, resolver, href, skipped)
                 else:
                     tasks.append(_task(url, lane, depth + 1, parent, follow))
@@ -233,7 +233,7 @@ class LinkGate:
             return None
         return url
 
-    def _judge(self, url: str, lane: str, depth: int, origin_url: str) -> str:
+    def _judge(self, url: str, lane: str, depth: int, origin_url: str, ask: Ask | None) -> str:
         """Why a URL does not become a task, or nothing."""
         if not self._scope(lane) and lane != lane_of(origin_url):
             return _ELSEWHERE
@@ -241,7 +241,8 @@ class LinkGate:
             return "scope"
         if is_trap(url):
             return "trap"
-        if self._robots_allows(lane, url) is False:
+        # Whether a page was kept is known by its plain address only.
+        if (ask is None or self._disallowed == "robots") and self._robots_allows(lane, url) is False:
             return self._disallowed
         if self._max_depth is not None and depth >= self._max_depth:
             return _TOO_DEEP

@@ -19,6 +19,7 @@ from shoal.extract.page import Page
 from shoal.worker.harvest import Harvest
 from shoal.worker.tools import Tools
 
+LONGEST_PAUSED = 10  # times the limit of a handler: its own requests included, it ends by then
 STALL = 1.0  # a step that held the event loop for longer may have spoilt other tasks' exchanges
 
 
@@ -55,12 +56,13 @@ class Step:
 class Allowance:
     """The time a handler may take; waiting for requests of its own is not a part of it."""
 
-    __slots__ = ("_clock", "_left_at", "_limit", "_pauses", "_timer", "_until")
+    __slots__ = ("_began", "_clock", "_left_at", "_limit", "_pauses", "_timer", "_until")
 
     def __init__(self, clock: Callable[[], float], limit: float) -> None:
         self._clock = clock
         self._limit = limit
-        self._until = clock() + limit
+        self._began = clock()
+        self._until = self._began + limit
         self._pauses = 0
         self._left_at = 0.0
         self._timer: asyncio.Timeout | None = None
@@ -83,6 +85,9 @@ class Allowance:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
+        if self._clock() - self._began > LONGEST_PAUSED * self._limit:
+            yield  # a handler that asks for ever is not waited for any longer
+            return
         self._pauses += 1
         if self._pauses == 1:
             self._left_at = self._clock()
