@@ -52,7 +52,7 @@ MEANING = {
     "handler_timeout": "the handler took longer than `--handler-timeout`",
     "memory": "the handler ran into the limit of `--worker-memory`",
     "robots_unreachable": "robots.txt answers 429 or 5xx; nothing of the site is fetched meanwhile",
-    "lane_busy": "a redirect or `page.fetch` leads to a host that is parked or booked; tried again when it is free",
+    "lane_busy": "a redirect or `page.fetch` leads to a host that is parked or booked; costs nothing",
     "stalled": "our own process was not listening; the page is handed back and is never seen as failed",
     "closed": "our own process was closing; handed back likewise",
     "decode": "the body is not what its headers say (compression), or `page.json()` found no JSON",
