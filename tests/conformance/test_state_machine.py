@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from conformance.machine import drive
-from conformance.world import model_opener, open_sqlite
+from conformance.world import backends, model_opener
 
-MACHINES = {"model": model_opener, "sqlite": lambda: open_sqlite}
+MACHINES = {name: lambda opener=opener: opener for name, opener in backends().items()}
+MACHINES["model"] = model_opener  # a new one for every history
 
 
 @pytest.mark.timeout(3600)

@@ -45,6 +45,8 @@ _compared = re.compile(
 class Budget:
     """The parsing budget of one worker process; `seconds` of CPU time are for the largest pages."""
 
+    free = FREE
+
     def __init__(self, seconds: float = 5.0) -> None:
         self._seconds = seconds
         self._probe: Probe | None = None

@@ -18,6 +18,8 @@ ALWAYS = 6_000  # bytes of a page that needs no bound: it cannot become 100 MB
 LEAST = 64_000_000  # what any page may take
 MOST = 150_000_000
 GROWTH = 24  # bytes of memory per byte of a page; ordinary pages take 14
+LOOK_EVERY = 16  # pages, where they are not big
+BIG = 500_000
 WHOLE = 230_000_000  # of the process, unless it has grown so far by itself that honest pages find no room
 TIGHT, TIGHT_GROWTH, TIGHT_MOST = 40_000_000, 16, 100_000_000  # what a page may take even then
 
@@ -27,6 +29,7 @@ _TRIM_AGAIN = 16_000_000
 _lowest = -_TRIM_AGAIN
 _statm = -1
 _usual: tuple[int, int] | None = None
+_seen, _looks = 0, 0
 
 
 class Headroom:
@@ -39,9 +42,12 @@ class Headroom:
 
     def __enter__(self) -> None:
         if self._size > ALWAYS and (_usual is not None or _ready()):
-            used, room = _used(), min(LEAST + GROWTH * self._size, MOST)
+            used, room = (
+                _used_lately() if self._size < BIG else _used(),
+                min(LEAST + GROWTH * self._size, MOST),
+            )
             if used + room > WHOLE:
-                used = _trimmed(used)
+                used = _trimmed(_used())
             tight = min(TIGHT + TIGHT_GROWTH * self._size, TIGHT_MOST)
             _limit(max(min(used + room, WHOLE), used + tight))
 
@@ -52,6 +58,15 @@ class Headroom:
 
 def _used() -> int:
     return int(os.pread(_statm, 128, 0).split()[5]) * _PAGE
+
+
+def _used_lately() -> int:
+    """What is in use, looked at now and then: that costs as much as all the rest."""
+    global _seen, _looks
+    _looks += 1
+    if _looks % LOOK_EVERY == 1:
+        _seen = _used()
+    return _seen
 
 
 def _trimmed(used: int) -> int:

@@ -8,7 +8,9 @@ one process at a time; nobody ever waits for a lock. Without a file the jars are
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -34,13 +36,14 @@ class SharedSessions:
         self._read = 0  # bytes of it that we know
         self._large = LARGE
         self._broken = False
+        self._bell = Bell(file.with_name(f"{file.name}.bell"))
 
     def jar(self, name: str) -> SharedJar:
         return SharedJar(self, name)
 
     def up_to_date(self, name: str) -> Cookies:
         """The cookies of a session, with what other processes have heard."""
-        if not self._broken:
+        if not self._broken and self._bell.rung():
             try:
                 self._catch_up()
             except OSError:
@@ -74,6 +77,7 @@ class SharedSessions:
             os.write(self._file, data)
             if os.fstat(self._file).st_nlink:
                 self._catch_up()
+                self._bell.ring()
                 return
 
     def _catch_up(self) -> None:
@@ -126,8 +130,47 @@ class SharedSessions:
             self._open()
             if late:
                 os.write(self._file, b"\n" + late)
+            self._bell.ring()
         finally:
             locks.release(old)
+
+
+class Bell:
+    """Memory that processes share, to say that there is news: far cheaper than asking the file each time."""
+
+    def __init__(self, file: Path) -> None:
+        self._path = file
+        self._map: mmap.mmap | None = None
+        self._heard = b""
+
+    def rung(self) -> bool:
+        """Whether there was news since the last time; the first time there always is."""
+        if self._map is None and not self._open():
+            return True
+        assert self._map is not None
+        told = self._map[:8]
+        if told == self._heard:
+            return False
+        self._heard = told
+        return True
+
+    def ring(self) -> None:
+        if self._map is not None or self._open():
+            assert self._map is not None
+            self._map[:8] = time.time_ns().to_bytes(8, "little")
+
+    def _open(self) -> bool:
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.ftruncate(file, 8)
+                self._map = mmap.mmap(file, 8)
+            finally:
+                os.close(file)
+        except (OSError, ValueError):
+            return False  # then the file is asked each time
+        return True
 
 
 class SharedJar:

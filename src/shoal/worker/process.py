@@ -89,8 +89,9 @@ def _is_conditional(ask: Ask | None) -> bool:
 async def extract(visit: Visit, served: Served, response: Response) -> Harvest:
     """Let the scraper's code take from the page what it wants."""
     task, harvest = visit.task, Harvest()
-    if visit.tools.budget is not None:
-        await visit.waiting(visit.tools.budget.check(response))
+    budget = visit.tools.budget
+    if budget is not None and len(response.body) > budget.free:
+        await visit.waiting(budget.check(response))
     with visit.step:
         page = Page(
             response,
@@ -115,10 +116,11 @@ def admit(visit: Visit, served: Served, harvest: Harvest) -> Found:
     """Which of the links are worth a task."""
     task, follows = visit.task, harvest.follows
     with visit.step:
-        if follows and served.max_same_content and _repeats(visit, served):
+        found = served.links.admit(follows, depth=task.depth, parent=task.id, origin_url=visit.address)
+        if found.tasks and served.max_same_content and _repeats(visit, served):
             # A trap that gives the same page under ever new addresses.
             return NoLinks(skipped=(("trap", visit.address),))
-        return served.links.admit(follows, depth=task.depth, parent=task.id, origin_url=visit.address)
+        return found
 
 
 def _repeats(visit: Visit, served: Served) -> bool:

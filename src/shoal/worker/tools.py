@@ -53,6 +53,11 @@ class Robots(Protocol):
 
 
 class Budget(Protocol):
+    @property
+    def free(self) -> int:
+        """Bytes of a page that need not be checked."""
+        ...
+
     async def check(self, response: Response) -> None:
         """Raise GiveUp for a page that would cost too much to parse."""
         ...
