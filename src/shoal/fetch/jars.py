@@ -36,10 +36,11 @@ class SharedSessions:
         self._read = 0  # bytes of it that we know
         self._large = LARGE
         self._broken = False
+        self._own = SharedJar(self, "")
         self._bell = Bell(file.with_name(f"{file.name}.bell"))
 
     def jar(self, name: str) -> SharedJar:
-        return SharedJar(self, name)
+        return SharedJar(self, name) if name else self._own
 
     def up_to_date(self, name: str) -> Cookies:
         """The cookies of a session, with what other processes have heard."""

@@ -181,6 +181,7 @@ class Tools:
     refusals: Refusals = field(default_factory=Refusals)
     health: Health = field(default_factory=Health)
     pace: Adaptive = field(default_factory=Adaptive)
+    prompt: int = 0  # answers that came at once, from hosts without a pace
     budget: Budget | None = None  # None: pages are parsed whatever it may cost
     holds: Holds = field(init=False)
     waiting: dict[object, float] = field(default_factory=dict)  # visits that only wait, and since when
