@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from conformance.machine import drive
-from conformance.world import backends, model_opener
+from conformance.world import model_opener, open_sqlite
 
-MACHINES = {name: lambda opener=opener: opener for name, opener in backends().items()}
-MACHINES["model"] = model_opener  # a new one for every history
+MACHINES = {"model": model_opener, "sqlite": lambda: open_sqlite}
 
 
 @pytest.mark.timeout(3600)

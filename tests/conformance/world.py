@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,17 +51,9 @@ async def open_sqlite(folder: Path, clock: Clock) -> Queue:
     return await SqliteQueue.open(str(folder / "queue.db"), clock=clock)
 
 
-async def open_redis(folder: Path, clock: Clock) -> Queue:
-    from servers import redis
-    from shoal.queue.redis import RedisQueue
-
-    namespace = hashlib.sha256(str(folder).encode()).hexdigest()[:24]
-    return await RedisQueue.open(redis.url(namespace), clock=clock)
-
-
 def backends() -> dict[str, Opener]:
     """Every backend by name. A new backend adds one line here and is done when the suite passes."""
-    return {"model": model_opener(), "sqlite": open_sqlite, "redis": open_redis}
+    return {"model": model_opener(), "sqlite": open_sqlite}
 
 
 def page(url: str, lane: str = LANE, **more: Any) -> Task:
