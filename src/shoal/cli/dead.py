@@ -23,7 +23,7 @@ PAGE = 1000
     cls=Command,
     epilog=RUN_HELP,
     examples="""
-    shoal dead                                 by host and cause, in the newest run
+    shoal dead                                 by host and cause, newest run
     shoal dead books --list                    one line per page
     shoal dead --list --where 'cause=http.5*'  only some
     """,
