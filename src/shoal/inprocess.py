@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from shoal import app, equip
 from shoal.closing import refuse_read, rejected_file, write_files
 from shoal.config import Settings, beneath, load
@@ -22,8 +20,7 @@ from shoal.job import Job
 from shoal.queue.base import Queue
 from shoal.reading import Reading
 from shoal.result import Result, apart
-from shoal.store.beside import RejectedFile
-from shoal.work import Work, work_of
+from shoal.work import Work, template_spec, work_of
 from shoal.worker.alone import Alone
 from shoal.worker.note import Note
 from shoal.worker.takeover import take_over
@@ -89,11 +86,7 @@ async def _owned(
     known = await queue.runs(key=key, limit=1)
     if fresh is None:
         fresh = bool(known) and known[0].state in ("finished", "cancelled")
-    spec: dict[str, Any] = {}
-    if work.template is not None:
-        text = msgspec.json.encode(work.template).decode()
-        paper = await queue.keep_paper(app.TEMPLATE, work.scraper.name, text)
-        spec = {"template": paper.name, "template_version": paper.version}
+    spec = await template_spec(queue, work)
     begun, how, exporter = await app.begin(
         queue, work.scraper, settings, key=key, output=output, fresh=fresh, spec=spec
     )
@@ -116,15 +109,7 @@ async def _drive(queue: Queue, work: Work, settings: Settings, run: Run, output:
     reading: Reading | None = None
     if work.input is not None:
         place = rejected_file(run, output, settings)
-        reading = await Reading.begin(
-            queue,
-            run,
-            work.input,
-            settings,
-            rejects=lambda size: RejectedFile(place, size, csv_safe=settings.csv_safe),
-            rejected=str(place),
-            say=lambda text: None,
-        )
+        reading = await Reading.begin(queue, run, work.input, settings, rejects=place)
     alone = Alone(tools, app.plan_for(settings, run, stay=job.each))
     crawl = Crawl(queue, run, alone, output=exporter, feed=reading)
     if work.input is None:

@@ -32,9 +32,8 @@ from shoal.manner import manners_of
 from shoal.queue.base import Queue
 from shoal.reading import Reading
 from shoal.replay import replayed
-from shoal.store.beside import RejectedFile
 from shoal.store.export import Exporter, check_output
-from shoal.work import Work, notes_on, work_of
+from shoal.work import Work, notes_on, template_spec, work_of
 from shoal.worker.supervisor import Limits, Supervisor
 
 if TYPE_CHECKING:
@@ -121,11 +120,7 @@ class OneMachine:
 
     async def _spec(self, queue: Queue) -> dict[str, Any]:
         """What is kept with the run: enough to serve it, and what people may want to see."""
-        spec: dict[str, Any] = {"command": redact(self._again)}
-        if self._work.template is not None:
-            text = msgspec.json.encode(self._work.template).decode()
-            paper = await queue.keep_paper(app.TEMPLATE, self._work.scraper.name, text)
-            spec |= {"template": paper.name, "template_version": paper.version}
+        spec: dict[str, Any] = {"command": redact(self._again), **await template_spec(queue, self._work)}
         if self._work.input is not None:
             spec["input"] = self._work.input.source.name
         if self._from_raw:
@@ -158,8 +153,8 @@ class OneMachine:
             run,
             self._work.input,
             settings,
-            rejects=lambda size: RejectedFile(place, size, csv_safe=settings.csv_safe),
-            rejected=_short(str(place)),
+            rejects=place,
+            called=_short(str(place)),
             say=self._ui.message,
         )
 

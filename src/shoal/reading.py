@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from shoal import app
 from shoal.config import Settings
-from shoal.control.seeding import Rejects, Report, Seeding, words
+from shoal.control.seeding import Report, Seeding, words
 from shoal.core.lane import Pace
 from shoal.core.run import Run
 from shoal.queue.base import Queue
 from shoal.sources.open import Input
+from shoal.store.beside import RejectedFile
 
 AT_FIRST = 1.0  # seconds in which a short list is read before anything is said of it
 
@@ -33,21 +35,22 @@ class Reading:
         given: Input,
         settings: Settings,
         *,
-        rejects: Callable[[int], Rejects],
-        rejected: str,
-        say: Callable[[str], None],
+        rejects: Path,
+        called: str = "",
+        say: Callable[[str], None] = lambda text: None,
     ) -> Reading:
+        """rejects: where lines go that lead to no request; called: that file's name for people."""
         seeding = Seeding(
             queue,
             run,
             given.source,
             settings.state_folder,
             pace=app.pace_rule(settings),
-            rejects=rejects,
+            rejects=lambda size: RejectedFile(rejects, size, csv_safe=settings.csv_safe),
             rewrite=app.rewrite_rule(settings),
         )
         await seeding.prepare()
-        return cls(seeding, given, rejected, say)
+        return cls(seeding, given, called, say)
 
     @property
     def paces(self) -> frozenset[Pace]:

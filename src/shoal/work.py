@@ -6,12 +6,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from shoal.app import TEMPLATE
 from shoal.config import SETTINGS, Settings
 from shoal.errors import Usage
 from shoal.extract.load import load
 from shoal.extract.scraper import Scraper
+from shoal.queue.base import Queue
 from shoal.sources.given import Given
 from shoal.sources.kind import check_together, kind_of
 from shoal.sources.open import Input, open_input
@@ -119,6 +123,15 @@ def _absolute(target: str) -> str:
     """A file is found from any folder, a module by its name."""
     place, colon, name = target.partition(":")
     return f"{Path(place).resolve()}{colon}{name}" if Path(place).is_file() else target
+
+
+async def template_spec(queue: Queue, work: Work) -> dict[str, Any]:
+    """Keep the template in the queue; what its run has to remember to serve it."""
+    if work.template is None:
+        return {}
+    text = msgspec.json.encode(work.template).decode()
+    paper = await queue.keep_paper(TEMPLATE, work.scraper.name, text)
+    return {"template": paper.name, "template_version": paper.version}
 
 
 def notes_on(work: Work) -> Iterator[str]:

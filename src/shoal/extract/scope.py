@@ -83,14 +83,18 @@ def site_of(lane: str) -> str:
     return _suffixes().privatesuffix(host) or host
 
 
+def glob(pattern: str) -> Callable[[str], object]:
+    """A matcher in which "*" is any text; what is not ASCII is escaped as it is in canonical URLs."""
+    return re.compile(".*".join(map(re.escape, quote(pattern, safe=_PRINTABLE).split("*")))).fullmatch
+
+
 def matcher(pattern: str) -> Callable[[str], bool]:
     """A test of canonical URLs against a glob.
 
     A pattern with "://" is compared with the whole address, any other with path and query or the
-    path alone; what is not ASCII in it is escaped as it is in canonical URLs.
+    path alone.
     """
-    glob = ".*".join(map(re.escape, quote(pattern, safe=_PRINTABLE).split("*")))
-    fits = re.compile(glob).fullmatch
+    fits = glob(pattern)
     if "://" in pattern:
         return lambda url: fits(url) is not None
 

@@ -6,17 +6,16 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote
 
 from shoal.core.url import canonical, lane_of, path_of
 from shoal.errors import InvalidUrl, Usage
+from shoal.extract.scope import Scope, glob
 
 if TYPE_CHECKING:
     from shoal.extract.page import Follow, Page
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _name = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}").fullmatch
-_PRINTABLE = "".join(map(chr, range(33, 127)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class Scraper:
         self.settings = settings
         self.handlers: list[Handler] = []
         self._rules: list[tuple[Callable[[str], object], bool, Handler]] = []
-        self._lanes: frozenset[str] | None = None
+        self._scope: Scope | None = None
 
     def page(self, pattern: str = "*") -> Callable[[_F], _F]:
         """Declare the handler for pages whose address matches a glob; the first that matches wins.
@@ -63,7 +62,7 @@ class Scraper:
                 raise Usage(f"the handler for {pattern!r} is not a function", hint="Put @… above a def.")
             handler = Handler(pattern, func)
             self.handlers.append(handler)
-            self._rules.append((_glob(pattern), "://" in pattern, handler))
+            self._rules.append((glob(pattern), "://" in pattern, handler))
             return func
 
         return declare
@@ -89,11 +88,9 @@ class Scraper:
 
     def in_scope(self, lane: str) -> bool:
         """Whether a host (with its port, if that is not the usual one) belongs to this scraper."""
-        if self._lanes is None:
-            self._lanes = frozenset((*_lanes_of(self.start), *self.hosts))
-        return lane in self._lanes or any(
-            host == "*" or (host[:2] == "*." and lane.endswith(host[1:])) for host in self.hosts
-        )
+        if self._scope is None:
+            self._scope = Scope(self.start, hosts=self.hosts)
+        return self._scope.lane(lane)
 
     def __repr__(self) -> str:
         return f"<Scraper {self.name}: {', '.join(h.pattern for h in self.handlers) or 'no handlers'}>"
@@ -121,17 +118,3 @@ def _host(host: str) -> str:
         raise Usage(
             f"{host!r} in hosts is not a host name", hint='Write "example.com", "*.example.com" or "*".'
         ) from error
-
-
-def _lanes_of(urls: Iterable[str]) -> Iterable[str]:
-    for url in urls:
-        try:
-            yield lane_of(canonical(url))
-        except InvalidUrl:  # it is refused when the run starts, with its reason
-            continue
-
-
-def _glob(pattern: str) -> Callable[[str], object]:
-    """A matcher; what is not ASCII in the pattern is escaped as it is in canonical URLs."""
-    pattern = quote(pattern, safe=_PRINTABLE)
-    return re.compile(".*".join(map(re.escape, pattern.split("*")))).fullmatch

@@ -22,19 +22,11 @@ async def exchange(visit: Visit, served: Served, url: str, ask: Ask | None, *, o
     home = url
     trail: list[str] = []
     seen: set[str] = set()
-    tools, manners = visit.tools, served.manners
-    fetch, waits, clock = tools.fetcher.fetch, tools.waiting, tools.clock
+    manners, fetch = served.manners, visit.tools.fetcher.fetch
     while True:
         request = manners.request(url, ask, home)
         try:
-            if own:  # as Visit.waiting does, a coroutine cheaper
-                waits[visit] = clock()
-                try:
-                    response = await fetch(request)
-                finally:
-                    del waits[visit]
-            else:
-                response = await fetch(request)
+            response = await (visit.waiting(fetch(request)) if own else fetch(request))
         except FetchFailed as error:
             visit.unanswered(lane_of(url), error.cause)
             raise

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from shoal.core.page import Response
 from shoal.core.retry import status_cause
 from shoal.core.task import Ask
 from shoal.core.url import canonical, lane_of
 from shoal.errors import FetchFailed, FetchRefused
 from shoal.extract.page import Page
-from shoal.politeness.answers import SLOW_DOWN, lesson, retry_after
+from shoal.politeness.answers import SLOW_DOWN
 from shoal.worker.exchange import ask_robots, exchange, take_slot
 from shoal.worker.failure import RuledOut
 from shoal.worker.handling import not_theirs
@@ -53,15 +54,15 @@ async def _fetch(visit: Visit, served: Served, url: str, ask: Ask | None) -> Pag
             await visit.tools.budget.check(response)
     except RuledOut as error:
         raise FetchRefused(error.reason, str(error)) from error
-    tools, lane = visit.tools, lane_of(response.url)
     if response.status in SLOW_DOWN:
-        now = tools.wall() / 1e6
-        row = tools.refusals.count(lane, response.status)
-        visit.learn(lesson(lane, response.status, response.headers, now=now, in_a_row=row))
-        asked = retry_after(response.header("retry-after"), now)
         cause, _ = status_cause(response.status)
-        raise FetchFailed(cause, f"{url} answered {response.status}", after=asked)
-    tools.refusals.good(lane)
+        raise FetchFailed(cause, f"{url} answered {response.status}", after=visit.refused(response))
+    visit.tools.refusals.good(lane_of(response.url))
+    return page_of(visit, served, response)
+
+
+def page_of(visit: Visit, served: Served, response: Response) -> Page:
+    """An answer as the handler of a task sees it."""
     task = visit.task
     return Page(
         response,

@@ -7,11 +7,9 @@ from shoal.core.retry import status_cause
 from shoal.core.task import Ask, Leased, Outcome
 from shoal.core.url import lane_of
 from shoal.errors import FetchFailed, FetchRefused, GiveUp
-from shoal.extract.page import Page
-from shoal.politeness.answers import lesson, retry_after
 from shoal.worker import slot
 from shoal.worker.exchange import ask_robots, exchange
-from shoal.worker.extra import extra_fetch
+from shoal.worker.extra import page_of
 from shoal.worker.failure import failed
 from shoal.worker.handling import Allowance, handle
 from shoal.worker.harvest import Harvest
@@ -68,15 +66,13 @@ async def fetch(visit: Visit, served: Served) -> Response:
 
 def judge(visit: Visit, response: Response) -> None:
     """Go on only with a good answer; let a bad one teach its lane."""
-    status, tools = response.status, visit.tools
+    status = response.status
     if 200 <= status < 300 or (status == 304 and _is_conditional(visit.task.ask)):
-        tools.refusals.good(lane_of(response.url))
+        visit.tools.refusals.good(lane_of(response.url))
         return
-    lane, now = lane_of(response.url), tools.wall() / 1e6
-    visit.learn(lesson(lane, status, response.headers, now=now, in_a_row=tools.refusals.count(lane, status)))
+    asked = visit.refused(response)
     cause, retryable = status_cause(status)
     if retryable:
-        asked = retry_after(response.header("retry-after"), now)
         raise FetchFailed(cause, f"the server answered {status}", after=asked)
     raise FetchRefused(cause, f"the server answered {status}")
 
@@ -88,19 +84,11 @@ def _is_conditional(ask: Ask | None) -> bool:
 
 async def extract(visit: Visit, served: Served, response: Response) -> Harvest:
     """Let the scraper's code take from the page what it wants."""
-    task, harvest = visit.task, Harvest()
-    budget = visit.tools.budget
+    harvest, budget = Harvest(), visit.tools.budget
     if budget is not None and len(response.body) > budget.free:
         await visit.waiting(budget.check(response))
     with visit.step:
-        page = Page(
-            response,
-            meta=task.meta,
-            depth=task.depth,
-            run=served.name,
-            task=task.id,
-            fetch=extra_fetch(visit, served),
-        )
+        page = page_of(visit, served, response)
         handler = served.scraper.handler_for(page.url)
         if handler is None:
             harvest.follow(served.scraper.default_follow(page))

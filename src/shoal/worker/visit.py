@@ -10,6 +10,7 @@ from typing import TypeVar
 from shoal.core.page import Response
 from shoal.core.task import Attempt, LaneChange, Leased, Outcome
 from shoal.core.url import lane_of, request_digest
+from shoal.politeness.answers import lesson, retry_after
 from shoal.politeness.pace import learned
 from shoal.worker.handling import Allowance, Step
 from shoal.worker.harvest import Harvest
@@ -91,6 +92,13 @@ class Visit:
         )
         if told is not None:
             self.learn(learned(lane, told, spacing=spacing, status=status, floor=self.crawl_delay))
+
+    def refused(self, response: Response) -> float | None:
+        """Let a bad answer teach its lane; says how many seconds it asks us to wait, if it does."""
+        tools, lane, now = self.tools, lane_of(response.url), self.tools.wall() / 1e6
+        row = tools.refusals.count(lane, response.status)
+        self.learn(lesson(lane, response.status, response.headers, now=now, in_a_row=row))
+        return retry_after(response.header("retry-after"), now)
 
     def _probe(self, lane: str) -> int | None:
         return self.task.probe if lane == self.task.lane else None
