@@ -14,6 +14,8 @@
         ├── QueueFull         no space left where the queue is kept          exit 1
         ├── QueueReadOnly     the queue cannot be written                    exit 1
         ├── QueueRefused      wrong version, network file system, bad URL    exit 1
+        ├── StoreUnavailable  the store of results cannot be reached         exit 1
+        ├── StoreRefused      the store of results is not what it should be  exit 1
         └── NotBalanced       the account of a run does not add up           exit 1
 
 A `cause` is a short stable word ("http.404", "timeout.total"); people group and filter by it.
@@ -88,6 +90,14 @@ class QueueReadOnly(Act):
 
 
 class QueueRefused(Act):
+    pass
+
+
+class StoreUnavailable(Act):
+    pass
+
+
+class StoreRefused(Act):
     pass
 
 

@@ -11,12 +11,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from conformance.model import ModelQueue
-from conformance.model_state import ModelLane, ModelLease, ModelTask
-from shoal.core.lane import LaneState, Pace, Slot
-from shoal.core.run import Run
+from conformance.model_state import ModelLane, ModelLease, ModelRun, ModelTask, identity
+from shoal.core.lane import LaneState, Mark, Pace, Slot
+from shoal.core.run import NewRun, Run
 from shoal.core.stats import Stats
-from shoal.core.task import Admission, Claim, Outcome, Task, Verdict
-from shoal.queue.base import LEASE, Extended, Reaped, RunAction, Where
+from shoal.core.task import Admission, Carried, Claim, LaneChange, Outcome, Task, Verdict
+from shoal.queue.base import LEASE, Extended, Paper, Reaped, RunAction, StoredRecord, Where
 
 
 class NoFencing(ModelQueue):
@@ -126,7 +126,7 @@ class RecordsOfStaleAnswers(ModelQueue):
 class SpacingIgnored(ModelQueue):
     """Slots are given without moving the lane."""
 
-    def take_slot(self, lane: ModelLane, at: int) -> None:
+    def take_slot(self, lane: ModelLane, at: int, given: float = 0.0) -> None:
         pass
 
 
@@ -190,7 +190,7 @@ class SeenForgotten(ModelQueue):
         self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool
     ) -> None:
         super().finish_task(task, outcome, paces, late=late)
-        self.seen.pop((task.run, task.task.digest), None)
+        self.seen.pop((task.run, identity(task.task.digest)), None)
 
 
 class CancelledHandedOut(ModelQueue):
@@ -431,3 +431,172 @@ class CountsTwice(ModelQueue):
     async def reap(self, dead_workers: Mapping[str, Collection[int]] | None = None) -> Reaped:
         reaped = await super().reap(dead_workers)
         return replace(reaped, returned=reaped.returned * 2)
+
+
+class OnceForgotten(ModelQueue):
+    """What was to be started once is started again when it has ended."""
+
+    async def start_run(self, new: NewRun) -> Run:
+        return await super().start_run(replace(new, once=False))
+
+
+class RuleIgnored(ModelQueue):
+    """A person's spacing is noted, and the slowest still wins."""
+
+    def spacing(self, lane: ModelLane) -> float:
+        return max(super().spacing(lane), lane.learned, self.asked(lane))
+
+
+class LimitIgnored(ModelQueue):
+    """A person's limit is noted, and more go out."""
+
+    def free_places(self, lane: ModelLane) -> int:
+        kept, lane.limit = lane.limit, -1
+        free = super().free_places(lane)
+        lane.limit = kept
+        return free
+
+
+class RuleMovesNothing(ModelQueue):
+    """A slower rule counts only after the next request."""
+
+    def change_lane(self, change: LaneChange) -> None:
+        before = self._lane(change.lane).next_at
+        super().change_lane(change)
+        if change.rule is not None:
+            self._lane(change.lane).next_at = before
+
+
+class GivenPaceIgnored(ModelQueue):
+    """A slower request is followed as soon as any other."""
+
+    def slower(self, lane: ModelLane, given: float) -> float:
+        return self.spacing(lane)
+
+
+class TrimmedUncounted(ModelQueue):
+    """Records that went to a store of their own leave the account."""
+
+    async def trim(self, run: int, upto: int) -> int:
+        gone = await super().trim(run, upto)
+        self._run(run).trimmed -= gone
+        return gone
+
+
+class SeqGivenAgain(ModelQueue):
+    """The next record is numbered by those that are left: who reads on from the last one misses it."""
+
+    async def trim(self, run: int, upto: int) -> int:
+        gone = await super().trim(run, upto)
+        self._run(run).last_record = len(self._run(run).records)
+        return gone
+
+
+class TrimsOneTooMany(ModelQueue):
+    """A record that nobody has copied yet goes with the others."""
+
+    async def trim(self, run: int, upto: int) -> int:
+        return await super().trim(run, upto + 1)
+
+
+class LastWriterWins(ModelQueue):
+    """Swap does not look at the version."""
+
+    async def swap(self, kind: str, name: str, text: str | None, expected: int) -> Paper | None:
+        known = await self.paper(kind, name)
+        return await super().swap(kind, name, text, known.version if known else 0)
+
+
+class VersionsComeAgain(ModelQueue):
+    """A document that was removed and made again looks like the one before."""
+
+    async def swap(self, kind: str, name: str, text: str | None, expected: int) -> Paper | None:
+        made = await super().swap(kind, name, text, expected)
+        if made and text is not None and not expected:
+            made = replace(made, version=1)
+            self.all_papers[kind, name] = [made]
+        return made
+
+
+class AskedOnce(ModelQueue):
+    """A worker hears what was asked of it once, and never again if that answer is lost."""
+
+    async def register(self, mark: Mark) -> str:
+        asked = await super().register(mark)
+        self.marks[mark.id] = replace(self.marks[mark.id], asked="")
+        return asked
+
+
+class SilentWorkersStay(ModelQueue):
+    """The registry only grows."""
+
+    async def purge(self, *, run: int | None = None, older_than: float | None = None) -> int:
+        marks = dict(self.marks)
+        gone = await super().purge(run=run, older_than=older_than)
+        self.marks = marks
+        return gone
+
+
+class IdsInAnyOrder(ModelQueue):
+    """Ids come as the store finds them."""
+
+    async def ids(self, run: int, digests: Sequence[bytes]) -> list[int]:
+        return sorted(await super().ids(run, digests))
+
+
+class RecordsOfAll(ModelQueue):
+    """Who asks for the records of a task gets those of others, too."""
+
+    async def records(
+        self, run: int, *, after: int = 0, limit: int = 1000, tasks: Collection[int] = ()
+    ) -> list[StoredRecord]:
+        return await super().records(run, after=after, limit=limit)
+
+
+class CarriesOpenOnly(ModelQueue):
+    """What is done stays behind, and is crawled again in the new place."""
+
+    async def carry_out(self, run: int, *, after: int = 0, limit: int = 500) -> list[Carried]:
+        return [it for it in await super().carry_out(run, after=after, limit=limit) if it.state != "done"]
+
+
+class CarriedTwice(ModelQueue):
+    """Carrying in again makes everything once more."""
+
+    async def carry_in(self, run: int, tasks: Sequence[Carried], *args: Any, **words: Any) -> None:
+        last = self._run(run).numbers
+        new = [replace(carried, number=last + n) for n, carried in enumerate(tasks, 1)]
+        await super().carry_in(run, new, *args, **words)
+
+
+class CarriedWithoutItsPast(ModelQueue):
+    """A task that was moved has all its attempts again."""
+
+    def unpack(self, about: ModelRun, carried: Carried, paces: Mapping[str, Pace]) -> None:
+        super().unpack(about, replace(carried, attempts=0, lost=0, history=()), paces)
+
+
+class RedirectsLeftBehind(ModelQueue):
+    """Where redirects led is forgotten on the way."""
+
+    def packed(self, task: ModelTask) -> Carried:
+        return replace(super().packed(task), also=())
+
+
+class CarriedInMotion(ModelQueue):
+    """A run is carried out while its workers change it."""
+
+    async def carry_out(self, run: int, *, after: int = 0, limit: int = 500) -> list[Carried]:
+        about = self._run(run)
+        before, about.run = about.run, replace(about.run, state="paused")
+        try:
+            return await super().carry_out(run, after=after, limit=limit)
+        finally:
+            about.run = before
+
+
+class CountsLeftBehind(ModelQueue):
+    """What cannot be counted is not carried along."""
+
+    async def carry_in(self, *args: Any, **words: Any) -> None:
+        await super().carry_in(*args, **{**words, "counts": None})

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from conformance.world import Clock, Opener
 from shoal.core.lane import Pace
 from shoal.core.run import run_of
-from shoal.core.task import Claim, Outcome, Verdict
+from shoal.core.task import Claim, LaneChange, Outcome, Verdict
 from shoal.queue.base import Queue, Reaped
 from shoal.queue.sqlite import SqliteQueue
 
@@ -75,6 +75,24 @@ class SpacingIgnored(Meddled):
         await self.meddle("UPDATE lanes SET next_at = 0")
         await self.meddle("UPDATE heads SET wake_at = 0 WHERE wake_at IS NOT NULL")
         return await super().claim(*args, **words)  # type: ignore[arg-type]
+
+
+class TrimmedUncounted(Meddled):
+    """Records are removed and counted in two steps, and the second is forgotten."""
+
+    async def trim(self, run: int, upto: int) -> int:
+        gone = await super().trim(run, upto)
+        await self.meddle("UPDATE runs SET trimmed = trimmed - ? WHERE id = ?", gone, run)
+        return gone
+
+
+class RuleForgotten(Meddled):
+    """What is learned later replaces what a person set."""
+
+    async def set_lane(self, change: LaneChange) -> None:
+        await super().set_lane(change)
+        if change.rule is None:
+            await self.meddle("UPDATE lanes SET spacing = max(asked, learned) WHERE name = ?", change.lane)
 
 
 def opener(kind: type[Meddled]) -> Opener:

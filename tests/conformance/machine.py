@@ -28,8 +28,8 @@ from conformance.model import ModelQueue
 from conformance.model_claim import SLACK
 from conformance.model_state import ModelLane, ModelRun, micros
 from conformance.world import Opener, World, page
-from shoal.core.lane import FREE, Pace
-from shoal.core.run import NewRun
+from shoal.core.lane import FREE, Mark, Pace
+from shoal.core.run import NewRun, Run
 from shoal.core.task import Attempt, Claim, LaneChange, Leased, Outcome, Task, digest
 from shoal.errors import Usage
 from shoal.queue.base import Queue, Where
@@ -38,8 +38,8 @@ WORKERS = ("w0", "w1", "w2")
 PACES = {"free.test": FREE, "slow.test": Pace(0.5, 2), "narrow.test": Pace(0.0, 2)}
 LANES = tuple(PACES)
 STATES = ("seen", "ready", "leased", "done", "dead", "cancelled", "records")
-COUNTED = (*STATES, "retries", "lost", "stale", "bytes", "skipped")
-RECOUNTED = (*STATES, "delayed")
+COUNTED = (*STATES, "retries", "lost", "stale", "bytes", "skipped", "trimmed")
+RECOUNTED = (*STATES, "delayed", "trimmed")
 
 some = st.integers(0, 99)
 rarely = st.sampled_from([False, False, False, True])
@@ -48,7 +48,9 @@ results = st.sampled_from(
     ["done", "done", "done", "retry", "retry", "dead", "released", "cancelled", "part", "redirect"]
 )
 actions = st.sampled_from(["pause", "pause", "resume", "resume", "finish", "revive", "revive", "cancel"])
-changes = st.sampled_from(["reserve", "hold", "park", "release", "slow", "forget"])
+changes = st.sampled_from(
+    ["reserve", "reserve slowly", "hold", "park", "release", "slow", "forget", "rule", "limit", "no rule"]
+)
 
 
 def settings_for(examples: int, steps: int, *, shrink: bool) -> settings:
@@ -100,6 +102,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.held: list[Held] = []
         self.answers: list[Outcome] = []  # given some time ago
         self.requests = 0
+        self.documents: dict[str, str | None] = {}
 
     def teardown(self) -> None:
         self.do(self.world.close())
@@ -337,8 +340,8 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(name=st.sampled_from(LANES), change=changes)
     def lane(self, name: str, change: str) -> None:
         lane = self.model.all_lanes[name]
-        if change == "reserve":
-            self.reserve(lane)
+        if change.startswith("reserve"):
+            self.reserve(lane, Pace(2.0, 1) if change.endswith("slowly") else None)
         elif change != "park" or lane.held_until <= self.world.clock():
             words = {
                 "hold": LaneChange(name, hold_for=3.0, reason="asked to wait"),
@@ -346,19 +349,63 @@ class QueueMachine(RuleBasedStateMachine):
                 "release": LaneChange(name, park_for=0.0),
                 "slow": LaneChange(name, spacing=1.5),
                 "forget": LaneChange(name, spacing=0.0),
+                "rule": LaneChange(name, rule=0.2),
+                "limit": LaneChange(name, limit=1),
+                "no rule": LaneChange(name, rule=-1.0, limit=-1),
             }
             for queue in (self.queue, self.model):
                 self.do(queue.set_lane(words[change]))
 
-    def reserve(self, lane: ModelLane) -> None:
+    def reserve(self, lane: ModelLane, pace: Pace | None) -> None:
         now = self.world.clock()
-        slot = self.do(self.queue.reserve(lane.name))
+        slot = self.do(self.queue.reserve(lane.name, pace))
         parked = lane.parked and lane.held_until > now
         assert bool(slot.parked) == parked
         if not parked:
             at = now + micros(slot.wait)
-            assert at >= lane.first_slot(now) - SLACK, "a reserved slot comes too early"
-            self.model.take_slot(lane, at)
+            assert at >= lane.earliest_slot(now) - SLACK, "a reserved slot comes too early"
+            self.model.take_slot(lane, at, pace.spacing if pace else 0.0)
+
+    # beside the flow
+
+    @rule(number=some, what=st.sampled_from(["trim", "swap", "start again", "ask"]), lost_reply=rarely)
+    def aside(self, number: int, what: str, lost_reply: bool) -> None:
+        for _ in range(1 + lost_reply):
+            if what == "trim":
+                self.trim(self.run_of(number), number % 5)
+            elif what == "swap":
+                self.swap(f"paper{number % 2}", ["a", "b", None][number % 3], stale=number % 4 == 0)
+            elif what == "start again":
+                self.start_again(self.model.all_runs[self.run_of(number)].run)
+            else:
+                self.ask_a_worker(WORKERS[number % 3], ["drain", "pause", ""][number % 2])
+
+    def trim(self, run: int, place: int) -> None:
+        kept, known = self.do(self.queue.records(run)), self.model.all_runs[run].records
+        if place < len(kept):
+            gone = self.do(self.queue.trim(run, kept[place].seq))
+            assert gone == self.do(self.model.trim(run, known[place].seq)) == place + 1
+
+    def swap(self, name: str, text: str | None, *, stale: bool) -> None:
+        known = self.do(self.queue.paper("lock", name))
+        assert (known.text if known else None) == self.documents.get(name), "a document is not what it was"
+        expected = (known.version if known else 0) + stale
+        answer = self.do(self.queue.swap("lock", name, text, expected))
+        if stale or (known is None and text is None):
+            assert answer is None, "a document was replaced by who did not know it"
+            return
+        assert answer is not None
+        self.documents[name] = text
+        assert text is None or answer.version > expected
+
+    def start_again(self, run: Run) -> None:
+        again = NewRun(scraper=run.scraper, key=run.key, name=f"{run.name} again", once=True)
+        assert self.do(self.queue.start_run(again)).id == run.id, "a run was started twice"
+
+    def ask_a_worker(self, worker: str, wanted: Any) -> None:
+        mark = Mark(worker, worker, "host", 1, "1", 1, 0)
+        for verb in (lambda it: it.ask_worker(worker, wanted), lambda it: it.register(mark)):
+            assert self.do(verb(self.queue)) == self.do(verb(self.model))
 
     # time and restarts
 
@@ -366,6 +413,8 @@ class QueueMachine(RuleBasedStateMachine):
     def step_clock(self, seconds: float) -> None:
         self.model.note_time()
         self.world.clock.step(seconds)
+        for lane in self.model.all_lanes.values():
+            lane.excused |= seconds < 0 and self.model.spacing(lane) == 0
 
     @rule()
     def reopen(self) -> None:
@@ -406,8 +455,10 @@ class QueueMachine(RuleBasedStateMachine):
         for lane in lanes:
             known, expected = self.model.all_lanes[lane.name], self.model.in_flight(lane.name)
             assert lane.in_flight == expected, f"{lane.name} has {lane.in_flight} in flight, not {expected}"
-            if self.model.asking(known):
+            assert (lane.rule, lane.limit) == (known.rule, known.limit)
+            if self.model.asking(known) or known.rule >= 0:
                 assert lane.spacing == self.model.spacing(known)
+            if self.model.asking(known) or known.limit >= 0:
                 assert lane.max_in_flight == self.model.max_in_flight(known)
             held_until = known.held_until if known.held_until > self.world.clock() else 0
             assert lane.held_until == held_until

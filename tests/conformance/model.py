@@ -5,22 +5,24 @@ Everything that can be counted by a scan is counted by a scan, so there are no c
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
+from conformance.model_carry import Carrying
 from conformance.model_claim import Handing
 from conformance.model_look import Looking
 from conformance.model_settle import Settling
-from conformance.model_state import ModelLane, ModelLease, ModelRun, ModelTask, micros
+from conformance.model_state import ModelLane, ModelLease, ModelRun, ModelTask, identity, micros
 from shoal.core.lane import Mark, Pace, Slot
 from shoal.core.run import TASK_BITS, NewRun, Run, run_of
 from shoal.core.stats import Stats
 from shoal.core.task import ALONE, Admission, Claim, LaneChange, Leased, Outcome, Task, Verdict
 from shoal.errors import Usage
-from shoal.queue.base import LEASE, LOST_LIMIT, Extended, Paper, Promises, Reaped, RunAction, Where
+from shoal.queue.base import LEASE, LOST_LIMIT, Extended, Finding, Paper, Promises, Reaped, RunAction, Where
 
 FITS: dict[RunAction, tuple[str, ...]] = {
     "pause": ("running", "paused"),
@@ -31,7 +33,7 @@ FITS: dict[RunAction, tuple[str, ...]] = {
 BECOMES = {"pause": "paused", "resume": "running", "cancel": "cancelled", "finish": "finished"}
 
 
-class ModelQueue(Handing, Settling, Looking):
+class ModelQueue(Handing, Settling, Looking, Carrying):
     promises = Promises(durable="nothing: it lives in memory", steps_clock=True, shared="one process")
 
     def __init__(self, clock: Callable[[], int]) -> None:
@@ -61,9 +63,12 @@ class ModelQueue(Handing, Settling, Looking):
     # runs
 
     async def start_run(self, new: NewRun) -> Run:
-        for known in self.all_runs.values():
-            if known.run.key == new.key and known.takes_work:
+        same_key = [about for about in self.all_runs.values() if about.run.key == new.key]
+        for known in same_key:
+            if known.takes_work:
                 return known.run
+        if new.once and same_key:
+            return same_key[-1].run
         self.last_run += 1
         now = self.clock()
         run = Run(
@@ -97,8 +102,20 @@ class ModelQueue(Handing, Settling, Looking):
     async def keep_paper(self, kind: str, name: str, text: str) -> Paper:
         versions = self.all_papers.setdefault((kind, name), [])
         if not versions or versions[-1].text != text:
-            versions.append(Paper(kind, name, len(versions) + 1, text, self.clock()))
+            version = versions[-1].version + 1 if versions else 1
+            versions.append(Paper(kind, name, version, text, self.clock()))
         return versions[-1]
+
+    async def swap(self, kind: str, name: str, text: str | None, expected: int) -> Paper | None:
+        known = await self.paper(kind, name)
+        if expected != (known.version if known else 0):
+            return None
+        if text is None:
+            self.all_papers.pop((kind, name), None)
+            return known
+        made = Paper(kind, name, known.version + 1 if known else self.clock(), text, self.clock())
+        self.all_papers[kind, name] = [made]
+        return made
 
     async def paper(self, kind: str, name: str, version: int = 0) -> Paper | None:
         found = [it for it in self.all_papers.get((kind, name), []) if version in (0, it.version)]
@@ -122,13 +139,13 @@ class ModelQueue(Handing, Settling, Looking):
     def admit(self, run: int, task: Task, paces: Mapping[str, Pace]) -> Admission:
         lane = self._lane(task.lane)
         lane.asks[run] = paces.get(task.lane) or lane.asks.get(run) or Pace()
-        if (run, task.digest) in self.seen:
+        if (run, identity(task.digest)) in self.seen:
             return "known"
         now = self.clock()
         expires_at = None if task.ttl is None else now + micros(task.ttl)
         new = ModelTask(self.new_id(run, task), run, task, now, now + micros(task.delay), expires_at)
         self.tasks[new.id] = new
-        self.seen[run, task.digest] = new.id
+        self.seen[run, identity(task.digest)] = new.id
         return "added"
 
     def new_id(self, run: int, task: Task) -> int:
@@ -201,11 +218,12 @@ class ModelQueue(Handing, Settling, Looking):
         if here.parked and here.held_until > now:
             wait = (here.held_until - now) / 1_000_000
             return Slot(wait, here.reason or "parked", self.spacing(here), taken=False)
-        at = here.first_slot(now)
+        at, given = here.first_slot(now), pace.spacing if pace else 0.0
+        spacing = self.slower(here, given)
         if within is not None and at - now > within * 1_000_000:
-            return Slot((at - now) / 1_000_000, spacing=self.spacing(here), taken=False)
-        self.take_slot(here, at)
-        return Slot((at - now) / 1_000_000, spacing=self.spacing(here))
+            return Slot((at - now) / 1_000_000, spacing=spacing, taken=False)
+        self.take_slot(here, at, given)
+        return Slot((at - now) / 1_000_000, spacing=spacing)
 
     async def extend(
         self, worker: str, leases: Mapping[int, Collection[int]], *, lease: float = LEASE
@@ -312,6 +330,10 @@ class ModelQueue(Handing, Settling, Looking):
             for task, number in held:
                 if run_of(task) == id:
                     self.leave_lease(task, number)
+        if older_than is not None:
+            silent = [it.id for it in self.marks.values() if it.seen_at + micros(older_than) < now]
+            for worker in silent:
+                del self.marks[worker]
         return len(gone)
 
     async def set_lane(self, change: LaneChange) -> None:
@@ -327,19 +349,44 @@ class ModelQueue(Handing, Settling, Looking):
             lane.parked = lane.parked + again if change.park_for > 0 else 0
             lane.held_until = max(lane.held_until, now + micros(change.park_for)) if lane.parked else 0
             lane.reason = change.reason
+        before = self.spacing(lane)
         if change.spacing is not None:
-            before = self.spacing(lane)
             lane.learned = change.spacing
-            lane.next_at += max(0, micros(self.spacing(lane)) - micros(before))
+        if change.rule is not None:
+            lane.rule = change.rule if change.rule >= 0 else -1.0
+        if change.limit is not None:
+            lane.limit = max(-1, change.limit)
+        lane.next_at += max(0, micros(self.spacing(lane)) - micros(before))
 
-    async def register(self, mark: Mark) -> None:
-        self.marks[mark.id] = mark
+    # workers
+
+    async def register(self, mark: Mark) -> str:
+        known = self.marks.get(mark.id)
+        asked = known.asked if known else ""
+        self.marks[mark.id] = replace(mark, seen_at=self.clock(), asked=asked, leased=0)
+        return asked
+
+    async def ask_worker(self, worker: str, wanted: str) -> bool:
+        if worker in self.marks:
+            self.marks[worker] = replace(self.marks[worker], asked=wanted)
+        return worker in self.marks
 
     async def workers(self) -> list[Mark]:
-        return list(self.marks.values())
+        return [replace(mark, leased=self.held_by(mark.id)) for mark in self.marks.values()]
+
+    def held_by(self, worker: str) -> int:
+        return sum(len(lease.slots) for lease in self.leases.values() if lease.worker == worker)
 
     async def forget_worker(self, worker: str) -> None:
         self.marks.pop(worker, None)
+
+    # hints
+
+    async def wait(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def checkup(self) -> list[Finding]:
+        return [Finding("model", "note", "it forgets everything when the process ends")]
 
     async def strays(self, run: int, limit: int = 20) -> list[int]:
         return []

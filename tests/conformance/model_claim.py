@@ -36,14 +36,15 @@ class Handing:
         return sum(task.state == "leased" and task.task.lane == lane for task in self.tasks.values())
 
     def spacing(self, lane: ModelLane) -> float:
-        return max([lane.learned, self.asked(lane)])
+        return lane.rule if lane.rule >= 0 else max(lane.learned, self.asked(lane))
 
     def asked(self, lane: ModelLane) -> float:
         booked = 0.0 if lane.asks else lane.booked
         return max((pace.spacing for pace in self.asking(lane)), default=booked)
 
     def max_in_flight(self, lane: ModelLane) -> int:
-        return min((pace.max_in_flight for pace in self.asking(lane) if pace.max_in_flight), default=0)
+        asked = min((pace.max_in_flight for pace in self.asking(lane) if pace.max_in_flight), default=0)
+        return lane.limit if lane.limit >= 0 else asked
 
     def asking(self, lane: ModelLane) -> list[Pace]:
         """What unfinished runs ask of a lane."""
@@ -89,10 +90,14 @@ class Handing:
             for task in self.eligible(serves, now)
             if task.due_at <= now
             and self.all_lanes[task.task.lane].first_slot(now) <= now
-            and self.all_lanes[task.task.lane].last_slot <= now
+            and self.is_spaced(self.all_lanes[task.task.lane], now)
             and self.free_places(self.all_lanes[task.task.lane]) > 0
             and self.pages_left(task.run, strict=True) > 0
         ]
+
+    def is_spaced(self, lane: ModelLane, now: int) -> bool:
+        """Whether the last slot given lies far enough back, should the spacing have changed since."""
+        return lane.last_slot + micros(self.spacing(lane)) <= now
 
     # the model's own choice, one task at a time
 
@@ -133,11 +138,15 @@ class Handing:
         run.turn = self.virtual_time + 1 / run.run.weight
         run.picks[task.task.lane] += 1
 
-    def take_slot(self, lane: ModelLane, at: int) -> None:
-        spacing = micros(self.spacing(lane))
-        lane.last_slot = at
+    def take_slot(self, lane: ModelLane, at: int, given: float = 0.0) -> None:
+        spacing = micros(self.slower(lane, given))
+        lane.last_slot, lane.excused = at, False
         if spacing:
             lane.next_at = at + spacing
+
+    def slower(self, lane: ModelLane, given: float) -> float:
+        """The spacing after a request that comes with a pace of its own."""
+        return lane.rule if lane.rule >= 0 else max(self.spacing(lane), given)
 
     def next_lease(self) -> int:
         return max(self.last_lease + 1, self.clock())
@@ -212,7 +221,7 @@ class Handing:
     def _wrong_slots(self, claim: Claim) -> list[str]:
         wrong, now = [], self.clock()
         for lane in {leased.lane: self.all_lanes[leased.lane] for leased in claim.tasks}.values():
-            earliest, spacing = lane.first_slot(now), micros(self.spacing(lane))
+            earliest, spacing = lane.earliest_slot(now), micros(self.spacing(lane))
             for start_in in sorted(leased.start_in for leased in claim.tasks if leased.lane == lane.name):
                 slot = now + micros(start_in)
                 if slot < earliest - SLACK:

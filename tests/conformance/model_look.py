@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
-from conformance.model_state import ModelLane, ModelLease, ModelRun, ModelTask
+from conformance.model_state import ModelLane, ModelLease, ModelRun, ModelTask, identity
 from shoal.core.lane import LaneState
 from shoal.core.run import Run, RunState
 from shoal.core.stats import Stats
@@ -44,9 +44,9 @@ class Looking:
             seen=len(states), delayed=states.count("delayed"),
             ready=states.count("ready") + states.count("delayed"),
             leased=states.count("leased"), done=states.count("done"), dead=states.count("dead"),
-            cancelled=states.count("cancelled"), records=len(about.records), retries=about.retries,
-            lost=about.lost, stale=about.stale, bytes=about.bytes, claimable=self.claimable(run),
-            skipped=dict(about.skipped),
+            cancelled=states.count("cancelled"), records=len(about.records) + about.trimmed,
+            retries=about.retries, lost=about.lost, stale=about.stale, bytes=about.bytes,
+            trimmed=about.trimmed, claimable=self.claimable(run), skipped=dict(about.skipped),
         )  # fmt: skip
 
     def claimable(self, run: int) -> int:
@@ -84,8 +84,11 @@ class Looking:
         return [self.view(task) for task in found[:limit]]
 
     async def find(self, run: int, digest: bytes) -> TaskView | None:
-        id = self.seen.get((run, digest))
+        id = self.seen.get((run, identity(digest)))
         return self.view(self.tasks[id]) if id is not None else None
+
+    async def ids(self, run: int, digests: Sequence[bytes]) -> list[int]:
+        return [self.seen.get((run, identity(digest)), 0) for digest in digests]
 
     def view(self, task: ModelTask) -> TaskView:
         lease = self.leases.get(task.lease) if task.state == "leased" else None
@@ -115,8 +118,11 @@ class Looking:
     async def skipped(self, run: int, limit: int = 100) -> list[tuple[str, str]]:
         return self._run(run).samples[:limit]
 
-    async def records(self, run: int, *, after: int = 0, limit: int = 1000) -> list[StoredRecord]:
-        return [record for record in self._run(run).records if record.seq > after][:limit]
+    async def records(
+        self, run: int, *, after: int = 0, limit: int = 1000, tasks: Collection[int] = ()
+    ) -> list[StoredRecord]:
+        kept = [it for it in self._run(run).records if it.seq > after and (not tasks or it.task in tasks)]
+        return kept[:limit]
 
     async def lanes(self, *, run: int | None = None, limit: int = 100) -> list[LaneState]:
         listed = [
@@ -132,4 +138,5 @@ class Looking:
             lane.name, lane.next_at, self.spacing(lane), self.asked(lane), lane.learned,
             self.max_in_flight(lane), self.in_flight(lane.name), len(waiting),
             lane.held_until if held else 0, bool(lane.parked) and held, lane.reason if held else "",
+            lane.rule, lane.limit,
         )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from conformance.model_state import ENDED, ModelLease, ModelRun, ModelTask, micros
+from conformance.model_state import ENDED, ModelLease, ModelRun, ModelTask, identity, micros
 from shoal.core.lane import Pace
 from shoal.core.task import Admission, LaneChange, Outcome, Task, Verdict
 from shoal.queue.base import LEASE, StoredRecord
@@ -85,7 +85,7 @@ class Settling:
         task.attempts += 1
         self.end(task, "done", "")
         if outcome.same_as is not None:
-            first = self.seen.setdefault((task.run, outcome.same_as), task.id)
+            first = self.seen.setdefault((task.run, identity(outcome.same_as)), task.id)
             if first != task.id:
                 return
         self.keep_records(task, outcome)
@@ -101,9 +101,11 @@ class Settling:
             self.set_state(about, "finished")
 
     def keep_records(self, task: ModelTask, outcome: Outcome) -> None:
-        kept = self.all_runs[task.run].records
+        about = self.all_runs[task.run]
+        task.first_record = about.last_record + 1 if outcome.records else 0
         for data in outcome.records:
-            kept.append(StoredRecord(len(kept) + 1, task.id, data))
+            about.last_record += 1
+            about.records.append(StoredRecord(about.last_record, task.id, data))
         task.records += len(outcome.records)
 
     def keep_links(self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool) -> None:

@@ -7,10 +7,15 @@ from dataclasses import dataclass, field
 
 from shoal.core.lane import Pace
 from shoal.core.run import Run
-from shoal.core.task import ALONE, Attempt, State, Task, band
+from shoal.core.task import ALONE, SHORT_DIGEST, Attempt, State, Task, band
 from shoal.queue.base import StoredRecord
 
 ENDED = ("cancelled", "finished")
+
+
+def identity(digest: bytes) -> bytes:
+    """What every queue keeps of a digest."""
+    return digest[:SHORT_DIGEST]
 
 
 def micros(seconds: float) -> int:
@@ -30,6 +35,8 @@ class ModelRun:
     skipped: Counter[str] = field(default_factory=Counter)
     samples: list[tuple[str, str]] = field(default_factory=list)
     records: list[StoredRecord] = field(default_factory=list)
+    last_record: int = 0  # seq
+    trimmed: int = 0
 
     @property
     def takes_work(self) -> bool:
@@ -50,10 +57,12 @@ class ModelTask:
     lease: int = 0  # the last one it was handed out under
     finished_at: int = 0
     cause: str = ""
+    first_record: int = 0
     records: int = 0
     failures: Counter[str] = field(default_factory=Counter)
     history: list[Attempt] = field(default_factory=list)
     evidence: dict[str, object] | None = None
+    bare: bool = False  # only its identity is left
 
     @property
     def band(self) -> int:
@@ -72,15 +81,24 @@ class ModelLane:
     next_at: int = 0
     booked: float = 0.0  # the spacing it was first reserved with, before any run asked something of it
     last_slot: int = 0  # the last one given
+    excused: bool = (
+        False  # the clock stepped back: a lane without spacing of its own may forget its next slot
+    )
     learned: float = 0.0
     held_until: int = 0
     parked: int = 0  # times in a row; while held it is shown to people as parked
     reason: str = ""
     asks: dict[int, Pace] = field(default_factory=dict)  # by run
+    rule: float = -1.0  # what a person set; below 0: nothing
+    limit: int = -1
 
     def first_slot(self, now: int) -> int:
         """When the next request may start at the earliest."""
         return max(now, self.next_at, self.held_until)
+
+    def earliest_slot(self, now: int) -> int:
+        """When it may start if all that is excused is made use of."""
+        return max(now, self.held_until) if self.excused else self.first_slot(now)
 
 
 @dataclass

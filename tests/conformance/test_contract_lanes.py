@@ -430,3 +430,33 @@ async def test_a_spacing_learned_counts_from_the_last_request(world: World) -> N
     await world.queue.set_lane(LaneChange(LANE, spacing=10.0, reason="crawl-delay"))
     slot = await world.queue.reserve(LANE)
     assert slot.wait == pytest.approx(10.0, abs=0.1)
+
+
+@pytest.mark.parametrize(("given", "expected"), [(5.0, 5.0), (0.1, 2.0), (2.0, 2.0)])
+async def test_the_slower_of_the_lanes_own_pace_and_the_given_one_counts(
+    world: World, given: float, expected: float
+) -> None:
+    run = await world.run()
+    await world.add(run, "a", pace=Pace(2.0, 0))
+    for number in range(3):
+        slot = await world.queue.reserve(LANE, Pace(given, 1))
+        assert slot.wait == pytest.approx(number * expected, abs=1e-4)
+        assert slot.spacing == expected
+    lane = await world.lane()
+    assert (lane.spacing, lane.max_in_flight) == (2.0, 0), "the lane itself is as it was"
+
+
+async def test_a_slow_request_beside_the_tasks_makes_the_next_task_wait(world: World) -> None:
+    run = await world.run()
+    await world.add(run, "a b", pace=Pace(0.5, 0))
+    await world.queue.reserve(LANE, Pace(10.0, 1))
+    assert not (await world.claim()).tasks
+    await world.advance(10)
+    assert (await world.claim()).tasks
+
+
+async def test_a_slower_pace_given_counts_also_where_no_run_asks(world: World) -> None:
+    await world.queue.reserve("new.test", Pace(1.0, 1))
+    await world.advance(1)
+    assert (await world.queue.reserve("new.test", Pace(4.0, 1))).wait == 0.0
+    assert (await world.queue.reserve("new.test")).wait == pytest.approx(4.0, abs=1e-4)

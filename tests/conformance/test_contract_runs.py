@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 
 import pytest
@@ -345,6 +346,42 @@ async def test_a_revived_worker_lost_task_gets_all_its_chances_again(world: Worl
     assert await world.queue.revive(run) == 1
     await world.lose("w9", [(await world.one("w9")).id])
     assert (await world.stats(run)).ready == 1
+
+
+# once
+
+
+@pytest.mark.parametrize("end", ["finish", "cancel", "pause"])
+async def test_a_run_to_be_started_once_never_starts_again(world: World, end: str) -> None:
+    first = await world.run("schedule/books/5", once=True)
+    await world.queue.set_run(first, end)
+    assert await world.run("schedule/books/5", once=True) == first
+    (known,) = await world.queue.runs(key="schedule/books/5")
+    assert known.state != "running", "it is returned as it is"
+
+
+async def test_who_does_not_say_once_starts_an_ended_run_anew(world: World) -> None:
+    first = await world.run("k", once=True)
+    await world.queue.set_run(first, "finish")
+    second = await world.run("k")
+    assert second != first
+    await world.queue.set_run(second, "finish")
+    assert await world.run("k", once=True) == second, "of several the newest is returned"
+
+
+async def test_of_many_that_start_a_run_once_all_get_the_same(world: World) -> None:
+    handles = [world.queue, await world.open(), await world.open()]
+    new = [NewRun(scraper="books", key="k", name=f"n{n}", once=True) for n in range(6)]
+    started = await asyncio.gather(*(handles[n % 3].start_run(it) for n, it in enumerate(new)))
+    assert len({run.id for run in started}) == 1
+    assert len(await world.queue.runs()) == 1
+
+
+async def test_an_open_run_is_returned_before_an_ended_one(world: World) -> None:
+    first = await world.run("k")
+    await world.queue.set_run(first, "finish")
+    second = await world.run("k")
+    assert await world.run("k", once=True) == second
 
 
 # purge

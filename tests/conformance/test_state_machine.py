@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
 from conformance.machine import drive
-from conformance.world import model_opener, open_sqlite
+from conformance.world import Clock, Opener, backends, model_opener
 
-MACHINES = {"model": model_opener, "sqlite": lambda: open_sqlite}
+EXAMPLES = {"redis": 40, "postgres": 25}  # each step is a few trips to a server
+MACHINES = {name: lambda opener=opener: opener for name, opener in backends().items()}
+MACHINES["model"] = model_opener  # a new one for every history
+
+
+async def try_to_open(opener: Opener, folder: Path) -> None:
+    """A missing server is to be noticed here, not in the middle of a history."""
+    await (await opener(folder, Clock())).close()
 
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("backend", MACHINES)
-def test_any_history_leaves_the_account_right(backend: str) -> None:
-    drive(MACHINES[backend], examples=60, steps=40)
+def test_any_history_leaves_the_account_right(backend: str, tmp_path: Path) -> None:
+    asyncio.run(try_to_open(MACHINES[backend](), tmp_path))
+    drive(MACHINES[backend], examples=EXAMPLES.get(backend, 60), steps=40)

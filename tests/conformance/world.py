@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,9 +54,39 @@ async def open_sqlite(folder: Path, clock: Clock) -> Queue:
     return await SqliteQueue.open(str(folder / "queue.db"), clock=clock)
 
 
+def need(library: str) -> None:
+    """Like a missing server, a missing client skips on a laptop and fails where CI is set."""
+    try:
+        importlib.import_module(library)
+    except ImportError:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(
+            f"{library} is not installed: pip install {library}"
+        )
+
+
+async def open_redis(folder: Path, clock: Clock) -> Queue:
+    from servers import redis
+
+    need("hiredis")
+    from shoal.queue.redis import RedisQueue
+
+    namespace = hashlib.sha256(str(folder).encode()).hexdigest()[:24]
+    return await RedisQueue.open(redis.url(namespace), clock=clock)
+
+
+async def open_postgres(folder: Path, clock: Clock) -> Queue:
+    from servers import postgres
+
+    need("asyncpg")
+    from shoal.queue.postgres import PostgresQueue
+
+    namespace = "t" + digest(str(folder)).hex()
+    return await PostgresQueue.open(postgres.shared().url(namespace, connections=2), clock=clock)
+
+
 def backends() -> dict[str, Opener]:
     """Every backend by name. A new backend adds one line here and is done when the suite passes."""
-    return {"model": model_opener(), "sqlite": open_sqlite}
+    return {"model": model_opener(), "sqlite": open_sqlite, "redis": open_redis, "postgres": open_postgres}
 
 
 def page(url: str, lane: str = LANE, **more: Any) -> Task:

@@ -13,6 +13,7 @@ class Pace(msgspec.Struct, frozen=True, gc=False):
 
 
 FREE = Pace(0.0, 0)
+FOR_GOOD = 10 * 365 * 86_400.0  # seconds; parked for so long is until somebody releases it
 
 
 class Slot(msgspec.Struct, frozen=True, gc=False):
@@ -36,6 +37,12 @@ class LaneState(msgspec.Struct, frozen=True, gc=False):
     held_until: int = 0
     parked: bool = False
     reason: str = ""
+    rule: float = -1.0  # the spacing that a person set; below 0: nobody did
+    limit: int = -1  # likewise the requests at once
+
+    def for_good(self, now: int) -> bool:
+        """Whether it waits for a person, not for a moment."""
+        return self.held_until - now > FOR_GOOD / 2 * 1e6
 
 
 class Mark(msgspec.Struct, frozen=True, gc=False):
@@ -51,3 +58,9 @@ class Mark(msgspec.Struct, frozen=True, gc=False):
     state: str = "working"
     doing: str = ""
     leased: int = 0
+    serves: tuple[str, ...] = ()  # scrapers it has the code for
+    code: str = ""  # which version of them
+    done: int = 0  # since it started
+    failed: int = 0
+    memory: int = 0  # bytes
+    asked: str = ""  # what a person asked of it and it may not have done yet: drain, pause

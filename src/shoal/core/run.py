@@ -22,6 +22,7 @@ class NewRun(msgspec.Struct, frozen=True):
     spec: dict[str, Any] = {}  # what a worker needs to serve it, and what people may want to see
     weight: int = 1
     max_pages: int = 0  # 0 is no limit; when so many have ended, the rest is cancelled
+    once: bool = False  # a run with this key is never started again, not even when it has ended
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -36,3 +37,8 @@ class Run(msgspec.Struct, frozen=True):
     weight: int = 1
     max_pages: int = 0
     spec: dict[str, Any] = {}
+
+    @property
+    def began_at(self) -> int:
+        """When it was created, in whatever queue that was: a name and this are one run for ever."""
+        return int(self.spec.get("began_at") or self.created_at)

@@ -18,6 +18,7 @@ class Stats(msgspec.Struct, frozen=True):
     lost: int = 0  # leases lost with their workers
     stale: int = 0  # late answers that were dropped
     bytes: int = 0
+    trimmed: int = 0  # of the records, so many have gone to a store of their own
     claimable: int = 0  # could be handed out this second; bounded by the lanes that are due
     skipped: dict[str, int] = {}  # links refused by rule, by reason; these are not tasks
 

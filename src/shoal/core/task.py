@@ -21,6 +21,7 @@ Admission = Literal["added", "known", "rejected"]
 
 BANDS = 8
 REVIVED = "revived"  # the cause that marks, in a task's history, where a person gave it a fresh start
+SHORT_DIGEST = 10  # bytes of a digest that every queue keeps; some keep no more
 ALONE = -1  # the band of a task that has lost a worker: it is claimed by itself, before all others
 
 
@@ -111,6 +112,26 @@ class LaneChange(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     spacing: float | None = None  # learned spacing (Crawl-delay, slow-down); 0 forgets it
     park_for: float | None = None  # a hold, after which one request at a time goes out until 0 releases it
     reason: str = ""
+    rule: float | None = None  # spacing set by a person, in place of all others; below 0 takes it back
+    limit: int | None = None  # requests at once set by a person, in place of all others; below 0 likewise
+
+
+class Carried(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A task on its way from one queue to another. Its number is that within its run, there as here."""
+
+    number: int
+    task: Task  # with `delay` and `ttl` as what is left of them, and `parent` as a number within the run
+    state: Literal["ready", "done", "dead", "cancelled", "seen"]  # seen: only its identity is left
+    attempts: int = 0
+    lost: int = 0
+    added_at: int = 0
+    finished_at: int = 0
+    cause: str = ""
+    history: tuple[Attempt, ...] = ()
+    evidence: dict[str, Any] | None = None
+    first_record: int = 0  # the seq of its first record; the others follow one another. 0: it has none
+    records: int = 0
+    also: tuple[bytes, ...] = ()  # other identities that are this task's: where its redirects led
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -27,7 +27,7 @@ import msgspec
 from shoal.core.lane import LaneState, Mark, Pace, Slot
 from shoal.core.run import NewRun, Run, RunState
 from shoal.core.stats import Stats
-from shoal.core.task import Admission, Attempt, Claim, LaneChange, Outcome, State, Task, Verdict
+from shoal.core.task import Admission, Attempt, Carried, Claim, LaneChange, Outcome, State, Task, Verdict
 
 LEASE = 30.0
 HEARTBEAT = 10.0
@@ -105,7 +105,7 @@ class DeadGroup(msgspec.Struct, frozen=True):
 
 
 class Paper(msgspec.Struct, frozen=True):
-    """A document that workers share, such as a template. Versions count from 1."""
+    """A document that workers share, such as a template. Kept ones count from 1; see also swap."""
 
     kind: str
     name: str
@@ -120,12 +120,24 @@ class StoredRecord(msgspec.Struct, frozen=True, gc=False):
     data: bytes  # one JSON object
 
 
+class Finding(msgspec.Struct, frozen=True):
+    """What a check-up found, with what to do about it."""
+
+    what: str  # a few words: "version", "eviction"
+    level: Literal["ok", "note", "warning", "wrong"]
+    words: str
+    fix: str = ""
+
+
 class Queue(Protocol):
     promises: Promises
 
     # runs
     async def start_run(self, new: NewRun) -> Run:
-        """Create a run. A run with the same key that is not ended (running, paused) is returned instead."""
+        """Create a run. A run with the same key that is not ended (running, paused) is returned instead.
+
+        With `once` an ended one is returned, too: so that any number of callers start it only once.
+        """
         ...
 
     async def runs(
@@ -182,7 +194,8 @@ class Queue(Protocol):
         """A slot of a lane for a request that is not a task. Creates the lane if it is new.
 
         A slot further away than `within` seconds is not taken. Such requests take slots but no
-        place in flight: in_flight counts leased tasks only.
+        place in flight: in_flight counts leased tasks only. Where the lane is known, the slower of
+        its own spacing and the given one counts after this request, unless a person set a rule.
         """
         ...
 
@@ -265,7 +278,22 @@ class Queue(Protocol):
         """Samples of refused links: (reason, url)."""
         ...
 
-    async def records(self, run: int, *, after: int = 0, limit: int = 1000) -> list[StoredRecord]: ...
+    async def ids(self, run: int, digests: Sequence[bytes]) -> list[int]:
+        """The tasks with these identities (as in `find`), in the same order; 0 for what was not seen."""
+        ...
+
+    async def records(
+        self, run: int, *, after: int = 0, limit: int = 1000, tasks: Collection[int] = ()
+    ) -> list[StoredRecord]:
+        """In the order of settling, starting after `after`; with `tasks`, only those of these tasks."""
+        ...
+
+    async def trim(self, run: int, upto: int) -> int:
+        """Remove records up to this seq, which are safe elsewhere; says how many.
+
+        They stay in the account as `records` and as `trimmed`, and no seq is given twice.
+        """
+        ...
 
     # acting
     async def revive(self, run: int, where: Where = Where()) -> int:
@@ -273,7 +301,35 @@ class Queue(Protocol):
         ...
 
     async def purge(self, *, run: int | None = None, older_than: float | None = None) -> int:
-        """Remove ended runs (a given one, or those ended more than `older_than` seconds ago) whole."""
+        """Remove ended runs (a given one, or those ended more than `older_than` seconds ago) whole.
+
+        Workers that were silent for longer than `older_than` leave the registry.
+        """
+        ...
+
+    # moving house
+    async def carry_out(self, run: int, *, after: int = 0, limit: int = 500) -> list[Carried]:
+        """Everything the run has seen, by ascending number, starting after `after`; leased counts as ready.
+
+        Only of a run that is paused or ended, so that it is one state of it.
+        """
+        ...
+
+    async def carry_in(
+        self,
+        run: int,
+        tasks: Sequence[Carried],
+        records: Sequence[StoredRecord] = (),
+        *,
+        paces: Mapping[str, Pace] | None = None,
+        counts: Stats | None = None,
+    ) -> None:
+        """Take over what another queue carried out, into a run that is paused. Repeating it is harmless.
+
+        Numbers of tasks and of records (`seq`) stay as they are, new ones come after them; a record's
+        task is its number. `counts` sets what cannot be counted: retries, lost, stale, bytes, skipped
+        and trimmed. A digest may be cut to its first SHORT_DIGEST bytes: the task is known by these then.
+        """
         ...
 
     # papers
@@ -283,6 +339,15 @@ class Queue(Protocol):
 
     async def paper(self, kind: str, name: str, version: int = 0) -> Paper | None:
         """One version of a document; 0 is the newest."""
+        ...
+
+    async def swap(self, kind: str, name: str, text: str | None, expected: int) -> Paper | None:
+        """Replace a document if its newest version is still `expected` (0: there is none), else None.
+
+        Earlier versions are not kept. A text of None removes the document; its answer is the one removed.
+        The first version of a document made here is the store's clock: made again after it was removed,
+        it has no version that somebody may still hold.
+        """
         ...
 
     async def papers(self, kind: str) -> list[Paper]:
@@ -296,13 +361,31 @@ class Queue(Protocol):
 
     async def set_lane(self, change: LaneChange) -> None: ...
 
-    async def register(self, mark: Mark) -> None:
-        """Worker heartbeat in the registry: creates or updates."""
+    async def register(self, mark: Mark) -> str:
+        """Worker heartbeat in the registry: creates or updates. Answers what a person asked of this worker.
+
+        seen_at, leased and asked are the queue's own to say, whatever the mark says.
+        """
+        ...
+
+    async def ask_worker(self, worker: str, wanted: Literal["drain", "pause", ""]) -> bool:
+        """Leave word for a worker, which it hears with its next heartbeat; False: there is no such worker."""
         ...
 
     async def workers(self) -> list[Mark]: ...
 
     async def forget_worker(self, worker: str) -> None: ...
+
+    async def wait(self, seconds: float) -> None:
+        """Return when there may be new work, or after so many seconds at the latest. Only a hint:
+
+        it may return for nothing, and may be late; whoever relies on it asks again anyway.
+        """
+        ...
+
+    async def checkup(self) -> list[Finding]:
+        """What a person should know about the server or file behind this queue."""
+        ...
 
     async def now(self) -> int:
         """The store's clock, UTC microseconds."""

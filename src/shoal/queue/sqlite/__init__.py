@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Literal
 
 from shoal.core.lane import LaneState, Mark, Pace, Slot
 from shoal.core.run import NewRun, Run, RunState
 from shoal.core.stats import Stats
-from shoal.core.task import Admission, Claim, LaneChange, Outcome, State, Task, Verdict
+from shoal.core.task import Admission, Carried, Claim, LaneChange, Outcome, State, Task, Verdict
 from shoal.queue.base import (
     LEASE,
     DeadGroup,
     Extended,
+    Finding,
     Paper,
     Promises,
     Reaped,
@@ -20,7 +24,19 @@ from shoal.queue.base import (
     TaskView,
     Where,
 )
-from shoal.queue.sqlite import admit, claim, lanes, look, papers, reap, runs, settle
+from shoal.queue.sqlite import (
+    admit,
+    carry,
+    claim,
+    lanes,
+    look,
+    papers,
+    reap,
+    records,
+    runs,
+    settle,
+    workers,
+)
 from shoal.queue.sqlite.engine import CACHE, SMALL_CACHE, Engine, Synchronous
 
 
@@ -125,8 +141,16 @@ class SqliteQueue:
     async def skipped(self, run: int, limit: int = 100) -> list[tuple[str, str]]:
         return self._engine.read(look.skipped, run, limit)
 
-    async def records(self, run: int, *, after: int = 0, limit: int = 1000) -> list[StoredRecord]:
-        return self._engine.read(look.records, run, after, limit)
+    async def ids(self, run: int, digests: Sequence[bytes]) -> list[int]:
+        return self._engine.read(look.ids, run, digests)
+
+    async def records(
+        self, run: int, *, after: int = 0, limit: int = 1000, tasks: Collection[int] = ()
+    ) -> list[StoredRecord]:
+        return self._engine.read(records.listing, run, after, limit, tasks)
+
+    async def trim(self, run: int, upto: int) -> int:
+        return await self._engine.write(records.trim, run, upto)
 
     async def revive(self, run: int, where: Where = Where()) -> int:
         return await self._engine.write(runs.revive, run, where)
@@ -134,11 +158,28 @@ class SqliteQueue:
     async def purge(self, *, run: int | None = None, older_than: float | None = None) -> int:
         return await self._engine.write(runs.purge, run, older_than)
 
+    async def carry_out(self, run: int, *, after: int = 0, limit: int = 500) -> list[Carried]:
+        return await self._engine.hint(carry.out, run, after, limit)
+
+    async def carry_in(
+        self,
+        run: int,
+        tasks: Sequence[Carried],
+        records: Sequence[StoredRecord] = (),
+        *,
+        paces: Mapping[str, Pace] | None = None,
+        counts: Stats | None = None,
+    ) -> None:
+        await self._engine.write(carry.take, run, tasks, records, paces or {}, counts)
+
     async def keep_paper(self, kind: str, name: str, text: str) -> Paper:
         return await self._engine.write(papers.keep, kind, name, text)
 
     async def paper(self, kind: str, name: str, version: int = 0) -> Paper | None:
         return self._engine.read(papers.find, kind, name, version)
+
+    async def swap(self, kind: str, name: str, text: str | None, expected: int) -> Paper | None:
+        return await self._engine.write(papers.swap, kind, name, text, expected)
 
     async def papers(self, kind: str) -> list[Paper]:
         return self._engine.read(papers.listing, kind)
@@ -149,14 +190,28 @@ class SqliteQueue:
     async def set_lane(self, change: LaneChange) -> None:
         await self._engine.write(lanes.change, [change])
 
-    async def register(self, mark: Mark) -> None:
-        await self._engine.hint(reap.register, mark)
+    async def register(self, mark: Mark) -> str:
+        return await self._engine.hint(workers.register, mark)
+
+    async def ask_worker(self, worker: str, wanted: Literal["drain", "pause", ""]) -> bool:
+        return await self._engine.write(workers.ask, worker, wanted)
 
     async def workers(self) -> list[Mark]:
-        return self._engine.read(reap.workers)
+        return self._engine.read(workers.listing)
 
     async def forget_worker(self, worker: str) -> None:
-        await self._engine.hint(reap.forget, worker)
+        await self._engine.hint(workers.forget, worker)
+
+    async def wait(self, seconds: float) -> None:
+        await self._engine.wait(claim.is_waiting, seconds)
+
+    async def checkup(self) -> list[Finding]:
+        from shoal.queue.sqlite.checkup import checkup
+
+        try:
+            return await asyncio.to_thread(checkup, self._engine.path, self._engine.durable)
+        except sqlite3.Error as error:
+            raise self._engine.translated(error) from error
 
     async def now(self) -> int:
         return self._engine.clock()

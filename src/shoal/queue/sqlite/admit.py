@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from binascii import b2a_base64
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -11,19 +10,14 @@ import msgspec
 
 from shoal.core.lane import Pace
 from shoal.core.run import TASK_BITS
-from shoal.core.task import Admission, Task, band
-from shoal.queue.sqlite import lanes, runs
+from shoal.core.task import SHORT_DIGEST, Admission, Task, band
+from shoal.queue.sqlite import identity, lanes, runs
+from shoal.queue.sqlite.identity import key
 
-_KNOWN = "SELECT s.digest FROM json_each(?) j CROSS JOIN seen s ON s.run = ? AND s.digest = j.value"
 _INSERT = """INSERT INTO tasks (id, state, lane, run, band, due, added_at, expires_at, priority, depth, parent, kind, url, meta, ask)
              VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 FARTHEST = 2**31  # priorities beyond are as good as this
 _encode = msgspec.json.Encoder().encode
-
-
-def key(digest: bytes) -> str:
-    """A digest as short text, which SQLite's JSON functions can carry."""
-    return b2a_base64(digest, newline=False)[:22].decode("ascii")
 
 
 def admit(
@@ -33,8 +27,10 @@ def admit(
     keys = [key(task.digest) for task in tasks]
     for name, task in zip(keys, tasks, strict=True):
         fresh.setdefault(name, task)
-    for (name,) in db.execute(_KNOWN, (_encode(list(fresh)).decode(), run)).fetchall():
+    for name in identity.known(db, run, fresh):
         del fresh[name]
+    if fresh and identity.is_short(db, run):
+        _drop_begun(db, run, fresh)
     # A pace given again is news also where the tasks are not.
     wanted = dict.fromkeys(task.lane for task in (tasks if paces else fresh.values()))
     lane_ids = lanes.ensure(db, run, wanted, paces)
@@ -46,6 +42,13 @@ def admit(
         # Removing what was counted makes a duplicate within the batch answer "known".
         answers.append("added" if fresh.pop(name, None) is not None else "known")
     return answers
+
+
+def _drop_begun(db: sqlite3.Connection, run: int, fresh: dict[str, Task]) -> None:
+    """Of what seems new, what is known by the beginning of its digest is not."""
+    cut = {key(task.digest[:SHORT_DIGEST]): name for name, task in fresh.items()}
+    for begun in identity.known(db, run, cut):
+        del fresh[cut[begun]]
 
 
 def _insert(

@@ -13,10 +13,10 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
+from shoal.core.plan import HORIZON, UNLIMITED, Contender, Lane, plan
 from shoal.core.task import ALONE, BANDS, Ask, Attempt, Claim, Leased, failures
 from shoal.queue.sqlite import bury, lanes
 from shoal.queue.sqlite.lanes import SECOND, micros
-from shoal.queue.sqlite.plan import HORIZON, UNLIMITED, Contender, Lane, plan
 
 OLDEST_EVERY = 16
 PROMOTE_LIMIT = 1000
@@ -119,6 +119,18 @@ def _served(db: sqlite3.Connection, now: int, serves: Collection[str] | None) ->
         if left > 0:
             found.append(Contender(run, max(1, weight), share, left))
     return found
+
+
+def is_waiting(db: sqlite3.Connection, now: int) -> bool:
+    """Whether somebody could be handed something now."""
+    return (
+        db.execute(
+            """SELECT 1 FROM runs r WHERE state = 'running' AND ready > delayed
+                 AND EXISTS (SELECT 1 FROM heads WHERE run = r.id AND wake_at <= ?) LIMIT 1""",
+            (now,),
+        ).fetchone()
+        is not None
+    )
 
 
 def _next_in(db: sqlite3.Connection, now: int, runs: Iterable[Contender]) -> float | None:

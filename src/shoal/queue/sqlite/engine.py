@@ -50,6 +50,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
     ]
 )
 TURN_PATIENCE = 2.0
+LOOK_EVERY = 0.05  # seconds, who waits for work looks for it
 CHECKPOINT = 2000  # pages of the log
 CACHE, SMALL_CACHE = 8_000, 3_000  # KB; the kernel keeps the file in memory too
 STEP_BACK = 1_000_000  # microseconds; less than this no lane notices
@@ -179,6 +180,24 @@ class Engine:
                     raise self.translated(error) from error
             time.sleep(0.01)
 
+    async def wait(self, is_news: Callable[[sqlite3.Connection, int], bool], seconds: float) -> None:
+        """Return when somebody has changed the file and it is news, or when the time is over."""
+        end, before = time.monotonic() + seconds, self._version()
+        while (left := end - time.monotonic()) > 0:
+            await asyncio.sleep(min(left, LOOK_EVERY))
+            if self._version() != before:
+                if self.read(is_news):
+                    return
+                before = self._version()
+
+    def _version(self) -> tuple[int, int]:
+        """Changes with every commit: of other processes, or our own."""
+        self._check_open()
+        try:
+            return self.db.execute("PRAGMA data_version").fetchone()[0], self.db.total_changes
+        except sqlite3.Error as error:
+            raise self.translated(error) from error
+
     async def _begin(self, durable: bool) -> None:
         self._check_open()
         if self._turn.take() and self._try_begin(durable):
@@ -213,6 +232,10 @@ class Engine:
                 raise self.translated(error) from error
             return False
         return True
+
+    @property
+    def durable(self) -> bool:
+        return self._durable_level == 2
 
     def _rollback(self) -> None:
         if self.db.in_transaction:

@@ -64,7 +64,7 @@ def _ask(db: sqlite3.Connection, run: int, lane: int, pace: Pace) -> None:
 
 _SETTLE_PACE = """
 UPDATE lanes SET (asked, max_in_flight) = (
-  SELECT ifnull(max(h.spacing), 0), ifnull(min(nullif(h.max_in_flight, 0)), 0)
+  SELECT ifnull(max(h.spacing), 0), iif(lanes.most < 0, ifnull(min(nullif(h.max_in_flight, 0)), 0), lanes.most)
   FROM heads h JOIN runs r ON r.id = h.run WHERE h.lane = lanes.id AND r.state IN ('running', 'paused'))
 WHERE id = ?
 """
@@ -73,7 +73,10 @@ WHERE id = ?
 def settle_pace(db: sqlite3.Connection, lanes: Sequence[int]) -> None:
     """Apply the slowest pace that any unfinished run asks of the lane."""
     db.executemany(_SETTLE_PACE, [(lane,) for lane in lanes])
-    db.executemany("UPDATE lanes SET spacing = max(learned, asked) WHERE id = ?", [(lane,) for lane in lanes])
+    db.executemany(
+        "UPDATE lanes SET spacing = iif(rule < 0, max(learned, asked), rule) WHERE id = ?",
+        [(lane,) for lane in lanes],
+    )
 
 
 def reconsider(db: sqlite3.Connection, run: int) -> None:
@@ -111,26 +114,46 @@ def change(db: sqlite3.Connection, now: int, changes: Iterable[LaneChange]) -> N
             )
         elif item.park_for is not None:
             db.execute("UPDATE lanes SET held_until = 0, parked = 0, reason = '' WHERE id = ?", (lane,))
-        if item.spacing is not None:
-            db.execute(
-                "UPDATE lanes SET next_at = next_at + max(0, max(asked, ?1) - spacing), learned = ?1, spacing = max(asked, ?1), reason = CASE WHEN ?2 = '' THEN reason ELSE ?2 END WHERE id = ?3",
-                (micros(item.spacing), item.reason, lane),
-            )
+        if item.spacing is not None or item.rule is not None:
+            learned = None if item.spacing is None else micros(item.spacing)
+            rule = None if item.rule is None else micros(item.rule) if item.rule >= 0 else -1
+            db.execute(_SPACE, (learned, rule, item.reason, lane))
+        if item.limit is not None:
+            db.execute(_LIMIT, (max(-1, item.limit), lane))
     wake(db, touched)
+
+
+# A spacing that has grown counts from the last request on.
+_SPACE = """
+UPDATE lanes SET (learned, rule, next_at, spacing) = (
+  SELECT learned, rule, lanes.next_at + max(0, spacing - lanes.spacing), spacing
+  FROM (SELECT learned, rule, iif(rule < 0, max(lanes.asked, learned), rule) AS spacing
+        FROM (SELECT ifnull(?1, lanes.learned) AS learned, ifnull(?2, lanes.rule) AS rule))),
+  reason = iif(?3 = '', reason, ?3)
+WHERE id = ?4
+"""
+_LIMIT = """
+UPDATE lanes SET most = ?1, max_in_flight = iif(?1 >= 0, ?1, (
+  SELECT ifnull(min(nullif(h.max_in_flight, 0)), 0)
+  FROM heads h JOIN runs r ON r.id = h.run WHERE h.lane = lanes.id AND r.state IN ('running', 'paused')))
+WHERE id = ?2
+"""
 
 
 def reserve(db: sqlite3.Connection, now: int, name: str, pace: Pace | None, within: float | None) -> Slot:
     row = db.execute(
-        "SELECT id, next_at, spacing, held_until, parked, reason FROM lanes WHERE name = ?", (name,)
+        "SELECT id, next_at, spacing, held_until, parked, reason, rule FROM lanes WHERE name = ?", (name,)
     ).fetchone()
     if row is None:
         wanted = pace or DEFAULT_PACE
         # No run asks anything of this lane yet; this is in force until one does.
         row = db.execute(
-            "INSERT INTO lanes (name, asked, spacing, max_in_flight) VALUES (?1, ?2, ?2, ?3) RETURNING id, 0, spacing, 0, 0, ''",
+            "INSERT INTO lanes (name, asked, spacing, max_in_flight) VALUES (?1, ?2, ?2, ?3) RETURNING id, 0, spacing, 0, 0, '', -1",
             (name, micros(wanted.spacing), wanted.max_in_flight),
         ).fetchone()
-    lane, next_at, spacing, held_until, parked, reason = row
+    lane, next_at, spacing, held_until, parked, reason, rule = row
+    if pace is not None and rule < 0:
+        spacing = max(spacing, micros(pace.spacing))
     if parked and held_until > now:
         return Slot((held_until - now) / SECOND, reason or "parked", spacing / SECOND, taken=False)
     at = max(now, next_at, held_until)
@@ -154,7 +177,7 @@ def forget_future(db: sqlite3.Connection, now: int) -> None:
 def listing(db: sqlite3.Connection, now: int, run: int | None, limit: int) -> list[LaneState]:
     rows = db.execute(
         """SELECT l.name, l.next_at, l.spacing, l.asked, l.learned, l.max_in_flight, l.in_flight,
-                  ifnull(sum(h.ready), 0) AS waiting, l.held_until, l.parked, l.reason
+                  ifnull(sum(h.ready), 0) AS waiting, l.held_until, l.parked, l.reason, l.rule, l.most
            FROM lanes l LEFT JOIN heads h ON h.lane = l.id AND (?1 IS NULL OR h.run = ?1)
            WHERE ?1 IS NULL OR l.id IN (SELECT lane FROM heads WHERE run = ?1)
            GROUP BY l.id ORDER BY waiting DESC, l.id LIMIT ?2""",
@@ -165,7 +188,8 @@ def listing(db: sqlite3.Connection, now: int, run: int | None, limit: int) -> li
             name=row[0], next_at=row[1], spacing=row[2] / SECOND, asked=row[3] / SECOND, learned=row[4] / SECOND,
             max_in_flight=row[5], in_flight=row[6], ready=row[7],
             held_until=row[8] if row[8] > now else 0, parked=bool(row[9]) and row[8] > now,
-            reason=row[10] if row[8] > now or row[4] else "",
+            reason=row[10] if row[8] > now or row[4] or row[11] >= 0 else "",
+            rule=row[11] / SECOND if row[11] >= 0 else -1.0, limit=row[12],
         )
         for row in rows
     ]  # fmt: skip

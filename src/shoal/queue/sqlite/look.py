@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from shoal.core.run import TASK_BITS, run_of
 from shoal.core.task import Attempt, State
-from shoal.queue.base import DeadGroup, StoredRecord, TaskView, Where
-from shoal.queue.sqlite.admit import key
+from shoal.queue.base import DeadGroup, TaskView, Where
+from shoal.queue.sqlite import identity
 from shoal.queue.sqlite.filter import condition
 
 _decode_attempts = msgspec.json.Decoder(list[Attempt]).decode
@@ -75,10 +76,9 @@ def look(
 
 
 def find(db: sqlite3.Connection, now: int, run: int, digest: bytes) -> TaskView | None:
-    row = db.execute("SELECT task FROM seen WHERE run = ? AND digest = ?", (run, key(digest))).fetchone()
-    if row is None:
+    task = identity.owner(db, run, digest)
+    if not task:
         return None
-    task = abs(row[0])
     for columns, source in _SHAPES.values():
         found = db.execute(f"SELECT {columns} FROM {source} WHERE t.id = ?", (task,)).fetchone()
         if found:
@@ -109,10 +109,5 @@ def skipped(db: sqlite3.Connection, now: int, run: int, limit: int) -> list[tupl
     ).fetchall()
 
 
-def records(db: sqlite3.Connection, now: int, run: int, after: int, limit: int) -> list[StoredRecord]:
-    base = run << TASK_BITS
-    rows = db.execute(
-        "SELECT id, task, data FROM records WHERE id > ? AND id < ? ORDER BY id LIMIT ?",
-        (base + after, (run + 1) << TASK_BITS, limit),
-    ).fetchall()
-    return [StoredRecord(row[0] - base, row[1], row[2].encode()) for row in rows]
+def ids(db: sqlite3.Connection, now: int, run: int, digests: Sequence[bytes]) -> list[int]:
+    return identity.owners(db, run, digests)

@@ -29,6 +29,22 @@ def find(db: sqlite3.Connection, now: int, kind: str, name: str, version: int) -
     return None if row is None else Paper(*row)
 
 
+def swap(
+    db: sqlite3.Connection, now: int, kind: str, name: str, text: str | None, expected: int
+) -> Paper | None:
+    known = find(db, now, kind, name, 0)
+    if expected != (known.version if known else 0):
+        return None
+    db.execute("DELETE FROM papers WHERE kind = ? AND name = ?", (kind, name))
+    if text is None:
+        return known
+    paper = Paper(kind, name, known.version + 1 if known else now, text, now)
+    db.execute(
+        f"INSERT INTO papers ({_COLUMNS}) VALUES (?, ?, ?, ?, ?)", (kind, name, paper.version, text, now)
+    )
+    return paper
+
+
 def listing(db: sqlite3.Connection, now: int, kind: str) -> list[Paper]:
     rows = db.execute(
         f"""SELECT {_COLUMNS} FROM papers p WHERE kind = ?1

@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from shoal.core.lane import Mark
 from shoal.core.task import ALONE, Attempt, band
 from shoal.queue.base import LOST_LIMIT, Extended, Reaped
 from shoal.queue.sqlite import bury, lanes, runs
@@ -132,33 +131,3 @@ def extend(
             ).fetchall()
         )
     return Extended(frozenset(lost), frozenset(cancelled))
-
-
-def register(db: sqlite3.Connection, now: int, mark: Mark) -> None:
-    db.execute(
-        """INSERT INTO workers VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
-           ON CONFLICT DO UPDATE SET seen_at = ?7, state = ?8, doing = ?9""",
-        (
-            mark.id,
-            mark.name,
-            mark.host,
-            mark.pid,
-            mark.version,
-            mark.started_at or now,
-            now,
-            mark.state,
-            mark.doing,
-        ),
-    )
-
-
-def workers(db: sqlite3.Connection, now: int) -> list[Mark]:
-    rows = db.execute(
-        """SELECT w.id, w.name, w.host, w.pid, w.version, w.started_at, w.seen_at, w.state, w.doing,
-                  ifnull((SELECT sum(open) FROM leases WHERE worker = w.id), 0) FROM workers w ORDER BY w.started_at, w.id"""
-    ).fetchall()
-    return [Mark(*row) for row in rows]
-
-
-def forget(db: sqlite3.Connection, now: int, worker: str) -> None:
-    db.execute("DELETE FROM workers WHERE id = ?", (worker,))

@@ -13,7 +13,7 @@ from shoal.core.stats import Stats
 from shoal.core.task import REVIVED, Attempt, band
 from shoal.errors import Usage
 from shoal.queue.base import SLOT_HORIZON, RunAction, Where
-from shoal.queue.sqlite import bury, lanes
+from shoal.queue.sqlite import bury, lanes, workers
 from shoal.queue.sqlite.filter import condition
 
 SWEEP_SLICE = 2000
@@ -21,7 +21,9 @@ CLAIMABLE_LANES = 1000
 RIPE_COUNTED = 10_000
 
 _COLUMNS = "id, name, scraper, key, state, created_at, changed_at, finished_at, weight, max_pages, spec"
-_COUNTERS = "seen, ready, delayed, leased, done, dead, cancelled, records, retries, lost, stale, bytes"
+_COUNTERS = (
+    "seen, ready, delayed, leased, done, dead, cancelled, records, retries, lost, stale, bytes, trimmed"
+)
 
 
 def _run(row: tuple[object, ...]) -> Run:
@@ -32,8 +34,9 @@ def _run(row: tuple[object, ...]) -> Run:
 
 def start(db: sqlite3.Connection, now: int, new: NewRun) -> Run:
     found = db.execute(
-        f"SELECT {_COLUMNS} FROM runs WHERE key = ? AND state IN ('running', 'paused') ORDER BY id DESC LIMIT 1",
-        (new.key,),
+        f"""SELECT {_COLUMNS} FROM runs WHERE key = ? AND (? OR state IN ('running', 'paused'))
+            ORDER BY state IN ('running', 'paused') DESC, id DESC LIMIT 1""",
+        (new.key, new.once),
     ).fetchone()
     if found:
         return _run(found)
@@ -173,6 +176,11 @@ def sweep(db: sqlite3.Connection, now: int) -> None:
             db.execute("UPDATE runs SET leftovers = 0 WHERE id = ?", (run,))
 
 
+def counters(db: sqlite3.Connection, run: int) -> dict[str, int]:
+    row = db.execute(f"SELECT {_COUNTERS} FROM runs WHERE id = ?", (run,)).fetchone()
+    return dict(zip(_COUNTERS.split(", "), row, strict=True))
+
+
 def stats(db: sqlite3.Connection, now: int, run: int) -> Stats:
     row = db.execute(f"SELECT {_COUNTERS}, state, max_pages FROM runs WHERE id = ?", (run,)).fetchone()
     if row is None:
@@ -256,7 +264,7 @@ def recount(db: sqlite3.Connection, now: int, run: int) -> Stats:
         done=done,
         dead=dead,
         cancelled=gone,
-        records=count("records"),
+        records=count("records") + known.trimmed,
     )
 
 
@@ -332,6 +340,7 @@ def purge(db: sqlite3.Connection, now: int, run: int | None, older_than: float |
             (now - lanes.micros(older_than),),
         ).fetchall()
         chosen = [_run(row) for row in rows]
+        workers.forget_silent(db, now, older_than)
     else:
         chosen = []
     for item in chosen:

@@ -11,8 +11,8 @@ import msgspec
 from shoal.core.lane import Pace
 from shoal.core.run import TASK_BITS, run_of
 from shoal.core.task import ALONE, LaneChange, Outcome, Task, Verdict, band
-from shoal.queue.sqlite import bury, lanes, runs
-from shoal.queue.sqlite.admit import admit, key, more_ready
+from shoal.queue.sqlite import bury, identity, lanes, runs
+from shoal.queue.sqlite.admit import admit, more_ready
 from shoal.queue.sqlite.lanes import micros
 
 SAMPLES = 50  # refused links remembered per run and reason
@@ -187,9 +187,11 @@ def _done(book: Book, row: Row, outcome: Outcome, cancelled: bool) -> None:
 
 def _is_own(db: sqlite3.Connection, run: int, task: int, digest: bytes) -> bool:
     """Whether the address a redirect led to is this task's to record; if it is new, it becomes so."""
-    db.execute("INSERT OR IGNORE INTO seen (run, digest, task) VALUES (?, ?, ?)", (run, key(digest), -task))
-    (owner,) = db.execute("SELECT task FROM seen WHERE run = ? AND digest = ?", (run, key(digest))).fetchone()
-    return abs(int(owner)) == task
+    owner = identity.owner(db, run, digest)
+    if not owner:
+        name = identity.key(digest)
+        db.execute("INSERT INTO seen (run, digest, task) VALUES (?, ?, ?)", (run, name, -task))
+    return owner in (0, task)
 
 
 def _end(book: Book, row: Row, outcome: Outcome, state: str, first: int, count: int) -> None:

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shoal.queue.base import SLOT_HORIZON
-from shoal.queue.sqlite.lanes import micros
-
 LANES_SPREAD = 16  # a batch is spread over at least so many lanes, if they are due
-HORIZON = micros(SLOT_HORIZON)
+HORIZON = 2_000_000  # µs: a claim may reserve slots so far ahead
 UNLIMITED = 1 << 40
 RUN_LEAD, LANE_LEAD = 64, 16  # what a run that had nothing to do may catch up, at most
 COURTESY = 4  # a slot nobody came for is free to all after so great a part of the spacing
