@@ -1,0 +1,191 @@
+"""Engine: scripts on the server, a connection that comes back, and errors in our words.
+
+Every verb is one script, and every script may be repeated: a reply that was lost with its connection
+is asked for again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import random
+import ssl
+import time
+from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
+from typing import Any
+from uuid import uuid4
+
+import hiredis
+
+from shoal.errors import Act
+from shoal.queue.redis import server
+from shoal.queue.redis.address import Address
+from shoal.queue.redis.failure import closed, is_replica, passes, translated, unreachable
+from shoal.queue.redis.wire import Wire
+
+PATIENCE = 20.0  # seconds to wait for a server that was there before
+_USES = "-- uses: "  # the first line of a verb's script names the pieces that go before it
+
+
+@cache
+def script(verb: str) -> tuple[str, str]:
+    """The text of a verb's script with the shared pieces before it, and its digest."""
+    folder = files(__package__).joinpath("lua")
+    own = folder.joinpath(f"{verb}.lua").read_text("utf-8")
+    names = own.partition("\n")[0].removeprefix(_USES).split()
+    pieces = [folder.joinpath(f"{name}.lua").read_text("utf-8") for name in names]
+    text = "\n".join([*pieces, own])
+    return text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
+class Engine:
+    def __init__(self, address: Address, *, clock: Callable[[], int] | None = None) -> None:
+        self.address = address
+        self.prefix = f"{{{address.namespace}}}:"
+        self.clock = clock
+        self.aof = ""  # how often the server's log reaches its disk; empty: it keeps none
+        self._wire: Wire | None = None
+        self._connecting = asyncio.Lock()
+        self._requests = itertools.count()
+        self._name = uuid4().hex[:20]
+        self._started = self._closed = False
+
+    async def start(self) -> None:
+        """Connect once, and refuse a server that cannot keep the promises."""
+        try:
+            layout = await self.read("HGET", "meta", "version")
+            if layout is None:
+                await self.read("HSETNX", "meta", "version", server.LAYOUT)
+            server.check_layout(self.address, int(layout or server.LAYOUT))
+            self.aof = await self._fsync()
+        except (OSError, TimeoutError) as error:
+            raise unreachable(self.address, error) from error
+        self._started = True
+
+    async def _fsync(self) -> str:
+        about = server.parse(await self.plain("INFO", "persistence"))
+        if about.get("aof_enabled") != "1":
+            return ""
+        told = await self.tried("CONFIG", "GET", "appendfsync")
+        return told[1].decode() if told else "everysec"
+
+    async def run(self, verb: str, *arguments: Any) -> Any:
+        """The answer of a verb's script; asked for again where the connection was lost on the way."""
+        text, digest = script(verb)
+        now = "" if self.clock is None else self.clock()
+        command = ("EVALSHA", digest, 1, f"{self.prefix}meta", now, *arguments)
+        answer = await self._ask(command)
+        if isinstance(answer, hiredis.ReplyError) and str(answer).startswith("NOSCRIPT"):
+            answer = await self._ask(("EVAL", text, *command[2:]))
+        return self._checked(answer)
+
+    async def once(self, verb: str, *arguments: Any, memo: bool = True) -> Any:
+        """As run, for verbs whose answer would differ the second time: the server keeps it for a while."""
+        return await self.run(verb, self.request() if memo else "", *arguments)
+
+    def request(self) -> str:
+        """A name that no other request has."""
+        return f"{self._name}{next(self._requests):x}"
+
+    async def read(self, command: str, key: str, *arguments: Any) -> Any:
+        """A plain command on one key of the namespace."""
+        return self._checked(await self._ask((command, self.prefix + key, *arguments)))
+
+    async def plain(self, *command: Any) -> Any:
+        """A plain command that is about no key."""
+        return self._checked(await self._ask(command))
+
+    async def tried(self, *command: Any) -> Any:
+        """As plain; None where the server does not allow it."""
+        answer = await self._ask(command)
+        return None if isinstance(answer, hiredis.ReplyError) else answer
+
+    async def now(self) -> int:
+        if self.clock is not None:
+            return self.clock()
+        seconds, micros = await self.plain("TIME")
+        return int(seconds) * 1_000_000 + int(micros)
+
+    async def _ask(self, command: tuple[Any, ...]) -> Any:
+        began: float | None = None
+        while True:
+            try:
+                wire = self._wire
+                if wire is None or not wire.is_open:
+                    wire = await self._reconnect()
+                answer = await wire.send(*command)
+                if not isinstance(answer, hiredis.ReplyError) or not passes(answer):
+                    return answer
+                problem: Exception = answer
+                if is_replica(answer):
+                    wire.close()  # another server may answer at this address by now
+            except hiredis.ReplyError as error:
+                problem = error
+            except (OSError, TimeoutError) as error:
+                if not self._started:
+                    raise
+                problem = error
+            began = began or time.monotonic()
+            hopeless = isinstance(problem, hiredis.ReplyError) and self._is_final(problem)
+            if hopeless or time.monotonic() - began > PATIENCE:
+                raise self._given_up(problem) from problem
+            await asyncio.sleep(0.02 + 0.1 * random.random())
+
+    def _is_final(self, error: Exception) -> bool:
+        return not passes(error) or (is_replica(error) and not self._started)
+
+    def _given_up(self, problem: Exception) -> Act:
+        if isinstance(problem, hiredis.ReplyError):
+            return translated(self.address, problem)
+        return unreachable(self.address, problem)
+
+    async def _reconnect(self) -> Wire:
+        async with self._connecting:
+            if self._closed:
+                raise closed()
+            if self._wire is None or not self._wire.is_open:
+                self._wire = await self.connect(self._greet)
+            return self._wire
+
+    async def connect(self, greet: Callable[[Wire], Any] | None = None) -> Wire:
+        """A connection that has said who we are."""
+        to = self.address
+        wire = await Wire.open(
+            to.host, to.port, path=to.path, tls=ssl.create_default_context() if to.tls else None
+        )
+        try:
+            if to.password:
+                words = (to.user, to.password) if to.user else (to.password,)
+                self._checked(await wire.send("AUTH", *words))
+            if to.database:
+                self._checked(await wire.send("SELECT", to.database))
+            if greet is not None:
+                await greet(wire)
+        except BaseException:
+            wire.close()
+            raise
+        return wire
+
+    async def _greet(self, wire: Wire) -> None:
+        """Before anything else: a server that was restarted may have forgotten numbers it gave."""
+        about = server.parse(self._checked(await wire.send("INFO")))
+        server.check(self.address, about)
+        text, _ = script("greet")
+        now = "" if self.clock is None else self.clock()
+        answer = await wire.send("EVAL", text, 1, f"{self.prefix}meta", now, about.get("run_id", ""))
+        if isinstance(answer, hiredis.ReplyError):
+            raise answer
+
+    def _checked(self, answer: Any) -> Any:
+        if isinstance(answer, hiredis.ReplyError):
+            raise translated(self.address, answer) from answer
+        return answer
+
+    def close(self) -> None:
+        self._closed = True
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None

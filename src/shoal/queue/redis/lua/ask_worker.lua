@@ -1,0 +1,11 @@
+-- uses: base
+-- ask_worker: now, worker, what is asked ('' takes it back). Answers: whether there is such a worker.
+if call('HEXISTS', P .. 'workers', ARGV[2]) == 0 then
+  return 0
+end
+if ARGV[3] == '' then
+  call('HDEL', P .. 'asked', ARGV[2])
+else
+  call('HSET', P .. 'asked', ARGV[2], ARGV[3])
+end
+return 1

@@ -1,0 +1,47 @@
+-- Changes: what an answer or a person taught about a host (flags, hold, park, spacing, rule, limit; then its reason).
+local HOLD, PARK, LEARN, RULED, LIMITED = 1, 2, 4, 8, 16
+
+local function change_lane(name, packed, reason)
+  local id = find_lane(name) or new_lane(name)
+  local lane = get_lane(id)
+  local flags, hold, park, spacing, rule, limit = unpack_struct('>Bddddd', packed)
+
+  local function has(flag)
+    return floor(flags / flag) % 2 == 1
+  end
+
+  if has(HOLD) then
+    lane[HELD], lane[REASON] = max(lane[HELD], now + hold), reason
+  end
+  if has(PARK) then
+    if park > 0 then
+      if lane[PARKED] == 0 or lane[HELD] <= now then  -- two workers that park it for the same failures have parked it once
+        lane[PARKED] = lane[PARKED] + 1
+      end
+      lane[HELD], lane[REASON] = max(lane[HELD], now + park), reason
+    else
+      lane[HELD], lane[PARKED], lane[REASON] = 0, 0, ''
+    end
+  end
+  if has(LEARN) or has(RULED) then
+    local before = lane[SPACING]
+    lane[LEARNED] = has(LEARN) and spacing or lane[LEARNED]
+    lane[RULE] = has(RULED) and max(-1, rule) or lane[RULE]
+    set_spacing(lane)
+    if lane[SPACING] > before then  -- counted from the last request
+      lane[NEXT] = max(lane[NEXT], lane[LAST]) + lane[SPACING] - before
+    end
+    if reason ~= '' then
+      lane[REASON] = reason
+    end
+  end
+  if has(LIMITED) then
+    lane[LIMIT] = max(-1, limit)
+    lane[ROOM] = max(0, limit)
+    if #lane[RUNS] > 0 then
+      settle_pace(id)
+    end
+  end
+  touch(id)
+  return lane
+end

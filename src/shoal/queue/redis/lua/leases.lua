@@ -1,0 +1,33 @@
+-- Leases: a hash of tasks by id per lease (slot, lane, band, item), and what is known of the lease itself.
+local WORKER, REQUEST, UNTIL, EXTENDED, STARTED = 1, 2, 3, 4, 5
+
+local function get_lease(number)
+  local packed = call('HGET', P .. 'leases', number)
+  return packed and cmsgpack.unpack(packed)
+end
+
+local function set_lease(number, lease)
+  call('HSET', P .. 'leases', number, cmsgpack.pack(lease))
+  call('ZADD', P .. 'until', int(lease[UNTIL]), number)
+end
+
+local function request_name(worker, request)
+  return #worker .. ':' .. worker .. request
+end
+
+local function drop_lease(number)
+  local lease = get_lease(number)
+  if lease and lease[REQUEST] ~= '' then
+    call('HDEL', P .. 'requests', request_name(lease[WORKER], lease[REQUEST]))
+  end
+  call('HDEL', P .. 'leases', number)
+  call('ZREM', P .. 'until', number)
+  call('DEL', P .. 'lease:' .. number)
+end
+
+local function unpack_held(held)
+  local slot, lane, band, at = unpack_struct('>dI4B', held)
+  local task = unpack_item(sub(held, at))
+  task.lane, task.band = lane, band
+  return task, slot
+end

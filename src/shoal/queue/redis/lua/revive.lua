@@ -1,0 +1,54 @@
+-- uses: base memo lanes items ending
+-- revive: now, request, run, numbers of dead letters. Answers: a word, then how many came back and whether a sweep is left.
+local run = get_run(tonumber(ARGV[3]))
+if not run then
+  return {'unknown'}
+end
+if run.state == 'cancelled' then
+  return {'cancelled', run.name}
+end
+if run.state == 'finished' and run.left == 1 then
+  return {'sweep', 0, 1}  -- what its page limit cancelled goes first
+end
+local found = {}
+for i = 4, #ARGV do
+  local row = call('HGET', P .. 'dead:' .. run.id, ARGV[i])
+  if row then
+    found[#found + 1] = row
+  end
+end
+if #found == 0 then
+  return {'ok', 0, 0}
+end
+if run.state == 'finished' then
+  set(run, 'state', 'running')
+  set(run, 'finished_at', 0)
+  set(run, 'changed_at', now)
+  call('ZADD', P .. 'live', run.id, run.id)
+  begin_sweep(run)
+end
+if run.max_pages > 0 then
+  -- They were handed out once already: the page limit makes room for them again.
+  set(run, 'max_pages', max(run.max_pages, run.done + run.dead + run.leased))
+end
+for _, row in ipairs(found) do
+  local _, _, lease, _, _, _, _, _, _, _, _, attempt, item = unpack_struct(ROW, row)
+  local task = unpack_item(sub(row, item))
+  remember(task, attempt)
+  if task.expires > 0 then
+    task.expires = now + task.expires - task.added
+  end
+  task.added, task.due, task.attempts, task.lost, task.back = now, now, 0, 0, lease
+  remember(task, made_attempt('', 'revived', 'put back to work'))
+  call('HDEL', P .. 'dead:' .. run.id, task.number)
+  call('ZREM', P .. 'deadids:' .. run.id, task.number)
+  if lease > 0 then
+    call('HSET', P .. 'back:' .. run.id, task.number, int(lease))
+  end
+  wait_odd(run, task, false)
+  place(run.id, task.number, ODD, task.lane)
+end
+bump(run, 'dead', -#found)
+bump(run, 'ready', #found)
+flush()
+return memorise({'ok', #found, run.left})

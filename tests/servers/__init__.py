@@ -1,0 +1,1 @@
+"""Private servers that tests start for themselves."""
