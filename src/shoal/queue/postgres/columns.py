@@ -1,0 +1,60 @@
+"""Columns: tasks as the arrays that one call carries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from shoal.core.lane import Pace
+from shoal.core.task import SHORT_DIGEST, Task, band
+from shoal.queue.postgres.words import kept
+
+SECOND = 1_000_000
+FARTHEST = 2**31  # priorities beyond are as good as this
+DEFAULT_PACE = Pace()
+_encode = msgspec.json.Encoder().encode
+
+
+def micros(seconds: float) -> int:
+    return round(seconds * SECOND)
+
+
+def text(value: object) -> str | None:
+    """A value as JSON text, which has its own way of writing NUL."""
+    return None if value is None else _encode(value).decode()
+
+
+def of(tasks: Sequence[Task]) -> tuple[list[Any], ...]:
+    """digest, lane, url, kind, priority, band, depth, parent, meta, ask, delay, ttl."""
+    return (
+        [task.digest[:SHORT_DIGEST] for task in tasks],
+        [kept(task.lane) for task in tasks],
+        [kept(task.url) for task in tasks],
+        [kept(task.kind) for task in tasks],
+        [max(-FARTHEST, min(task.priority, FARTHEST)) for task in tasks],
+        [band(task.priority) for task in tasks],
+        [task.depth for task in tasks],
+        [task.parent for task in tasks],
+        [text(task.meta) for task in tasks],
+        [text(task.ask) for task in tasks],
+        [micros(task.delay) for task in tasks],
+        [None if task.ttl is None else micros(task.ttl) for task in tasks],
+    )
+
+
+def asked(lanes: Iterable[str], paces: Mapping[str, Pace]) -> tuple[list[Any], ...]:
+    """name, spacing, max_in_flight of lanes, each once; NULL where nothing is asked."""
+    names = list(dict.fromkeys(lanes))
+    given = [paces.get(name) for name in names]
+    return (
+        [kept(name) for name in names],
+        [None if pace is None else micros(pace.spacing) for pace in given],
+        [None if pace is None else pace.max_in_flight for pace in given],
+    )
+
+
+DEFAULTS = (micros(DEFAULT_PACE.spacing), DEFAULT_PACE.max_in_flight)
+EMPTY = of(())
+EMPTY_PACES = asked((), {})

@@ -1,0 +1,67 @@
+"""Ear: hears that there may be new work, over a connection of its own that is opened when first needed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import asyncpg
+
+from shoal.errors import QueueUnavailable
+from shoal.queue.postgres import failure
+from shoal.queue.postgres.engine import Engine
+
+DEAF_FOR = 30.0  # seconds to go without, should it not be possible to listen
+
+
+class Ear:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._heard = asyncio.Event()
+        self._connection: asyncpg.Connection | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._deaf_until = 0.0
+
+    async def wait(self, seconds: float) -> None:
+        """Return when something was heard, or after so long."""
+        if not self._engine.address.listen:
+            await asyncio.sleep(seconds)
+            return
+        self._listen()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._heard.wait()
+        except TimeoutError:
+            return
+        self._heard.clear()
+
+    def _listen(self) -> None:
+        is_open = self._connection is not None and not self._connection.is_closed()
+        now = asyncio.get_running_loop().time()
+        if not is_open and self._opening is None and now >= self._deaf_until:
+            self._opening = asyncio.create_task(self._open())
+            self._opening.add_done_callback(self._opened)
+
+    async def _open(self) -> None:
+        try:
+            channel = await self._engine.value("SELECT 'shoal_' || {s}.place()")
+            connection = await self._engine.connect()
+            await connection.add_listener(channel, self._hear)
+        except (*failure.ALL, QueueUnavailable):
+            self._deaf_until = asyncio.get_running_loop().time() + DEAF_FOR
+            return
+        self._connection = connection
+
+    def _opened(self, task: asyncio.Task[None]) -> None:
+        self._opening = None
+
+    def _hear(self, *said: Any) -> None:
+        self._heard.set()
+
+    async def close(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait([self._opening])
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()

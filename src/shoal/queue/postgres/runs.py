@@ -1,0 +1,190 @@
+"""Runs: their registry, their account, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Any
+
+import msgspec
+
+from shoal.core.run import TASK_BITS, NewRun, Run
+from shoal.core.stats import Stats
+from shoal.errors import QueueUnavailable, Usage
+from shoal.queue.base import SLOT_HORIZON, RunAction, Where
+from shoal.queue.postgres.columns import micros, text
+from shoal.queue.postgres.engine import Engine
+from shoal.queue.postgres.look import condition
+from shoal.queue.postgres.words import given, kept
+
+CLEAR_SLICE, CLEAR_TRIES = 20_000, 3
+
+_COLUMNS = "id, name, scraper, key, state, created_at, changed_at, finished_at, weight, max_pages, spec"
+_WANTED = {"pause": "paused", "resume": "running", "cancel": "cancelled", "finish": "finished"}
+_STRAYS = """
+SELECT s.task FROM {s}.seen s JOIN {s}.runs r ON r.id = s.run AND r.state <> 'cancelled'
+WHERE s.run = $1 AND s.task > 0
+  AND NOT EXISTS (SELECT 1 FROM {s}.ready WHERE id = s.task) AND NOT EXISTS (SELECT 1 FROM {s}.delayed WHERE id = s.task)
+  AND NOT EXISTS (SELECT 1 FROM {s}.leased WHERE id = s.task) AND NOT EXISTS (SELECT 1 FROM {s}.ended WHERE id = s.task)
+  AND NOT EXISTS (SELECT 1 FROM {s}.dead WHERE id = s.task)
+  AND NOT EXISTS (SELECT 1 FROM {s}.counters WHERE run = $1 HAVING sum(cancelled) > 0)
+ORDER BY s.task LIMIT $2"""
+
+
+class Recount(msgspec.Struct, frozen=True):
+    open: bool
+    seen: int
+    ready: int
+    ripe: int
+    delayed: int
+    leased: int
+    done: int
+    cancelled: int
+    dead: int
+    records: int
+
+
+_decode_stats = msgspec.json.Decoder(Stats).decode
+_decode_recount = msgspec.json.Decoder(Recount).decode
+
+
+def _run(row: Any) -> Run:
+    (id, name, scraper, key, state, created_at, changed_at, finished_at, weight, max_pages, spec) = row
+    return Run(
+        id, given(name), given(scraper), given(key), state, created_at, changed_at, finished_at, weight, max_pages,
+        msgspec.json.decode(spec),
+    )  # fmt: skip
+
+
+async def start(engine: Engine, new: NewRun) -> Run:
+    words = [kept(word) for word in (new.name, new.scraper, new.key)]
+    rows = await engine.rows(
+        f"SELECT {_COLUMNS} FROM {{s}}.start_run($1, $2, $3, $4, $5, $6, $7, $8)",
+        engine.now(), *words, new.weight, new.max_pages, text(new.spec), new.once,
+    )  # fmt: skip
+    if not rows:
+        raise Usage(f"there is a run called {new.name} already", hint="choose another name")
+    return _run(rows[0])
+
+
+async def listing(engine: Engine, key: str, name: str, states: Collection[str], limit: int) -> list[Run]:
+    rows = await engine.rows(
+        f"""SELECT {_COLUMNS} FROM {{s}}.runs
+            WHERE ($1 = '' OR key = $1) AND ($2 = '' OR starts_with(name, $2)) AND ($3::text[] IS NULL OR state = ANY ($3))
+            ORDER BY id DESC LIMIT $4""",
+        kept(key), kept(name), list(states) or None, limit,
+    )  # fmt: skip
+    found = [_run(row) for row in rows]
+    return [run for run in found if run.name == name] or found
+
+
+async def get(engine: Engine, run: int) -> Run:
+    rows = await engine.rows(f"SELECT {_COLUMNS} FROM {{s}}.runs WHERE id = $1", run)
+    if not rows:
+        raise Usage(f"there is no run with number {run}", hint="`shoal runs` lists them")
+    return _run(rows[0])
+
+
+async def act(engine: Engine, number: int, action: RunAction) -> Run:
+    refused = await engine.value("SELECT {s}.set_run($1, $2, $3)", engine.now(), number, _WANTED[action])
+    run = await get(engine, number)
+    if refused == "ended":
+        raise Usage(
+            f"run {run.name} is {run.state} already: it cannot {action}", hint="start it anew with --fresh"
+        )
+    if refused:
+        left = refused.partition(":")[2]
+        raise Usage(
+            f"run {run.name} has {left} open tasks: it cannot finish", hint="wait for them, or cancel the run"
+        )
+    return run
+
+
+async def stats(engine: Engine, run: int) -> Stats:
+    found = await engine.value("SELECT {s}.stats($1, $2, $3)", engine.now(), run, micros(SLOT_HORIZON))
+    if found is None:
+        await get(engine, run)
+    known = _decode_stats(found)
+    if known.skipped:
+        words = {given(reason): count for reason, count in known.skipped.items()}
+        known = msgspec.structs.replace(known, skipped=words)
+    return known
+
+
+async def recount(engine: Engine, run: int) -> Stats:
+    known = await stats(engine, run)
+    found = _decode_recount(await engine.value("SELECT {s}.recount($1, $2)", engine.now(), run))
+    ready, delayed, leased = (
+        (found.ready + found.ripe, found.delayed, found.leased) if found.open else (0, 0, 0)
+    )
+    # Tasks cancelled with their run leave no row behind: what the seen-set knows and no table holds.
+    gone = found.seen - found.done - found.dead - ready - delayed - leased
+    return msgspec.structs.replace(
+        known, seen=found.seen, ready=ready + delayed, delayed=delayed, leased=leased, done=found.done, dead=found.dead,
+        cancelled=gone if known.cancelled else found.cancelled, records=found.records,
+    )  # fmt: skip
+
+
+async def strays(engine: Engine, run: int, limit: int) -> list[int]:
+    await get(engine, run)
+    return [row[0] for row in await engine.rows(_STRAYS, run, limit)]
+
+
+async def revive(engine: Engine, number: int, where: Where) -> int:
+    run = await get(engine, number)
+    if run.state == "cancelled":
+        raise Usage(f"run {run.name} was cancelled: its dead letters stay", hint="start it anew with --fresh")
+    term, values = condition(where, 3, ended=True)
+    rows = await engine.rows(
+        f"SELECT t.id FROM {{s}}.dead t JOIN {{s}}.lanes l ON l.id = t.lane WHERE t.id >= $1 AND t.id < $2 AND {term}",
+        number << TASK_BITS, (number + 1) << TASK_BITS, *values,
+    )  # fmt: skip
+    if not rows:
+        return 0
+    ids = [row[0] for row in rows]
+    return int(
+        await engine.value("SELECT {s}.revive($1, $2, $3, $4)", engine.now(), number, ids, "put back to work")
+    )
+
+
+async def purge(engine: Engine, run: int | None, older_than: float | None) -> int:
+    """Registry and live tasks go at once; history with its shelf, when no other run of that is left.
+
+    A run that was named leaves nothing behind. What retention removes can no longer be found, and its
+    history is dropped with that of the runs started about the same time, instead of row by row.
+    """
+    if run is not None:
+        chosen = await get(engine, run)
+        if chosen.state not in ("finished", "cancelled"):
+            raise Usage(
+                f"run {chosen.name} is {chosen.state}: only ended runs can be removed", hint="cancel it first"
+            )
+        numbers = [run]
+    elif older_than is not None:
+        before = (engine.now(), micros(older_than))
+        rows = await engine.rows(
+            "SELECT id FROM {s}.runs WHERE state IN ('finished', 'cancelled') AND finished_at <= {s}.tick($1) - $2",
+            *before,
+        )
+        numbers = [row[0] for row in rows]
+        await engine.rows("DELETE FROM {s}.workers WHERE seen_at < {s}.tick($1) - $2", *before)
+    else:
+        numbers = []
+    gone = [await engine.value("SELECT {s}.purge($1)", number) for number in numbers]
+    await _clear(engine, run)
+    return sum(gone)
+
+
+async def _clear(engine: Engine, run: int | None) -> None:
+    for _ in range(CLEAR_TRIES):
+        try:
+            while await engine.value("SELECT {s}.clear_shelf()") is not None:
+                pass
+            break
+        except (
+            QueueUnavailable
+        ):  # somebody reads or writes there just now: it goes a little later, or next time
+            await asyncio.sleep(0.05)
+    if run is not None:
+        while await engine.value("SELECT {s}.clear_run($1, $2)", run, CLEAR_SLICE):
+            pass

@@ -1,0 +1,211 @@
+"""Hints on PostgreSQL: workers are told of new work, and people of what is wrong with their server."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+from servers import postgres
+
+from conformance.world import outcome, page, pages
+from shoal.core.lane import FREE
+from shoal.core.run import NewRun
+from shoal.queue.postgres import PostgresQueue, address, checkup
+
+NEW = NewRun(scraper="books", key="k", name="run")
+numbers = iter(range(10_000))
+
+
+@pytest.fixture
+def url() -> str:
+    return postgres.shared().url(f"hint{next(numbers)}")
+
+
+@pytest.fixture
+async def queue(url: str) -> AsyncIterator[PostgresQueue]:
+    queue = await PostgresQueue.open(url)
+    yield queue
+    await queue.close()
+
+
+@pytest.fixture
+async def idle(url: str, queue: PostgresQueue) -> AsyncIterator[PostgresQueue]:
+    """Another process, which listens."""
+    other = await PostgresQueue.open(url, small=True)
+    await other.wait(0.01)
+    while other._ear._connection is None:
+        await asyncio.sleep(0.01)
+    yield other
+    await other.close()
+
+
+async def woken(idle: PostgresQueue) -> float:
+    began = time.monotonic()
+    await idle.wait(20.0)
+    return time.monotonic() - began
+
+
+# new work
+
+
+async def test_a_worker_that_waits_is_woken_by_new_work(queue: PostgresQueue, idle: PostgresQueue) -> None:
+    run = (await queue.start_run(NEW)).id
+    waiting = asyncio.create_task(woken(idle))
+    await asyncio.sleep(0.05)
+    await queue.add(run, pages(3), {"a.test": FREE})
+    assert await waiting < 10.0
+
+
+async def test_links_that_were_found_wake_a_worker(queue: PostgresQueue, idle: PostgresQueue) -> None:
+    run = (await queue.start_run(NEW)).id
+    await queue.add(run, pages(1), {"a.test": FREE})
+    await woken(idle)
+    (task,) = (await queue.claim("w", 1)).tasks
+    waiting = asyncio.create_task(woken(idle))
+    await asyncio.sleep(0.05)
+    await queue.settle([outcome(task, found=(page("new"),))])
+    assert await waiting < 10.0
+
+
+@pytest.mark.parametrize("verb", ["released", "reap", "resume", "revive"])
+async def test_work_that_comes_back_wakes_a_worker(
+    queue: PostgresQueue, idle: PostgresQueue, verb: str
+) -> None:
+    run = (await queue.start_run(NEW)).id
+    await queue.add(run, pages(1), {"a.test": FREE})
+    await woken(idle)
+    (task,) = (await queue.claim("w", 1)).tasks
+    if verb == "revive":
+        await queue.settle([outcome(task, "dead", cause="x")])
+    if verb == "resume":
+        await queue.set_run(run, "pause")
+    waiting = asyncio.create_task(woken(idle))
+    await asyncio.sleep(0.05)
+    if verb == "released":
+        await queue.settle([outcome(task, "released")])
+    elif verb == "reap":
+        await queue.reap({"w": []})
+    elif verb == "resume":
+        await queue.set_run(run, "resume")
+    else:
+        await queue.revive(run)
+    assert await waiting < 10.0
+
+
+async def test_nobody_is_rung_up_while_there_is_work_anyway(queue: PostgresQueue) -> None:
+    run = (await queue.start_run(NEW)).id
+    heard: list[Any] = []
+    listener = await queue._engine.connect()
+    channel = await queue._engine.value("SELECT 'shoal_' || {s}.place()")
+    await listener.add_listener(channel, lambda *said: heard.append(said))
+    for n in range(5):
+        await queue.add(run, pages(4, f"{n}/"), {"a.test": FREE})
+    claim = await queue.claim("w", 2)
+    await queue.settle([outcome(task, found=tuple(pages(3, task.url))) for task in claim.tasks])
+    await listener.fetch("SELECT 1")
+    await listener.close()
+    assert len(heard) == 1
+
+
+async def test_who_was_cut_off_listens_again(queue: PostgresQueue, idle: PostgresQueue) -> None:
+    run = (await queue.start_run(NEW)).id
+    assert idle._ear._connection is not None
+    await queue._engine.rows("SELECT pg_terminate_backend($1)", idle._ear._connection.get_server_pid())
+    while not idle._ear._connection.is_closed():
+        await asyncio.sleep(0.01)
+    await idle.wait(0.01)
+    while idle._ear._connection.is_closed():
+        await asyncio.sleep(0.01)
+    waiting = asyncio.create_task(woken(idle))
+    await asyncio.sleep(0.05)
+    await queue.add(run, pages(3), {"a.test": FREE})
+    assert await waiting < 10.0
+
+
+@pytest.mark.parametrize("word", ["listen=0", "statement_cache_size=0"])
+async def test_where_listening_is_impossible_waiting_is_sleeping(url: str, word: str) -> None:
+    queue = await PostgresQueue.open(f"{url}&{word}")
+    began = time.monotonic()
+    await queue.wait(0.05)
+    assert 0.04 < time.monotonic() - began < 5.0
+    assert queue._ear._connection is None and queue._ear._opening is None
+    await queue.close()
+
+
+async def test_a_worker_takes_few_sessions(url: str) -> None:
+    assert (address.parse(url).connections, address.parse(url, small=True).connections) == (3, 2)
+    assert address.parse(url + "&connections=7", small=True).connections == 7
+    small = await PostgresQueue.open(url, small=True)
+    await asyncio.gather(*(small.now() for _ in range(20)))
+    db = await asyncpg.connect(address.parse(url).dsn)
+    mine = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'shoal' AND query LIKE $1"
+    assert await db.fetchval(mine, f"%{small._engine.schema}%") <= 2
+    await db.close()
+    await small.close()
+
+
+# what is wrong with the server
+
+GOOD: dict[str, Any] = {
+    "version": 150_018, "version_name": "15.18", "fsync": "on", "synchronous_commit": "on",
+    "full_page_writes": "on", "autovacuum": "on", "max_connections": 100, "connections": 7, "standby": False,
+    "longest": 1.0, "dead": 10, "live": 100,
+}  # fmt: skip
+
+
+def found(**changes: Any) -> dict[str, str]:
+    row = {**GOOD, **changes}
+    parts = [
+        checkup._version(row),
+        checkup._durable(row),
+        checkup._connections(row, 2),
+        checkup._cleaning(row),
+    ]
+    return {finding.what: finding.level for part in parts for finding in part}
+
+
+def test_a_good_server_has_nothing_wrong() -> None:
+    assert set(found().values()) == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "what", "level"),
+    [
+        ({"version": 120_022, "version_name": "12.22"}, "version", "wrong"),
+        ({"standby": True}, "standby", "wrong"),
+        ({"fsync": "off"}, "fsync", "warning"),
+        ({"full_page_writes": "off"}, "full_page_writes", "warning"),
+        ({"synchronous_commit": "off"}, "synchronous_commit", "warning"),
+        ({"synchronous_commit": "local"}, "durable", "ok"),
+        ({"connections": 90}, "connections", "warning"),
+        ({"autovacuum": "off"}, "autovacuum", "warning"),
+        ({"longest": 1200.0}, "transactions", "warning"),
+        ({"dead": 500_000, "live": 1_000}, "dead rows", "warning"),
+        ({"dead": 500_000, "live": 900_000}, "cleaning", "ok"),
+    ],
+)
+def test_what_is_wrong_is_found(changes: dict[str, Any], what: str, level: str) -> None:
+    assert found(**changes)[what] == level
+
+
+@pytest.mark.parametrize(("apart", "level"), [(0.1, "ok"), (5.0, "note"), (120.0, "warning")])
+def test_clocks_that_are_apart_are_told(apart: float, level: str) -> None:
+    assert [finding.level for finding in checkup._clock(apart, 0.001)] == [level]
+
+
+def test_a_schema_of_another_version_is_told() -> None:
+    assert [finding.level for part in ((3, 3), (3, 4)) for finding in checkup._schema(*part)] == [
+        "ok",
+        "wrong",
+    ]
+
+
+async def test_a_checkup_of_a_real_server(queue: PostgresQueue) -> None:
+    findings = {finding.what: finding for finding in await queue.checkup()}
+    assert findings["version"].level == findings["schema"].level == findings["clock"].level == "ok"
+    if isinstance(postgres.shared(), postgres.Server):
+        assert findings["fsync"].level == "warning" and "fsync" in findings["fsync"].fix

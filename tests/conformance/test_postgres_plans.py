@@ -1,0 +1,125 @@
+"""Plans on PostgreSQL: what a verb costs must not grow with the backlog."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+
+import asyncpg
+import pytest
+from servers import postgres
+
+from conformance.world import outcome, page, pages
+from shoal.core.lane import FREE, Pace
+from shoal.core.run import NewRun
+from shoal.queue.postgres import PostgresQueue, address
+
+LANES = 40
+FREE_LANES = {f"{n}.test": FREE for n in range(LANES)}
+BACKLOG = 120_000
+HISTORY = 50_000
+HOT = "ready delayed leased leases seen seen_0 ended ended_0 batches batches_0 dead heads lanes".split()  # noqa: SIM905
+
+# The tasks of a long crawl, as adding them one call at a time would leave them.
+_FILL = f"""
+WITH new AS (
+  SELECT n, (SELECT max(id)::bigint << 32 FROM {{s}}.runs) | nextval('{{s}}.task_numbers') AS id
+  FROM generate_series(1, {BACKLOG + HISTORY}) n
+), known AS (
+  INSERT INTO {{s}}.seen SELECT id >> 32, substr(sha256(('b' || n)::bytea), 1, 10), id FROM new
+), old AS (
+  INSERT INTO {{s}}.ended
+  SELECT id, 'done', 1, 0, 1 + n % {LANES}, 1, 1, 1, 0, 0, 0, NULL, '', 0, 'page', 'b' || n, '' FROM new
+  WHERE n > {BACKLOG}
+)
+INSERT INTO {{s}}.ready
+SELECT id, id >> 32, 1 + n % {LANES}, 5, 5, 1, 1, NULL, 0, 0, 0, 0, 0, NULL, '', 'page', 'b' || n FROM new
+WHERE n <= {BACKLOG}"""
+_COUNT = f"UPDATE {{s}}.counters SET seen = {BACKLOG + HISTORY}, ready = {BACKLOG}, done = {HISTORY}"
+
+
+@dataclass
+class Long:
+    queue: PostgresQueue
+    run: int
+    server: postgres.Server
+
+    async def plans(self, verbs: Callable[[], Awaitable[object]]) -> list[str]:
+        """The plans of every statement inside the verbs, as the server's log has them."""
+        before = len(self.server.log)
+        await verbs()
+        return self.server.log[before:].split("Query Text")[1:]
+
+
+@pytest.fixture
+async def long() -> AsyncIterator[Long]:
+    """A queue with a long backlog and a long history, on one session that tells its plans."""
+    server = postgres.shared()
+    if not isinstance(server, postgres.Server):
+        pytest.skip("the log of a server kept by somebody else cannot be read")
+    namespace = "plans"
+    admin = await asyncpg.connect(address.parse(server.url(namespace)).dsn)
+    await admin.execute("DROP SCHEMA IF EXISTS plans CASCADE")
+    queue = await PostgresQueue.open(server.url(namespace, connections=1))
+    run = (await queue.start_run(NewRun(scraper="books", key="k", name="run"))).id
+    await queue.add(run, [page(lane, lane) for lane in FREE_LANES], FREE_LANES)
+    await queue._engine.rows(_FILL)
+    await queue._engine.rows(f"UPDATE {{s}}.heads SET ready = ready + {BACKLOG // LANES}")
+    await queue._engine.rows(_COUNT)
+    await admin.execute("ANALYZE")
+
+    async def explain(db: asyncpg.Connection) -> None:
+        await db.execute(
+            "LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0;"
+            "SET auto_explain.log_nested_statements = on; SET auto_explain.log_analyze = on"
+        )
+
+    await queue._engine._do(explain)
+    yield Long(queue, run, server)
+    await queue.close()
+    await admin.execute("DROP SCHEMA plans CASCADE")
+    await admin.close()
+
+
+async def test_no_verb_scans_a_table_and_a_claim_pops_by_its_index(long: Long) -> None:
+    queue, run = long.queue, long.run
+
+    async def verbs() -> None:
+        await queue.add(run, [page(f"q{n}", f"{n % LANES}.test") for n in range(50)], FREE_LANES)
+        claim = await queue.claim("w", 40)
+        assert len(claim.tasks) == 40
+        await queue.extend("w", {claim.lease: [claim.tasks[0].id]})
+        results = ["done", "retry", "dead", "released"]
+        await queue.settle([
+            outcome(task, results[n % 4], cause="x", records=(b"{}",), found=tuple(pages(3, f"f{n}")))
+            for n, task in enumerate(claim.tasks)
+        ])  # fmt: skip
+        plain = await queue.claim("w", 10)
+        await queue.settle([outcome(task, records=(b"{}",)) for task in plain.tasks])
+        await queue.settle([outcome(task, records=(b"{}",)) for task in plain.tasks])
+        await queue.add(run, pages(4, "slow", "slow.test"), {"slow.test": Pace(0.1, 2)})
+        await queue.claim("w", 60)
+        await queue.reap({"w": []})
+        await queue.claim("w", 10)
+        await queue.reserve("1.test")
+        await queue.records(run)
+        await queue.ids(run, [task.digest for task in pages(3)])
+        assert (await queue.stats(run)).open > BACKLOG
+
+    said = await long.plans(verbs)
+    assert len(said) > 60
+    scanned = {
+        table: part[:600] for part in said for table in re.findall(r"Seq Scan on (\w+)", part) if table in HOT
+    }
+    assert not scanned, f"these are read from end to end: {scanned}"
+    # Whatever a plan says it would do: no step has met more rows than the verb had to do with.
+    most = max(int(rows) for part in said for rows in re.findall(r"actual time=\S+ rows=(\d+)", part))
+    assert most < 1_000
+    for words in ("LIMIT u.count", "LIMIT p.count"):  # in one step, and as planned
+        popping = next(part for part in said if words in part)
+        assert "using ready_next" in popping
+        assert "Sort" not in popping
+    moves = [part for part in said if "DELETE FROM ready r USING" in part]
+    assert len(moves) > 2
+    assert all("Tid Scan" in part for part in moves)
