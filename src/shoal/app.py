@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from shoal.config import Settings
-from shoal.control.runs import Found, find_or_start
+from shoal.control.patience import SERVER
+from shoal.control.runs import Found, find_or_start, sown
 from shoal.core.lane import FREE, Pace
-from shoal.core.run import Run
+from shoal.core.run import NewRun, Run
 from shoal.core.task import Task
+from shoal.core.typed import PREFIX
 from shoal.core.url import Rewrite
 from shoal.errors import Usage
 from shoal.extract.links import start_tasks
 from shoal.extract.scraper import Scraper
 from shoal.fetch.guard import AllowPrivate
+from shoal.logs import redact
 from shoal.queue.base import Queue
+from shoal.store.base import Ledger
 from shoal.store.export import Exporter
 from shoal.worker.plan import Plan
 
@@ -32,14 +36,36 @@ async def open_queue(settings: Settings, *, small: bool = False) -> Queue:
     """The queue that the settings name; `small` for workers, of which there are many."""
     path = settings.state_file
     if path is None:
-        scheme = settings.queue.partition("://")[0]
-        raise Usage(
-            f"queues of the kind {scheme}:// are not known here", hint="--queue sqlite:///path/to/state.db"
-        )
+        return await _open_server(settings.queue, small=small)
     from shoal.queue.sqlite import SqliteQueue
 
     synchronous: Literal["normal", "full"] = "normal" if settings.synchronous == "normal" else "full"
     return await SqliteQueue.open(str(path), synchronous=synchronous, small=small)
+
+
+async def _open_server(url: str, *, small: bool) -> Queue:
+    scheme = url.partition("://")[0]
+    try:
+        if scheme in ("postgresql", "postgres"):
+            from shoal.queue.postgres import PostgresQueue
+
+            return await PostgresQueue.open(url, small=small)
+        if scheme in ("redis", "rediss", "valkey", "valkeys", "redis+unix"):
+            from shoal.queue.redis import RedisQueue
+
+            return await RedisQueue.open(url)
+    except ModuleNotFoundError as error:
+        extra = {"asyncpg": "postgres", "hiredis": "redis"}.get(error.name or "")
+        if extra is None:
+            raise
+        raise Usage(
+            f"queues of the kind {scheme}:// need a package that is not installed: {error.name}",
+            hint=f"pip install 'shoal[{extra}]'",
+        ) from error
+    raise Usage(
+        f"queues of the kind {scheme}:// are not known here",
+        hint="sqlite:///path/to/state.db, postgresql://… or redis://…",
+    )
 
 
 def pace_rule(settings: Settings) -> Callable[[str], Pace]:
@@ -53,6 +79,8 @@ def pace_rule(settings: Settings) -> Callable[[str], Pace]:
 
     @lru_cache(maxsize=10_000)  # asked with every answer
     def pace(lane: str) -> Pace:
+        if lane.startswith(PREFIX):  # typed tasks without a host
+            return FREE
         return spared if allowed.covers(lane) else asked
 
     return pace
@@ -65,6 +93,7 @@ def rewrite_rule(settings: Settings) -> Rewrite:
 def start_of(scraper: Scraper, settings: Settings) -> tuple[list[Task], dict[str, Pace]]:
     """The start URLs as tasks, with the paces of their lanes."""
     tasks, rejected = start_tasks(scraper.start, rewrite=rewrite_rule(settings))
+    tasks += [seed.core() for seed in scraper.seeds]
     if rejected:
         line, reason = rejected[0]
         raise Usage(f"start address {line!r} of {scraper.name}: {reason}", hint="put it right in the scraper")
@@ -79,41 +108,55 @@ def start_of(scraper: Scraper, settings: Settings) -> tuple[list[Task], dict[str
 def check_reach(tasks: Sequence[Task], settings: Settings) -> None:
     """Refuse at once what could only fail: start addresses on private hosts where none is allowed."""
     private = AllowPrivate(everything=True).covers
-    if AllowPrivate.parse(settings.allow_private) == AllowPrivate() and all(private(t.lane) for t in tasks):
+    pages = [task for task in tasks if task.kind == "page"]
+    if not pages or AllowPrivate.parse(settings.allow_private) != AllowPrivate():
+        return
+    if all(private(task.lane) for task in pages):
         raise Usage(
-            f"{tasks[0].url} is on a private host, and those are not reached unless allowed",
+            f"{pages[0].url} is on a private host, and those are not reached unless allowed",
             hint="--allow-private if that is where it should go",
         )
 
 
 async def begin(
-    queue: Queue,
-    scraper: Scraper,
-    settings: Settings,
-    *,
-    key: str,
-    output: str,
-    fresh: bool,
-    spec: Mapping[str, Any] | None = None,
+    queue: Queue, new: NewRun, settings: Settings, *, output: str, fresh: bool, records: Ledger | None = None
 ) -> tuple[Run, Found, Exporter | None]:
-    """Find or start the run of a command, with its output; a refused output leaves no run behind."""
-    whole = {"output": output, "start": list(scraper.start[:100]), **(spec or {})}
-    run, found = await find_or_start(
-        queue, scraper=scraper.name, key=key, spec=whole, max_pages=settings.max_pages, fresh=fresh
-    )
+    """Find or start the run of a command, with its output; a refused output leaves no run behind.
+
+    records: where the output reads them, if not from the queue alone.
+    """
+    run, found = await find_or_start(queue, new, fresh=fresh)
     if not output:
         return run, found, None
     try:
         return (
             run,
             found,
-            Exporter(queue, run, output, settings.state_folder, fresh=fresh, csv_safe=settings.csv_safe),
+            Exporter(
+                records or queue,
+                run,
+                output,
+                settings.state_folder,
+                fresh=fresh,
+                csv_safe=settings.csv_safe,
+            ),
         )
     except BaseException:
         if found == "new":
             await queue.set_run(run.id, "cancel")
             await queue.purge(run=run.id)
+            await sown(queue, run.name)
         raise
+
+
+def patience_of(settings: Settings) -> float:
+    """Seconds that the queue may be out of reach: servers come back, a file does not."""
+    return SERVER if settings.state_file is None else 0.0
+
+
+def place_words(settings: Settings) -> str:
+    """Where the state is, for people: a file, or an address without its password."""
+    return str(settings.state_file or redact(settings.queue))
 
 
 def raw_shelf(settings: Settings) -> RawShelf:
@@ -133,16 +176,21 @@ def worker_name() -> str:
 
 
 def notes_folder(settings: Settings) -> Path:
+    """Where workers on this machine leave their notes, apart for every queue: they are given back there."""
     return settings.state_folder / "workers"
 
 
 def plan_for(settings: Settings, run: Run, *, stay: bool = False) -> Plan:
     """stay: there may be more to come when nothing is open."""
     return Plan(
+        name=run.name,
         concurrency=settings.concurrency,
         lease=settings.lease,
         heartbeat=settings.heartbeat,
         serves=(run.name,),
         runs=(run.id,),
         stop_when_empty=not stay,
+        batch_size=settings.batch_size,
+        hints=settings.state_file is None,
+        titles=(run.scraper,),
     )

@@ -148,6 +148,17 @@ def _read_file(named: str) -> Mapping[str, object]:
     return _parse(path, raw)
 
 
+def read_document(path: Path, what: str) -> Mapping[str, object]:
+    """The names and values of a YAML or TOML file that must be there."""
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        raise Usage(f"there is no {what} {path}", hint="look at its name and folder") from None
+    except OSError as error:
+        raise Usage(f"{path} cannot be read: {error.strerror}", hint="look at its permissions") from error
+    return _parse(path, raw)
+
+
 def _parse(path: Path, raw: bytes) -> Mapping[str, object]:
     parse = _parse_yaml if path.suffix in (".yaml", ".yml") else _parse_toml
     values = parse(path, raw)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -33,6 +34,9 @@ from shoal.worker.note import Note
 from shoal.worker.plan import SPARE
 from shoal.worker.tools import Fetcher, Served, Tools
 
+if TYPE_CHECKING:
+    from shoal.store.raw import RawShelf
+
 Fetch = Callable[[Request], Awaitable[Response]]
 
 
@@ -40,15 +44,26 @@ async def scraper_of(job: Job, queue: Queue) -> Scraper:
     """The scraper of a job: its code, or the template that the queue keeps."""
     if job.target:
         return load(job.target)
+    return await template_scraper(queue, job.run.scraper, job.template)
+
+
+async def template_scraper(queue: Queue, name: str, version: int) -> Scraper:
+    """The scraper of a template that the queue keeps."""
     from shoal.extract.template import Template, TemplateScraper
 
-    paper = await queue.paper(TEMPLATE, job.run.scraper, job.template)
+    paper = await queue.paper(TEMPLATE, name, version)
     if paper is None:
         raise Usage(
-            f"the queue has no template {job.run.scraper} of version {job.template}",
+            f"the queue has no template {name} of version {version}",
             hint="give the command again with the template's file",
         )
-    return TemplateScraper(msgspec.json.decode(paper.text, type=Template))
+    try:
+        return TemplateScraper(msgspec.json.decode(paper.text, type=Template))
+    except (msgspec.DecodeError, ValueError) as error:
+        raise Usage(
+            f"template {name} of version {version} is not understood here: {error}",
+            hint="it may be of a newer shoal: upgrade this one",
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +76,9 @@ class Fetchers:
     keep: Callable[[], Awaitable[None]] | None = None
 
 
-def serve(job: Job, scraper: Scraper, fetchers: Fetchers, queue: Queue) -> Served:
+def serve(
+    job: Job, scraper: Scraper, fetchers: Fetchers, queue: Queue, budget: Budget | None = None
+) -> Served:
     settings = job.settings
     pace = pace_rule(settings)
     scope = Scope(
@@ -89,6 +106,7 @@ def serve(job: Job, scraper: Scraper, fetchers: Fetchers, queue: Queue) -> Serve
         robots=None if settings.ignore_robots else robots,
         pace=pace,
         name=job.run.name,
+        title=job.run.scraper,
         in_scope=scope.lane,
         manners=manners,
         rewrite=rewrite_rule(settings) or None,
@@ -98,6 +116,9 @@ def serve(job: Job, scraper: Scraper, fetchers: Fetchers, queue: Queue) -> Serve
         max_same_content=settings.max_same_content,
         handler_timeout=settings.handler_timeout,
         retries=settings.retry_limits,
+        retry_delay=settings.retry_delay,
+        fetcher=fetchers.pages,
+        budget=budget,
     )
 
 
@@ -140,11 +161,7 @@ def http_fetcher(settings: Settings) -> HttpFetcher:
 
 async def worker_tools(scraper: Scraper, job: Job, *, queue: Queue, note: Note, supervised: bool) -> Tools:
     settings = job.settings
-    if job.from_raw or settings.keep_raw or settings.revalidate:
-        fetchers = _with_shelf(job)
-    else:
-        plain = http_fetcher(settings)
-        fetchers = Fetchers(plain, plain.fetch)
+    fetchers = page_fetchers(job, lambda: http_fetcher(settings), lambda: raw_shelf(settings))
     served = serve(job, scraper, fetchers, queue)
 
     async def serve_run(_: int) -> Served:
@@ -163,15 +180,19 @@ async def worker_tools(scraper: Scraper, job: Job, *, queue: Queue, note: Note, 
     )
 
 
-def _with_shelf(job: Job) -> Fetchers:
-    """Fetchers for runs that keep pages, or read those that were kept."""
+def page_fetchers(job: Job, wire: Callable[[], Fetcher], shelves: Callable[[], RawShelf]) -> Fetchers:
+    """Fetchers for a run, also for one that keeps pages, or reads those that were kept."""
+    settings = job.settings
+    if not (job.from_raw or settings.keep_raw or settings.revalidate):
+        plain = wire()
+        return Fetchers(plain, plain.fetch)
     from shoal.fetch.raw import KeepingFetcher, ReplayFetcher, RevalidatingFetcher
 
-    settings, shelf = job.settings, raw_shelf(job.settings)
+    shelf = shelves()
     if job.from_raw:
         replay = ReplayFetcher(shelf, job.from_raw)
         return Fetchers(replay, replay.fetch, kept=replay.knows)
-    plain = http_fetcher(settings)
+    plain = wire()
     pages: Fetcher = RevalidatingFetcher(plain, shelf) if settings.revalidate else plain
     if not settings.keep_raw:
         return Fetchers(pages, plain.fetch)

@@ -1,4 +1,4 @@
-"""Job: what the worker processes of a run are told to work on."""
+"""Job and Duty: what worker processes are told to work on: one run, or whatever comes that they can serve."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from shoal.config import Settings
 from shoal.core.run import Run
 
 
-class Job(msgspec.Struct, frozen=True):
-    """What a worker process is told to work on."""
+class Job(msgspec.Struct, frozen=True, tag="job"):
+    """One run, with everything that serving it takes."""
 
     run: Run
     settings: Settings
@@ -19,6 +19,20 @@ class Job(msgspec.Struct, frozen=True):
     template: int = 0  # the version of the template that the queue keeps under the scraper's name
     each: bool = False  # every address is accounted for, also where several lead to one page
     from_raw: str = ""  # the run whose kept pages are read instead of the web
+
+    def orders(self) -> dict[str, Any]:
+        made: dict[str, Any] = msgspec.to_builtins(self)
+        return made
+
+
+class Duty(msgspec.Struct, frozen=True, tag="duty"):
+    """A member of the fleet: the code it has, and which of the runs it could serve are its own."""
+
+    settings: Settings
+    name: str  # of the supervisor; its children add a number
+    targets: tuple[str, ...] = ()  # code to load; without any, runs with templates are served
+    scrapers: tuple[str, ...] = ()  # only these; empty: all
+    run: str = ""  # only this run; empty: all
 
     def orders(self) -> dict[str, Any]:
         made: dict[str, Any] = msgspec.to_builtins(self)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,13 @@ class Settings:
         "Try a page again at most so often.",
         "Limits",
     )
+    retry_delay: float | None = _declare(
+        None,
+        measure.maybe(measure.seconds(zero=True)),
+        _DURATION + ", or none",
+        "Time before the second try of a page; doubled each time.",
+        "Limits",
+    )
     allow_private: str = _declare(
         "",
         measure.private,
@@ -242,10 +250,61 @@ class Settings:
     queue: str = _declare(
         "",
         measure.text,
-        "a file such as ./state.db, or an address such as sqlite:///state.db",
+        "a file such as ./state.db, or an address: sqlite:///state.db, postgresql://…, redis://…",
         f"Where the state is kept: ./{STATE_FOLDER}/{STATE_FILE} unless given.",
         "State",
         everywhere=True,
+    )
+    store: str = _declare(
+        "",
+        measure.text,
+        "sqlite:///results.db or postgresql://…",
+        "Where records are stored beside the queue; with the queue unless given.",
+        "State",
+        everywhere=True,
+    )
+    outbox_limit: int = _declare(
+        50_000,
+        measure.whole(1),
+        "a whole number above 0",
+        "Records that may wait for the store before workers wait, too.",
+        "State",
+    )
+    batch_size: int = _declare(
+        0,
+        measure.whole(0),
+        "a whole number; 0 is as many as are needed",
+        "Most tasks to take from the queue at once.",
+        "Pace",
+    )
+    name: str = _declare(
+        "",
+        measure.text,
+        "a word; the name of this machine unless given",
+        "What workers started here are called.",
+        "Fleet",
+    )
+    scrapers: tuple[str, ...] = _declare(
+        (),
+        measure.lines,
+        "files, folders or modules",
+        "Where scrapers are looked for by name: files, folders, modules; may be given several times.",
+        "Fleet",
+    )
+    stale_after: float = _declare(
+        60.0,
+        measure.seconds(),
+        _DURATION,
+        "Silence after which a worker is shown as stale.",
+        "Fleet",
+        everywhere=True,
+    )
+    health: str = _declare(
+        "",
+        measure.text,
+        "a port, or an address and a port such as 0.0.0.0:8080",
+        "Where a worker answers /health, /ready and /metrics.",
+        "Fleet",
     )
     synchronous: str = _declare(
         "full",
@@ -313,11 +372,15 @@ class Settings:
     def state_folder(self) -> Path:
         """Where small things that belong to the state are kept on this machine: locks, notes, positions.
 
-        A state file of another name has a folder of its own, so that two in one folder do not mix.
+        A state file of another name has a folder of its own, and so has every server's queue: two in one
+        folder do not mix, and what one has forgotten may still be the other's.
         """
         file = self.state_file
         if file is None:
-            return Path(STATE_FOLDER)
+            scheme, _, rest = self.queue.partition("://")
+            host, slash, place = rest.partition("/")
+            address = host.rpartition("@")[2] + slash + place  # whoever logs in: it is the same queue
+            return Path(STATE_FOLDER, f"{scheme}-{sha256(address.encode()).hexdigest()[:8]}")
         return file.parent if file.name == STATE_FILE else file.with_name(f"{file.name}.d")
 
 

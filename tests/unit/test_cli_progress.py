@@ -187,7 +187,15 @@ def test_the_beginning_says_where_how_fast_and_what_goes_on() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(0.43, "0.4 s"), (7, "7 s"), (84, "1:24"), (44_460, "12h21"), (300_000, "3 d 11 h")],
+    [
+        (0.0, "0.0 s"),
+        (0.02, "0.02 s"),
+        (0.43, "0.4 s"),
+        (7, "7 s"),
+        (84, "1:24"),
+        (44_460, "12h21"),
+        (300_000, "3 d 11 h"),
+    ],
 )
 def test_how_long(seconds: float, words: str) -> None:
     assert lasting(seconds) == words

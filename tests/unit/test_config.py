@@ -191,6 +191,23 @@ def test_where_the_state_file_is(queue: str, file: str | None) -> None:
     assert found == (Path(file) if file else None)
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("redis://h/0", "redis://h/1", False),
+        ("redis://h/0?namespace=a", "redis://h/0?namespace=b", False),
+        ("postgresql://h/x", "redis://h/x", False),
+        ("redis://h/0", "", False),
+        ("postgresql://me:old@h/x", "postgresql://me:new@h/x", True),
+    ],
+)
+def test_what_is_kept_beside_queues_does_not_mix(one: str, other: str, same: bool) -> None:
+    """Kept pages of a run that one queue does not know are removed with its old runs."""
+    folders = [load({"queue": queue} if queue else {}, env={}).state_folder for queue in (one, other)]
+    assert (folders[0] == folders[1]) is same
+    assert all(folder.parts[0] == ".shoal" for folder in folders)
+
+
 def test_settings_travel_to_another_process_as_json() -> None:
     settings = load({"rate": "2", "max_depth": "3", "allow_private": "1"}, env={})
     assert msgspec.json.decode(msgspec.json.encode(settings), type=Settings) == settings

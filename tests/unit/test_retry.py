@@ -112,6 +112,29 @@ def test_limits_can_be_set_by_cause_or_class() -> None:
     assert decide("stalled", {"stalled": 50}, jitter=0.5, limits={"stalled": 0}) is not None
 
 
+@pytest.mark.parametrize(
+    ("cause", "earlier", "base", "least", "most"),
+    [
+        ("connect", 0, 60.0, 60.0, 75.0),
+        ("connect", 1, 60.0, 120.0, 150.0),
+        ("connect", 3, 60.0, 300.0, 375.0),  # the cap of the table
+        ("connect", 2, 900.0, 900.0, 1125.0),  # a longer delay than that cap is a person's own wish
+        ("handler.KeyError", 0, 0.0, 0.0, 0.0),
+        ("robots_unreachable", 0, 0.0, 60.0, 75.0),  # not hammered
+        ("stalled", 0, 60.0, 0.0, 1.0),  # our own fault: goes on at once
+    ],
+)
+def test_a_given_delay_is_kept_doubled_and_spread_by_a_quarter(
+    cause: str, earlier: int, base: float, least: float, most: float
+) -> None:
+    for jitter, expected in ((0.0, least), (1.0, most)):
+        assert decide(cause, {cause: earlier}, jitter=jitter, base=base) == pytest.approx(expected)
+
+
+def test_what_the_server_asked_for_counts_beside_a_given_delay() -> None:
+    assert decide("http.503", {}, jitter=0.0, after=30.0, base=1.0) == 30.0
+
+
 CAUSES = st.sampled_from([*RULES, "http.404", "http.502", "timeout.slow", "handler.KeyError", "odd"])
 
 
@@ -133,7 +156,7 @@ def test_a_delay_is_within_bounds_and_death_is_certain(
     if delay is not None:
         assert 0 <= delay <= LONGEST
         assert delay >= min(after or 0, LONGEST)
-    if cause not in ("stalled", "closed") and failures.get(cause, 0) >= OVERALL:
+    if cause not in ("stalled", "closed", "lane_busy") and failures.get(cause, 0) >= OVERALL:
         assert delay is None
 
 

@@ -391,6 +391,4 @@ def test_what_became_of_a_list_is_said_in_one_line(report: Report, said: str) ->
 
 
 def test_a_source_that_knows_of_a_problem_is_believed() -> None:
-    assert module.Seeding._made(  # type: ignore[attr-defined]
-        Seeding.__new__(Seeding), Entry(1, "https://a.example/", problem="too long")
-    ) == ("too long")
+    assert module.task_of(Entry(1, "https://a.example/", problem="too long"), None) == "too long"

@@ -35,7 +35,9 @@ def field_of(spec: str) -> Field:
     return kind.fields["f"]
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted(set(EXAMPLES.glob("*.yaml")) - {EXAMPLES / "cluster.yaml"}), ids=lambda path: path.name
+)
 def test_examples_are_in_order_and_survive_json(path: Path) -> None:
     template = parse(path.read_text("utf-8"), settings=SETTINGS)
     again = msgspec.json.decode(msgspec.json.encode(template), type=Template)
@@ -152,7 +154,7 @@ def test_every_problem_is_told_at_once_with_its_place() -> None:
         ("", "", "the file is empty", "name:"),
         ("[a]", "", "a template is a mapping", "name: …"),
         ("fields: {a: b}", "name", "needs a name", "name: books"),
-        ("name: Books!\nfields: {a: b}", "name", "'Books!' cannot be the name", "a-z"),
+        ("name: Books!\nfields: {a: b}", "name", "'Books!' cannot be the name", "letters"),
         ("name: x", "pages", "it takes nothing", "fields"),
         ("name: x\npages: []", "pages", "it takes nothing", "fields"),
         ("name: x\npages: {a: b}", "pages", "pages is a list", "dash"),

@@ -421,11 +421,11 @@ def test_lease_is_trusted_for_two_thirds_from_when_it_was_asked_for() -> None:
     assert not leases.give_up(129.0)
     assert leases.give_up(131.0) == {5}
     assert not leases.give_up(131.0)
-    assert leases.start(task)
+    assert leases.start(task, 0.0)
     assert leases.report() == {5: (1,)}
     leases.settled(1, 5)
     assert leases.report() == {}
-    assert not leases.start(task)
+    assert not leases.start(task, 0.0)
 
 
 @virtually

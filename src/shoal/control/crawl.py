@@ -13,7 +13,7 @@ from shoal.core.lane import LaneState, Pace
 from shoal.core.run import Run
 from shoal.core.stats import Stats
 from shoal.core.task import Task
-from shoal.errors import Usage
+from shoal.errors import QueueUnavailable, Usage
 from shoal.queue.base import Queue, TaskView
 
 LOOK_EVERY = 0.25
@@ -57,27 +57,33 @@ class Crawl:
         output: Output | None = None,
         ui: RunUi | None = None,
         feed: Feed | None = None,
+        patience: float = 0.0,
     ) -> None:
+        """patience: seconds that the queue may be out of reach before the crawl gives up."""
         self.queue = queue
         self.run = run
         self._crew = crew
         self._output = output
         self._ui = ui
         self._feed = feed
+        self._patience = patience
+        self._reached = time.monotonic()
         self._feeding: asyncio.Task[object] | None = None
         self._stopped = asyncio.Event()
         self._lanes: tuple[LaneState, ...] = ()
         self._lanes_due = 0.0
+        self._exported = 0.0
 
     def stop(self) -> None:
         self._stopped.set()
 
     async def seed(self, tasks: Sequence[Task], paces: dict[str, Pace]) -> tuple[int, int]:
-        """Add the start URLs; adding them again after a crash changes nothing. Says (new, known)."""
+        """Add all start addresses; adding them again after a crash changes nothing. Says (new, known)."""
         new = 0
         for first in range(0, len(tasks), ADD_AT_ONCE):
             batch = tasks[first : first + ADD_AT_ONCE]
             new += (await self.queue.add(self.run.id, batch, paces)).count("added")
+        await runs.sown(self.queue, self.run.name)
         return new, len(tasks) - new
 
     async def drive(self) -> Stats:
@@ -85,29 +91,40 @@ class Crawl:
         await self._crew.start()
         if self._feed:
             self._feeding = asyncio.create_task(self._feed.run(), name="seed")
-        exported = 0.0
         try:
             while not self._stopped.is_set():
                 workers = await self._crew.check()
-                stats = await self.queue.stats(self.run.id)
-                ended = await self._ended()
-                await self._show(stats, workers)
-                fed = self._fed()
-                if ended or (not stats.open and fed):
-                    break
-                if self._output and time.monotonic() - exported > EXPORT_EVERY:
-                    await self._output.drain()
-                    exported = time.monotonic()
+                try:
+                    if await self._over(workers):
+                        break
+                except QueueUnavailable:
+                    if time.monotonic() - self._reached > self._patience:
+                        raise
+                else:
+                    self._reached = time.monotonic()
                 await self._pause()
         finally:
             try:
                 await self._stop_feeding()
             finally:
                 await self._crew.stop()
-        await self._finish()
-        if self._output:
+        if self._output:  # before the end: a run is finished when nothing of it waits anywhere
             await self._output.drain()
+        await self._finish()
         return await runs.account(self.queue, self.run)
+
+    async def _over(self, workers: int) -> bool:
+        """Look at the run, show it and copy what is new; whether there is nothing left to do."""
+        stats = await self.queue.stats(self.run.id)
+        ended = await self._ended()
+        await self._show(stats, workers)
+        fed = self._fed()
+        if ended or (not stats.open and fed and not await runs.being_seeded(self.queue, self.run)):
+            return True
+        if self._output and time.monotonic() - self._exported > EXPORT_EVERY:
+            await self._output.drain()
+            self._exported = time.monotonic()
+        return False
 
     def _fed(self) -> bool:
         """Whether every address was added; raises what kept it from being so."""
@@ -165,7 +182,9 @@ class Crawl:
         stats = await self.queue.stats(self.run.id)
         self.run = await self._fresh()
         fed = self._feeding is None or (self._feeding.done() and not self._feeding.cancelled())
-        if not stats.open and fed and self.run.state in ("running", "paused"):
+        if stats.open or not fed or self.run.state not in ("running", "paused"):
+            return
+        if not await runs.being_seeded(self.queue, self.run):
             self.run = await self.queue.set_run(self.run.id, "finish")
 
     async def _fresh(self) -> Run:

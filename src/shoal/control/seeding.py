@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
+from shoal.control.patience import patiently
 from shoal.core.lane import Pace
 from shoal.core.run import Run
 from shoal.core.task import Task
@@ -33,6 +34,7 @@ BATCH = 1_000
 DUPLICATE = "the same address as another line"
 BEYOND = "past the page limit"
 
+T = TypeVar("T")
 Said = Literal["added", "known", "rejected", "beyond"]
 
 
@@ -90,7 +92,10 @@ class Seeding:
         pace: Callable[[str], Pace],
         rejects: Callable[[int], Rejects],
         rewrite: Rewrite | None = None,
+        priority: int = 0,
+        patience: float = 0.0,
     ) -> None:
+        """patience: seconds that the queue may be out of reach."""
         self.done = False
         self.stopped = False
         self.paces = frozenset[Pace]()  # of the hosts met so far
@@ -99,12 +104,14 @@ class Seeding:
         self._source = source
         self._pace = pace
         self._rewrite = rewrite
+        self._priority = priority
+        self._patience = patience
         self._place = place_of(folder, run)
         self._open_rejects = rejects
         self._rejects: Rejects | None = None
         self._print = _new_print()
         self._entries: Iterator[Entry] | None = None
-        self._at = Position(run.name, run.created_at)
+        self._at = Position(run.name, run.began_at)
 
     @property
     def report(self) -> Report:
@@ -160,12 +167,12 @@ class Seeding:
     async def _take(self, batch: Sequence[Entry]) -> bool:
         """Bring one batch into the run; False if the run takes no more work."""
         again = bool(self._at.pending)
-        began = self._at.began if again else await self._queue.now()
+        began = self._at.began if again else await self._patiently(self._queue.now)
         if not again:
             await self._keep(msgspec.structs.replace(self._at, pending=len(batch), began=began))
         made = [self._made(entry) for entry in batch]
         tasks = [task for task in made if isinstance(task, Task)]
-        answers = iter(await self._add(tasks, began if again else 0))
+        answers = iter(await self._added(tasks, began, again))
         report = self.report
         for entry, task in zip(batch, made, strict=True):
             if isinstance(task, str):
@@ -190,6 +197,17 @@ class Seeding:
         )
         return True
 
+    async def _added(self, tasks: Sequence[Task], began: int, again: bool) -> list[Said]:
+        async def add() -> list[Said]:
+            nonlocal again
+            crashed, again = again, True  # an answer that was lost is like a crash
+            return await self._add(tasks, began if crashed else 0)
+
+        return await self._patiently(add)
+
+    async def _patiently(self, verb: Callable[[], Awaitable[T]]) -> T:
+        return await patiently(verb, self._patience)
+
     async def _add(self, tasks: Sequence[Task], began: int) -> list[Said]:
         """What became of each; `began` is not 0 where an attempt that crashed may have added some."""
         said, met = list[Said](), set[bytes]()
@@ -212,19 +230,7 @@ class Seeding:
         return view is not None and view.parent is None and view.added_at >= began
 
     def _made(self, entry: Entry) -> Task | str:
-        """The task of an entry, or why there is none."""
-        if entry.problem:
-            return entry.problem
-        meta: dict[str, Any] = {"line": entry.line}
-        try:
-            task = start_task(completed(entry.text), rewrite=self._rewrite, meta=meta)
-        except InvalidUrl as error:
-            return str(error)
-        if entry.text != task.url:
-            meta["input"] = entry.text
-        if entry.extra:
-            meta["row"] = entry.extra
-        return task
+        return task_of(entry, self._rewrite, self._priority)
 
     def _reject(self, entry: Entry, reason: str) -> None:
         assert self._rejects is not None
@@ -257,6 +263,22 @@ class Seeding:
         self._at = position
 
 
+def task_of(entry: Entry, rewrite: Rewrite | None, priority: int = 0) -> Task | str:
+    """The task of an entry, or why there is none."""
+    if entry.problem:
+        return entry.problem
+    meta: dict[str, Any] = {"line": entry.line}
+    try:
+        task = start_task(completed(entry.text), rewrite=rewrite, meta=meta)
+    except InvalidUrl as error:
+        return str(error)
+    if entry.text != task.url:
+        meta["input"] = entry.text
+    if entry.extra:
+        meta["row"] = entry.extra
+    return msgspec.structs.replace(task, priority=priority) if priority else task
+
+
 def place_of(folder: Path, run: Run) -> Path:
     return folder / "inputs" / f"{run.name}.json"
 
@@ -267,7 +289,7 @@ def held(place: Path, run: Run) -> Position | None:
         position = msgspec.json.decode(place.read_bytes(), type=Position)
     except (FileNotFoundError, msgspec.DecodeError):
         return None
-    return position if position.started == run.created_at else None
+    return position if position.started == run.began_at else None
 
 
 async def refuse_changed(source: Source, folder: Path, run: Run) -> None:

@@ -37,6 +37,8 @@ def forecast(
         left = min(left, max(0, max_pages - stats.done - stats.dead))
     if not left:
         return Forecast(0.0)
+    if any(lane.ready and lane.for_good(now) for lane in lanes):
+        return Forecast(None)
     ranked = sorted(((lane_seconds(lane, now), lane) for lane in lanes), key=lambda pair: -pair[0])
     slowest, lane = ranked[0] if ranked else (0.0, None)
     if lane is not None and lane.spacing:

@@ -9,6 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def text(value: object) -> str:
@@ -102,7 +105,7 @@ def rate(value: object) -> float:
     return found
 
 
-def maybe(parse: Callable[[object], int]) -> Callable[[object], int | None]:
+def maybe(parse: Callable[[object], T]) -> Callable[[object], T | None]:
     return lambda value: None if str(value).strip().lower() in ("none", "no") else parse(value)
 
 

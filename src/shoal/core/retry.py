@@ -15,6 +15,7 @@ class Rule(msgspec.Struct, frozen=True, gc=False):
     retries: float  # how many failures of this class are tried again
     base: float = 2.0  # seconds; doubled with every failure of the class
     cap: float = 300.0
+    least: float = 0.0  # seconds; sooner is no use, whatever a person asked for
 
 
 # By cause. A class may stand for all that begin with it: "timeout" for "timeout.slow", "http.5" for
@@ -37,7 +38,8 @@ RULES: dict[str, Rule] = {
     "handler": Rule(1),
     "handler_timeout": Rule(1),
     "memory": Rule(1),
-    "robots_unreachable": Rule(5, base=60.0, cap=LONGEST),
+    "client": Rule(inf, base=2.0, cap=60.0),  # what its handler works with cannot be opened: not its fault
+    "robots_unreachable": Rule(5, base=60.0, cap=LONGEST, least=60.0),
     "lane_busy": Rule(inf, base=1.0, cap=60.0),  # a host it leads to has no slot for us: not its fault
     "stalled": Rule(inf, base=1.0, cap=10.0),  # our own fault, not the task's: never counted
     "closed": Rule(inf, base=1.0, cap=10.0),
@@ -63,20 +65,27 @@ def decide(
     jitter: float,
     after: float | None = None,
     limits: Mapping[str, int] | None = None,
+    base: float | None = None,
 ) -> float | None:
     """Seconds until the next try, or None when the task is dead.
 
     failures: earlier failures by cause, without this one. jitter: drawn from [0, 1). after: what the
     server asked for, a floor. limits: retries by cause or class, in place of those of the table; "*" is
-    for all that is tried again at all.
+    for all that is tried again at all. base: a person's delay before the second try, in place of the table's;
+    it is never cut short, only spread by up to a quarter.
     """
     group, rule = _rule(cause)
     retries = _limit(cause, group, limits, rule.retries)
     earlier = sum(count for known, count in failures.items() if _rule(known)[0] == group)
     if earlier >= retries or (retries < inf and _counted(failures) >= OVERALL):
         return None
-    longest = min(rule.cap, rule.base * 2.0 ** min(earlier, 30))
-    return max(jitter * longest, min(after or 0.0, LONGEST), 0.0)
+    doubled = 2.0 ** min(earlier, 30)
+    if base is None or retries == inf:
+        wait = jitter * min(rule.cap, rule.base * doubled)
+    else:
+        first = max(base, rule.least)
+        wait = min(max(rule.cap, first), first * doubled) * (1.0 + jitter / 4)
+    return max(wait, min(after or 0.0, LONGEST), 0.0)
 
 
 def status_cause(status: int) -> tuple[str, bool]:

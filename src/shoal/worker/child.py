@@ -23,7 +23,7 @@ from shoal.errors import ShoalError
 from shoal.worker.handling import noting_tasks
 from shoal.worker.loop import Worker
 from shoal.worker.note import Note
-from shoal.worker.orders import GAVE_UP, ORPHANED, LastWords, Orders
+from shoal.worker.orders import DRAINED, GAVE_UP, ORPHANED, LastWords, Orders
 from shoal.worker.plan import Plan
 from shoal.worker.tools import Tools
 
@@ -58,6 +58,7 @@ async def work(orders: Orders, note: Note, build: Build) -> int:
         tools, plan = await build(orders, note)
         worker = Worker(tools, plan)
         loop.add_signal_handler(signal.SIGTERM, worker.stop)
+        loop.add_signal_handler(signal.SIGUSR1, worker.drain)
         try:
             await worker.run()
         finally:
@@ -68,7 +69,7 @@ async def work(orders: Orders, note: Note, build: Build) -> int:
         note.last_words(msgspec.json.encode(words).decode())
         return GAVE_UP
     note.close()
-    return 0
+    return DRAINED if worker.drained else 0
 
 
 def _read_orders() -> Orders:

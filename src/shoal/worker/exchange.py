@@ -22,7 +22,7 @@ async def exchange(visit: Visit, served: Served, url: str, ask: Ask | None, *, o
     home = url
     trail: list[str] = []
     seen: set[str] = set()
-    manners, fetch = served.manners, visit.tools.fetcher.fetch
+    manners, fetch = served.manners, (served.fetcher or visit.tools.fetcher).fetch
     while True:
         request = manners.request(url, ask, home)
         try:

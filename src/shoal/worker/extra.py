@@ -50,8 +50,9 @@ async def _fetch(visit: Visit, served: Served, url: str, ask: Ask | None) -> Pag
         await take_slot(visit, served, lane_of(url))
         await ask_robots(visit, served, url)
         response = await exchange(visit, served, url, ask, own=False)
-        if visit.tools.budget is not None:
-            await visit.tools.budget.check(response)
+        budget = served.budget or visit.tools.budget
+        if budget is not None:
+            await budget.check(response)
     except RuledOut as error:
         raise FetchRefused(error.reason, str(error)) from error
     if response.status in SLOW_DOWN:

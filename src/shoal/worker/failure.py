@@ -1,6 +1,7 @@
 """Failure: the one place where whatever went wrong with a task becomes its outcome.
 
-our own drain, a queue that cannot be asked, a stalled exchange   released: costs nothing
+our own drain, a run not ours to serve, a queue that cannot be
+asked, a stalled exchange                                         released: costs nothing
 a rule that refuses the page after all                            cancelled; dead for a start URL
 Retry, FetchFailed                                                the retry policy decides
 GiveUp, FetchRefused                                              dead
@@ -25,6 +26,7 @@ from shoal.core.task import Outcome, Result
 from shoal.errors import FetchFailed, GiveUp, QueueFull, QueueReadOnly, QueueRefused, QueueUnavailable, Retry
 from shoal.worker.handling import HandlerTimeout
 from shoal.worker.slot import NotNow
+from shoal.worker.tools import NotServed
 from shoal.worker.visit import Visit
 
 log = logging.getLogger("shoal.worker")
@@ -65,6 +67,7 @@ def failed(visit: Visit, error: BaseException) -> Outcome:
         jitter=visit.tools.jitter(),
         after=error.after if isinstance(error, Retry) else None,
         limits=visit.served.retries if visit.served else None,
+        base=visit.served.retry_delay if visit.served else None,
     )
     result = "dead" if after is None else "retry"
     return _outcome(visit, result, cause, _message(error), error, after or 0.0)
@@ -96,7 +99,7 @@ def _is_nobodys_fault(visit: Visit, error: BaseException) -> bool:
         return False
     if isinstance(error, FetchFailed):
         return error.cause in ("stalled", "closed")
-    return isinstance(error, NotNow | QueueUnavailable | QueueFull | QueueReadOnly | QueueRefused)
+    return isinstance(error, NotNow | NotServed | QueueUnavailable | QueueFull | QueueReadOnly | QueueRefused)
 
 
 def _cause(visit: Visit, error: BaseException) -> str:

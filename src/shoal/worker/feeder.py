@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import uuid
@@ -23,6 +24,8 @@ POLL_MIN, POLL_MAX = 0.05, 1.0  # how often an idle worker asks; wake-ups are hi
 SHORTEST = 0.005
 AHEAD = 0.25  # seconds of work kept at hand beyond what is being worked on
 AHEAD_MIN = 4
+HINT_FOR = 30.0  # seconds that one wait for a wake-up lasts
+HINT_GAP, HINT_GAP_MAX = 0.05, 1.0  # between two claims that wake-ups led to, longer while they are in vain
 TRUSTED_TRIP = 0.25  # of the spacing: an answer that took longer says too little about when its slots are
 
 
@@ -50,6 +53,9 @@ class Feeder:
         self._work = work
         self._bell = asyncio.Event()
         self._stopped = False
+        self._paused = False
+        self._hint: asyncio.Task[None] | None = None
+        self._gap = HINT_GAP
         self._more = True  # the last claim was full: there is probably more
         self._rate = 0.0
         self._counted = 0
@@ -67,6 +73,12 @@ class Feeder:
 
     def stop(self) -> None:
         self._stopped = True
+        self._end_hint()
+        self._bell.set()
+
+    def pause(self, paused: bool) -> None:
+        """Ask for no more work until further notice."""
+        self._paused = paused
         self._bell.set()
 
     async def run(self) -> None:
@@ -78,7 +90,7 @@ class Feeder:
             if limit <= 0:
                 await self._nap(POLL_MAX)
                 continue
-            claim = await self._claim(limit)
+            claim = await self._claim(limit, fresh=pause > POLL_MIN)
             if claim is None:
                 return
             self._more = len(claim.tasks) >= limit or any(task.lost for task in claim.tasks)
@@ -89,31 +101,41 @@ class Feeder:
                 return
             pause = POLL_MIN if claim.tasks else min(pause * 2, POLL_MAX)
             # Half of the pause is drawn, so that idle workers do not ask in step.
+            if not claim.tasks and self._plan.hints:
+                self._listen()
             await self._nap(min(pause * (0.5 + self._tools.jitter() / 2), _or(claim.next_in, POLL_MAX)))
 
     def _wanted(self) -> int:
         """How many tasks to ask for now; 0 while there is enough at hand."""
-        if self._work.blocked or self._stopped:
+        if self._work.blocked or self._stopped or self._paused:
             return 0
         soon, ahead = self._buffer.soon(AHEAD), self._ahead()
         if soon > ahead // 4:
             return 0
         places = self._work.places
         room = places + ahead - self._work.running - soon
-        return max(0, min(room, 4 * places - len(self._buffer.later)))
+        wanted = max(0, min(room, 4 * places - len(self._buffer.later)))
+        return min(wanted, self._plan.batch_size) if self._plan.batch_size else wanted
 
     def _ahead(self) -> int:
         return min(2 * self._plan.concurrency, max(AHEAD_MIN, int(self._rate * AHEAD)))
 
-    async def _claim(self, limit: int) -> Claim | None:
-        """One batch. A lost answer is asked for again by the same id: the tasks in it are ours already."""
+    async def _claim(self, limit: int, *, fresh: bool) -> Claim | None:
+        """One batch. A lost answer is asked for again by the same id: the tasks in it are ours already.
+
+        fresh: there was nothing the last time, so look for runs that have just begun, too.
+        """
         tools, plan = self._tools, self._plan
-        request, sent = uuid.uuid4().hex, tools.clock()
+        request, sent = uuid.uuid4().hex, math.inf
         patience = Patience(tools.clock, plan.patience)
         while True:
             try:
+                serves = plan.serves if tools.roster is None else await tools.roster.serves(fresh=fresh)
+                if serves == ():
+                    return Claim(0)
+                sent = min(sent, tools.clock())  # of the first try: that may be the one that was heard
                 claim = await tools.queue.claim(
-                    tools.worker, limit, lease=plan.lease, serves=plan.serves, request_id=request
+                    tools.worker, limit, lease=plan.lease, serves=serves, request_id=request
                 )
             except PASSING as error:
                 if self._stopped:
@@ -133,7 +155,9 @@ class Feeder:
         self._measure(now)
         if not claim.tasks:
             return
+        self._gap = HINT_GAP
         self._leases.take(claim, sent)
+        self._tools.note.add(claimed=len(claim.tasks))
         self._tools.note.hold(self._leases.numbers)
         self._buffer.put(self._held(claim, now, now - sent))
 
@@ -163,6 +187,22 @@ class Feeder:
         except PASSING:
             return False
         return self._work.at_rest
+
+    def _listen(self) -> None:
+        """Have the queue ring the bell when there may be work; the pauses stay as they are without it."""
+        if self._hint is None or self._hint.done():
+            self._hint = asyncio.create_task(self._hear(), name="hint")
+
+    async def _hear(self) -> None:
+        with contextlib.suppress(*PASSING):
+            await self._tools.queue.wait(HINT_FOR)
+            self._bell.set()
+        await asyncio.sleep(self._gap)
+        self._gap = min(HINT_GAP_MAX, 2 * self._gap)
+
+    def _end_hint(self) -> None:
+        if self._hint is not None:
+            self._hint.cancel()
 
     async def _nap(self, seconds: float) -> None:
         if self._bell.is_set():

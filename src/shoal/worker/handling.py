@@ -145,6 +145,16 @@ def not_theirs() -> Iterator[None]:
         _executing.reset(before)
 
 
+@contextmanager
+def noted(step: Step) -> Iterator[None]:
+    """Around the code of a handler: what it starts as tasks is noted as its own."""
+    before = _executing.set(step)
+    try:
+        yield
+    finally:
+        _executing.reset(before)
+
+
 def noting_tasks(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:
     """A task factory: what a handler starts as tasks of its own is noted as its code, too."""
     step = _executing.get()

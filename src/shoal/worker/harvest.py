@@ -46,7 +46,10 @@ class Harvest:
             self.follows.append(item)
             return
         # Encoded at once: a handler may go on changing the dict it yielded.
-        data = _record(item)
+        self.add(_record(item))
+
+    def add(self, data: bytes) -> None:
+        """One record that is encoded already."""
         self.bytes += len(data)
         if self.bytes > MAX_BYTES:
             raise GiveUp("records_too_large", f"one page yielded more than {MAX_BYTES:,} bytes of records")
@@ -56,8 +59,13 @@ class Harvest:
         self.follows.extend(follows)
 
 
+def encoded(item: Any) -> bytes:
+    """Anything as JSON; says which part of it cannot be."""
+    return _checked(item, "record")
+
+
 def _record(item: Any) -> bytes:
-    data = _checked(item, "record")
+    data = encoded(item)
     if data[:1] != b"{":
         raise TypeError(
             f"a handler yields records (dict, dataclass, model) and page.follow(…), not {type(item).__name__}"

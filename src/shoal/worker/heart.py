@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import socket
 import threading
 from collections.abc import Awaitable, Callable
-
-import msgspec
 
 from shoal.core.lane import Mark
 from shoal.errors import QueueFull, QueueReadOnly, QueueUnavailable
 from shoal.queue.base import Extended, Queue
-from shoal.version import __version__
 from shoal.worker.leases import Leases
 
 log = logging.getLogger("shoal.worker")
 
 RETRY = 1.0  # seconds between beats while they fail
+SLOWEST = 5.0  # seconds between beats, however long leases last: people look at the registry
+_PASSING = (QueueUnavailable, QueueFull, QueueReadOnly)
 
 
 class Heart:
@@ -29,27 +26,22 @@ class Heart:
     def __init__(
         self,
         worker: str,
-        name: str,
         leases: Leases,
         *,
         every: float,
         clock: Callable[[], float],
         heard: Callable[[Extended], None],
+        asked: Callable[[str], None],
+        mark: Callable[[int], Mark],
     ) -> None:
         self._worker = worker
         self._leases = leases
-        self._every = every
+        self._every = min(every, SLOWEST)
         self._clock = clock
-        self._heard = heard  # called in the heart's thread
-        self._mark = Mark(
-            id=worker,
-            name=name,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            version=__version__,
-            started_at=0,
-            seen_at=0,
-        )
+        self._heard = heard  # called in the heart's thread, as the next two are
+        self._asked = asked  # what a person wants of this worker, whenever that changes
+        self._mark = mark  # how the worker is, at that time of the store
+        self._last = ""
 
     async def beat(self, queue: Queue) -> None:
         report = self._leases.report()
@@ -59,17 +51,10 @@ class Heart:
             self._leases.confirm((number for number in report if number not in answer.lost), sent)
             if answer.lost or answer.cancelled:
                 self._heard(answer)
-        await queue.register(self._marked(await queue.now(), sum(map(len, report.values()))))
-
-    def _marked(self, now: int, started: int) -> Mark:
-        self._mark = msgspec.structs.replace(
-            self._mark,
-            started_at=self._mark.started_at or now,
-            seen_at=now,
-            doing=f"{started} pages" if started else "",
-            leased=len(self._leases),
-        )
-        return self._mark
+        asked = await queue.register(self._mark(await queue.now()))
+        if asked != self._last:
+            self._last = asked
+            self._asked(asked)
 
     async def beats(self, queue: Queue, stop: asyncio.Event) -> None:
         """Beat until stopped. What passes is tried again soon: the worker itself watches the time left."""
@@ -79,7 +64,7 @@ class Heart:
             try:
                 await self.beat(queue)
                 failing = False
-            except (QueueUnavailable, QueueFull, QueueReadOnly) as error:
+            except _PASSING as error:
                 if not failing:
                     log.warning("heartbeat_failing", extra={"worker": self._worker, "error": str(error)})
                 failing = True
@@ -124,9 +109,21 @@ class HeartThread:
     async def _beats(self) -> None:
         self._stop = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        queue = await self._open()
+        queue = await self._opened(self._stop)
+        if queue is None:
+            return
         try:
             if not self._ended.is_set():
                 await self._heart.beats(queue, self._stop)
         finally:
             await queue.close()
+
+    async def _opened(self, stop: asyncio.Event) -> Queue | None:
+        """A server that is away for a moment is no reason to give up: the worker's own patience decides."""
+        while not self._ended.is_set():
+            try:
+                return await self._open()
+            except _PASSING:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), RETRY)
+        return None

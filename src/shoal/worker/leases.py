@@ -38,10 +38,10 @@ class Leases:
         """Trusted from the moment the claim was sent: the store's clock began after it."""
         self._held[claim.lease] = Lease(claim.lease, [task.id for task in claim.tasks], sent)
 
-    def start(self, task: Leased) -> bool:
-        """False if the task is no longer ours."""
+    def start(self, task: Leased, now: float) -> bool:
+        """False if the task is no longer ours, or may well not be: we stood still for a whole lease."""
         lease = self._held.get(task.lease)
-        if lease is None or task.id not in lease.left:
+        if lease is None or task.id not in lease.left or now - lease.confirmed > self.seconds:
             return False
         lease.started.add(task.id)
         return True

@@ -14,6 +14,7 @@ from shoal.core.lane import Pace
 from shoal.core.run import run_of
 from shoal.core.task import Outcome, Verdict
 from shoal.queue.base import Extended
+from shoal.worker.bearing import Bearing
 from shoal.worker.buffer import Buffer, Held
 from shoal.worker.feeder import Feeder
 from shoal.worker.heart import Heart, HeartThread
@@ -28,6 +29,7 @@ log = logging.getLogger("shoal.worker")
 TICK = 1.0
 LATE = 0.5  # seconds after which a page that only waits for its server makes room for another
 LANES_TOLD = 50_000  # lanes whose pace the queue need not be told again
+RUNS_TOLD = 8  # runs of which that is kept, and more while they go on
 
 
 class Tally(msgspec.Struct):
@@ -66,6 +68,10 @@ class Worker:
         self._broken: asyncio.Future[None] | None = None
         self._quiet = asyncio.Event()
         self._hard = self._ended = False
+        self._draining = False
+        self._bearing = Bearing(
+            tools.worker, plan, self._leases, self.tally, self._title, tools.clients.progress
+        )
         self._told: dict[int, set[str]] = {}
         self._ticked_at = tools.clock()
         self._ticker: asyncio.TimerHandle | None = None
@@ -87,9 +93,30 @@ class Worker:
     def at_rest(self) -> bool:
         return not self._running and not len(self._buffer) and self._settler.idle
 
+    @property
+    def drained(self) -> bool:
+        """Whether it ended because somebody asked it to drain."""
+        return self._draining
+
     def stop(self) -> None:
         """Start nothing new, hand back what is unfinished at no cost, and end."""
         self._feeder.stop()
+        if self._draining:
+            self._quiet.set()
+
+    def drain(self) -> None:
+        """Like stop, but what is under way is finished first, within reason."""
+        self._draining = True
+        self._bearing.order = "drain"
+        self._feeder.stop()
+
+    def obey(self, order: str) -> None:
+        """What a person asks of this worker: drain, pause, or nothing any more."""
+        if order == "drain":
+            self.drain()
+        elif not self._draining:
+            self._bearing.order = order
+            self._feeder.pause(order == "pause")
 
     def stop_hard(self) -> None:
         """End at once. What is held goes back when its lease ends, or when somebody reaps this worker."""
@@ -135,7 +162,9 @@ class Worker:
                 return
             self._feeder.low()
             task = held.task
-            if not leases.start(task):
+            if not leases.start(task, tools.clock()):
+                if leases.holds(task.id, task.lease):  # whoever has it now has it; else others may
+                    settler.put(Outcome(task=task.id, lease=task.lease, result="released"))
                 continue
             running[me] = held
             self._busy += 1
@@ -158,6 +187,11 @@ class Worker:
     async def _hand_back(self) -> None:
         """Release what was not started, call back what is unfinished, settle the rest, within the grace."""
         self._release_unstarted()
+        if self._draining and self._running and not self._hard:
+            self._quiet.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._plan.drain):
+                    await self._quiet.wait()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._plan.grace):
                 if self._running:
@@ -179,7 +213,7 @@ class Worker:
             runner.cancel()
 
     def _on_settled(self, outcomes: Sequence[Outcome], verdicts: Sequence[Verdict]) -> None:
-        done = 0
+        done = failed = 0
         for outcome, verdict in zip(outcomes, verdicts, strict=True):
             if verdict == "stale":
                 self.tally.stale += 1
@@ -193,10 +227,13 @@ class Worker:
                     done += 1
                     self.tally.records += len(outcome.records)
                 elif outcome.result in ("retry", "dead"):
-                    self.tally.failed += 1
+                    failed += 1
             self._leases.settled(outcome.task, outcome.lease)
         self.tally.done += done
         self._tools.note.count(done)
+        if failed:
+            self.tally.failed += failed
+            self._tools.note.add(failed=failed)
         self._tools.note.hold(self._leases.numbers)
         self._feeder.ring()
 
@@ -209,6 +246,10 @@ class Worker:
         if len(told) > LANES_TOLD:
             told.clear()
         told.update(task.lane for task in outcome.found)
+
+    def _title(self, run: int) -> str:
+        served = self._tools.served_now(run)
+        return served.title if served is not None else ""
 
     def _paces(self, outcomes: Sequence[Outcome]) -> Mapping[str, Pace] | None:
         """What the runs ask of lanes that found tasks open, told until it was heard once."""
@@ -238,11 +279,12 @@ class Worker:
 
         heart = Heart(
             tools.worker,
-            plan.name,
             self._leases,
             every=plan.heartbeat,
             clock=tools.clock,
             heard=lambda answer: from_thread(self._on_extended, answer),
+            asked=lambda order: from_thread(self.obey, order),
+            mark=self._bearing.mark,
         )
         if tools.open_queue is not None:
             thread = HeartThread(heart, tools.open_queue, lambda error: from_thread(failed, error))
@@ -255,6 +297,7 @@ class Worker:
     def _on_extended(self, answer: Extended) -> None:
         """Leave what is no longer ours; its outcome would be dropped anyway."""
         self._leases.lose(answer.lost)
+        self._tools.note.add(lost=len(answer.lost))
         self._leases.drop(answer.cancelled)
         self._call_back_lost()
 
@@ -270,6 +313,8 @@ class Worker:
             log.warning("leases_in_doubt", extra={"worker": self._tools.worker, "leases": len(old)})
             self._release_unstarted(old)
             self._call_back(runner for runner, held in self._running.items() if held.task.lease in old)
+        if len(self._told) > RUNS_TOLD:
+            self._told = {run: told for run, told in self._told.items() if self._tools.served_now(run)}
         self._ticker = asyncio.get_running_loop().call_later(TICK, self._tick)
 
     def _fill_places(self) -> None:

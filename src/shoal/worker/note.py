@@ -20,13 +20,17 @@ import msgspec
 
 from shoal import locks
 
-SIZE = 4096
-_HEAD = struct.Struct("<qqqqII")  # executing task, its lease, since (monotonic ns), pages done, leases, words
+SIZE = 8192
+# executing task, its lease, since (monotonic ns), pages done, leases, words, claimed, failed, leases lost
+_HEAD = struct.Struct("<qqqqIIqqq")
+_TOTALS = struct.Struct("<qqq")
 _STEP = struct.Struct("<qqq")
 _TASK = struct.Struct("<q")
 _COUNT = struct.Struct("<I")
-_PAGES_AT, _LEASES_AT, _WORDS_AT, _TABLE_AT, _TEXT_AT = 24, 32, 36, 64, 2112
+_PAGES_AT, _LEASES_AT, _WORDS_AT, _TOTALS_AT, _TABLE_AT, _TEXT_AT = 24, 32, 36, 40, 64, 2112
+_BESIDE_AT = 4096
 LEASES = (_TEXT_AT - _TABLE_AT) // 8  # as many leases as a note has room for
+BESIDE = (SIZE - _BESIDE_AT) // 8 - 1  # likewise tasks in threads
 
 _enter, _leave = _STEP.pack_into, _TASK.pack_into
 _now = time.monotonic_ns
@@ -41,6 +45,15 @@ class Seen(msgspec.Struct, frozen=True):
     pages: int = 0
     leases: tuple[int, ...] = ()  # held by the worker, so that others can renew them while it is stuck
     words: str = ""
+    claimed: int = 0
+    failed: int = 0
+    lost: int = 0  # leases that were taken from it
+    beside: tuple[int, ...] = ()  # tasks whose code runs in threads
+
+    @property
+    def executing(self) -> tuple[int, ...]:
+        """The tasks that a sudden end may be the fault of."""
+        return (self.task, *self.beside) if self.task else self.beside
 
     def seconds(self) -> float:
         """How long the step that is executing has taken so far."""
@@ -50,7 +63,7 @@ class Seen(msgspec.Struct, frozen=True):
 class Note:
     """The writer's side. `enter` and `leave` cost a few hundred nanoseconds and never fail."""
 
-    __slots__ = ("_map", "_pages", "file", "path", "worker")
+    __slots__ = ("_beside", "_map", "_pages", "_totals", "file", "path", "worker")
 
     def __init__(self, worker: str, memory: mmap.mmap, path: Path | None = None, file: int = -1) -> None:
         self.worker = worker
@@ -58,6 +71,8 @@ class Note:
         self.file = file
         self._map = memory
         self._pages = 0
+        self._totals = (0, 0, 0)
+        self._beside: dict[int, None] = {}
 
     @classmethod
     def create(cls, folder: Path, worker: str) -> Note:
@@ -94,14 +109,37 @@ class Note:
         self._pages += pages
         _TASK.pack_into(self._map, _PAGES_AT, self._pages)
 
+    def add(self, *, claimed: int = 0, failed: int = 0, lost: int = 0) -> None:
+        """What else is worth counting, for whoever shows it."""
+        before = self._totals
+        self._totals = (before[0] + claimed, before[1] + failed, before[2] + lost)
+        _TOTALS.pack_into(self._map, _TOTALS_AT, *self._totals)
+
     def hold(self, leases: Iterable[int]) -> None:
         numbers = tuple(leases)[-LEASES:]
         struct.pack_into(f"<{len(numbers)}q", self._map, _TABLE_AT, *numbers)
         _COUNT.pack_into(self._map, _LEASES_AT, len(numbers))
 
+    @contextlib.contextmanager
+    def beside(self, task: int) -> Iterator[None]:
+        """Around code of a task that runs in a thread."""
+        self._beside[task] = None
+        self._write_beside()
+        try:
+            yield
+        finally:
+            del self._beside[task]
+            self._write_beside()
+
+    def _write_beside(self) -> None:
+        if self._map.closed:
+            return
+        numbers = tuple(self._beside)[:BESIDE]
+        struct.pack_into(f"<q{len(numbers)}q", self._map, _BESIDE_AT, len(numbers), *numbers)
+
     def last_words(self, text: str) -> None:
         """Leave a message for whoever finds this worker ended."""
-        data = text.encode("utf-8", "replace")[: SIZE - _TEXT_AT]
+        data = text.encode("utf-8", "replace")[: _BESIDE_AT - _TEXT_AT]
         self._map[_TEXT_AT : _TEXT_AT + len(data)] = data
         _COUNT.pack_into(self._map, _WORDS_AT, len(data))
 
@@ -120,10 +158,12 @@ class Note:
 def _parse(data: bytes) -> Seen:
     if len(data) < SIZE:
         return Seen()
-    task, lease, since, pages, held, length = _HEAD.unpack_from(data)
+    task, lease, since, pages, held, length, claimed, failed, lost = _HEAD.unpack_from(data)
     leases = struct.unpack_from(f"<{min(held, LEASES)}q", data, _TABLE_AT)
-    words = data[_TEXT_AT : _TEXT_AT + min(length, SIZE - _TEXT_AT)].decode("utf-8", "replace")
-    return Seen(task, lease, since, pages, leases, words)
+    words = data[_TEXT_AT : _TEXT_AT + min(length, _BESIDE_AT - _TEXT_AT)].decode("utf-8", "replace")
+    (several,) = _TASK.unpack_from(data, _BESIDE_AT)
+    beside = struct.unpack_from(f"<{min(several, BESIDE)}q", data, _BESIDE_AT + 8)
+    return Seen(task, lease, since, pages, leases, words, claimed, failed, lost, beside)
 
 
 def read(path: Path) -> Seen | None:
@@ -156,7 +196,7 @@ def dead_notes(folder: Path) -> dict[str, tuple[int, ...]]:
 
 def _executing(path: Path) -> tuple[int, ...]:
     seen = read(path)
-    return (seen.task,) if seen and seen.task else ()
+    return seen.executing if seen else ()
 
 
 def _notes(folder: Path) -> Iterator[Path]:

@@ -11,6 +11,7 @@ from shoal.errors import Act, ShoalError
 
 GAVE_UP = 70  # exit code: a person must act; the note says why
 ORPHANED = 71
+DRAINED = 72  # it was asked to drain, and has
 
 
 class Orders(msgspec.Struct, frozen=True):

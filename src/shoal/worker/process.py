@@ -14,6 +14,7 @@ from shoal.worker.failure import failed
 from shoal.worker.handling import Allowance, handle
 from shoal.worker.harvest import Harvest
 from shoal.worker.tools import Found, NoLinks, Served, Tools
+from shoal.worker.typed import perform
 from shoal.worker.visit import Visit
 
 _CONDITIONS = frozenset({"if-none-match", "if-modified-since"})
@@ -24,6 +25,9 @@ async def process(task: Leased, tools: Tools, start_at: float = 0.0) -> Outcome:
     visit = Visit(task, tools)
     try:
         served = visit.served = await tools.served(task.run)
+        if task.kind != "page":
+            await keep_slot(visit, start_at)
+            return await perform(visit, served)
         give_up_on_the_dead(visit)
         await keep_slot(visit, start_at)
         await ask_robots(visit, served, task.url)
@@ -84,7 +88,7 @@ def _is_conditional(ask: Ask | None) -> bool:
 
 async def extract(visit: Visit, served: Served, response: Response) -> Harvest:
     """Let the scraper's code take from the page what it wants."""
-    harvest, budget = Harvest(), visit.tools.budget
+    harvest, budget = Harvest(), served.budget or visit.tools.budget
     if budget is not None and len(response.body) > budget.free:
         await visit.waiting(budget.check(response))
     with visit.step:

@@ -26,8 +26,9 @@ from shoal.core.run import run_of
 from shoal.core.task import Attempt, Outcome, failures
 from shoal.errors import Act, ShoalError
 from shoal.queue.base import HEARTBEAT, LEASE, REAP_EVERY, Queue, Where
+from shoal.worker.bearing import memory_of
 from shoal.worker.note import Seen, discard, read
-from shoal.worker.orders import GAVE_UP, LastWords, Orders
+from shoal.worker.orders import DRAINED, GAVE_UP, LastWords, Orders
 from shoal.worker.patience import Patience
 from shoal.worker.settler import PASSING
 from shoal.worker.takeover import take_over
@@ -37,8 +38,9 @@ T = TypeVar("T")
 
 LOOK_EVERY = 0.25
 STABLE = 10.0  # seconds; a child that lived longer is replaced without a pause
-BARREN = 5  # children in a row that died without having done anything: starting more is no use
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+BARREN = 5  # children in a row that died young without having done anything: starting more is no use
+YOUNG = 60.0
+LAST = 5.0  # seconds for the queue to hear of dead children; whoever is not heard of is reaped by others
 
 OnLine = Callable[[str, bytes], None]
 
@@ -53,6 +55,31 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     lease: float = LEASE
     heartbeat: float = HEARTBEAT
     retries: dict[str, int] | None = None
+    retry_delay: float | None = None
+
+
+LimitsOf = Callable[[int], Awaitable[Limits]]  # of a run
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """What all children together have done since the supervisor began."""
+
+    children: int = 0  # alive
+    deaths: int = 0
+    claimed: int = 0
+    done: int = 0
+    failed: int = 0
+    lost: int = 0  # leases that others took over
+    memory: int = 0  # bytes of those alive
+
+    def plus(self, seen: Seen) -> Totals:
+        return msgspec.structs.replace(
+            self,
+            claimed=self.claimed + seen.claimed,
+            done=self.done + seen.pages,
+            failed=self.failed + seen.failed,
+            lost=self.lost + seen.lost,
+        )
 
 
 class Child:
@@ -64,6 +91,7 @@ class Child:
         self.extended = self.born
         self.doomed: tuple[str, Seen] | None = None  # why it was killed, and what it was executing then
         self.leaving = False
+        self.seen = Seen()  # its note, when we last looked
         self.forwarding: list[asyncio.Task[None]] = []
 
     def signal(self, number: signal.Signals) -> None:
@@ -77,10 +105,7 @@ class Child:
                 self.process.send_signal(number)
 
     def memory(self) -> int:
-        try:
-            return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * _PAGE
-        except (OSError, IndexError):
-            return 0
+        return memory_of(self.process.pid)
 
 
 class Supervisor:
@@ -95,7 +120,8 @@ class Supervisor:
         *,
         settings: Mapping[str, Any] | None = None,
         limits: Limits = Limits(),
-        name: str = "w",
+        names: Callable[[], str] = lambda: f"w-{secrets.token_hex(4)}",
+        limits_of: LimitsOf | None = None,
         on_line: OnLine | None = None,
     ) -> None:
         self._command = tuple(command)
@@ -104,13 +130,19 @@ class Supervisor:
         self._folder = folder
         self._settings = dict(settings or {})
         self._limits = limits
-        self._name = name
+        self._names = names
+        self._limits_of = limits_of  # where runs have limits of their own
         self._on_line = on_line  # None: children write to our own output
         self._living: set[Child] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
-        self._killed = False
+        self._killed = asyncio.Event()
         self._failure: BaseException | None = None
+        self._drained = 0
+        self.on_drained: Callable[[], None] | None = None  # nobody is left, and nobody comes
+        self._past = Totals()
+        self.reached_at = time.monotonic()  # when the queue last answered
+        self.unheard = False  # the queue was not told of all that ended: leases go back when they run out
 
     async def start(self) -> None:
         """Take over from workers that died on this machine, then set the children to work."""
@@ -124,22 +156,55 @@ class Supervisor:
             raise self._failure
         return len(self._living)
 
+    @property
+    def drained(self) -> bool:
+        """Whether every child was asked to drain, and has."""
+        return self._drained >= self._count
+
+    def totals(self) -> Totals:
+        together = self._past
+        for child in self._living:
+            together = together.plus(child.seen)
+        memory = sum(child.memory() for child in self._living)
+        return msgspec.structs.replace(together, children=len(self._living), memory=memory)
+
+    async def finish(self, seconds: float) -> None:
+        """Have children finish what is under way before they are stopped, for so long at most."""
+        self._stopping.set()
+        for child in self._living:
+            child.leaving = True
+            child.signal(signal.SIGUSR1)
+        await self._ended(seconds)
+
     async def stop(self) -> None:
         """Have everything handed back; whoever is not done within the grace is killed and loses nothing."""
         self._stopping.set()
         for child in self._living:
             child.leaving = True
-            child.signal(signal.SIGKILL if self._killed else signal.SIGTERM)
-        if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=self._limits.grace)
-            if late:
-                self.kill()
-                await asyncio.wait(late)
+            child.signal(signal.SIGKILL if self._killed.is_set() else signal.SIGTERM)
+        if not await self._ended(self._limits.grace):
+            self.kill()
+            if self._tasks:
+                _, late = await asyncio.wait(self._tasks, timeout=LAST)
+                self.unheard = bool(late)
+                for task in late:
+                    task.cancel()
+                await asyncio.wait(self._tasks)
         self._tasks = []
+
+    async def _ended(self, seconds: float) -> bool:
+        """Whether the crew has ended after so long at most; a kill makes an end of the waiting."""
+        if not self._tasks:
+            return True
+        crew: asyncio.Future[Any] = asyncio.gather(*self._tasks, return_exceptions=True)
+        killed: asyncio.Future[Any] = asyncio.create_task(self._killed.wait())
+        await asyncio.wait([crew, killed], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        killed.cancel()
+        return crew.done()
 
     def kill(self) -> None:
         """Do not wait any longer. May be called from a signal handler, before or during stop."""
-        self._killed = True
+        self._killed.set()
         self._stopping.set()
         for child in self._living:
             child.leaving = True
@@ -168,9 +233,15 @@ class Supervisor:
             await self._bury(child, code, seen)
             if code == GAVE_UP:
                 raise _last_words(seen)
+            if code == DRAINED:
+                self._drained += 1
+                if self.drained and self.on_drained is not None:
+                    self.on_drained()
+                return
             lived = time.monotonic() - child.born
             quick = 0 if lived > STABLE else quick + 1
             useless = code != 0 and not seen.task and not seen.pages and child.doomed is None
+            useless = useless and lived < YOUNG
             barren = barren + 1 if useless else 0
             if barren >= BARREN and not self._stopping.is_set():
                 raise Act(
@@ -185,7 +256,7 @@ class Supervisor:
                 await self._stopping.wait()
 
     async def _spawn(self) -> Child:
-        worker = f"{self._name}-{secrets.token_hex(4)}"
+        worker = self._names()
         output = None if self._on_line is None else asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
             *self._command,
@@ -222,7 +293,7 @@ class Supervisor:
 
     async def _bury(self, child: Child, code: int, seen: Seen) -> None:
         """Give back what a dead child held; charge the task it was executing, unless we ended it."""
-        charged: tuple[int, ...] = (seen.task,) if seen.task else ()
+        charged = seen.executing
         if child.doomed is not None:
             cause, then = child.doomed
             charged = ()
@@ -230,7 +301,10 @@ class Supervisor:
                 await self._settle_for(child.worker, cause, seen)
         elif child.leaving:
             charged = ()
-        if (code != 0 or charged) and not child.leaving:
+        self._past = self._past.plus(seen if seen.claimed else child.seen)
+        if code not in (0, DRAINED) and not child.leaving:
+            self._past = msgspec.structs.replace(self._past, deaths=self._past.deaths + 1)
+        if (code not in (0, DRAINED) or charged) and not child.leaving:
             log.warning("worker_died", extra={"worker": child.worker, "status": code, "executing": charged})
         await self._patiently(lambda: self._queue.reap({child.worker: charged}))
         await self._forget(child.worker)
@@ -246,7 +320,8 @@ class Supervisor:
         run, where = run_of(seen.task), Where(ids=(seen.task,))
         views = await self._patiently(lambda: self._queue.look(run, where=where, limit=1))
         past = failures(views[0].history) if views else {}
-        after = decide(cause, past, jitter=random.random(), limits=self._limits.retries)
+        limits = await self._limits_for(seen)
+        after = decide(cause, past, jitter=random.random(), limits=limits.retries, base=limits.retry_delay)
         message = f"its worker was killed {seen.seconds():.1f} s into one step of the handler or parser"
         outcome = Outcome(
             task=seen.task,
@@ -273,15 +348,19 @@ class Supervisor:
                 await self._look_at(child)
             if time.monotonic() - reaped >= REAP_EVERY:
                 reaped = time.monotonic()
-                await self._patiently(lambda: self._queue.reap())
+                # Without patience: a queue that is away is no reason to look away from the children.
+                with contextlib.suppress(*PASSING):
+                    await self._queue.reap()
+                    self.reached_at = time.monotonic()
             await self._rest(LOOK_EVERY)
 
     async def _look_at(self, child: Child) -> None:
         seen = read(child.note)
         if seen is None or child.leaving or child.doomed is not None:
             return
+        child.seen = seen
         took = seen.seconds()
-        if took > self._limits.handler_timeout:
+        if took > (await self._limits_for(seen)).handler_timeout:
             self._doom(child, "handler_timeout", seen)
         elif self._limits.memory and child.memory() > self._limits.memory:
             if seen.task:
@@ -297,6 +376,14 @@ class Supervisor:
             with contextlib.suppress(*PASSING):
                 await self._queue.extend(child.worker, leases, lease=self._limits.lease)
 
+    async def _limits_for(self, seen: Seen) -> Limits:
+        if self._limits_of is None or not seen.task:
+            return self._limits
+        try:
+            return await self._limits_of(run_of(seen.task))
+        except PASSING:
+            return self._limits
+
     def _doom(self, child: Child, cause: str, seen: Seen) -> None:
         again = read(child.note)
         if again is None or (again.task, again.lease, again.since) != (seen.task, seen.lease, seen.since):
@@ -309,10 +396,12 @@ class Supervisor:
         patience = Patience(time.monotonic, self._limits.patience)
         while True:
             try:
-                return await verb()
+                answer = await verb()
+                self.reached_at = time.monotonic()
+                return answer
             except PASSING:
                 pause = patience.pause()
-                if pause is None or self._killed:
+                if pause is None or self._killed.is_set():
                     raise
                 await asyncio.sleep(pause)
 

@@ -17,6 +17,7 @@ from shoal.politeness.answers import SLOW_DOWN
 from shoal.politeness.health import Health
 from shoal.politeness.pace import Adaptive
 from shoal.queue.base import Queue
+from shoal.worker.clients import Clients
 from shoal.worker.manners import Manners
 from shoal.worker.note import Note
 
@@ -70,7 +71,27 @@ class Handler(Protocol):
     def func(self) -> Callable[[Page], Any]: ...
 
 
+class TaskHandler(Protocol):
+    @property
+    def func(self) -> Callable[..., Any]: ...
+    @property
+    def retries(self) -> int | None: ...
+    @property
+    def timeout(self) -> float | None: ...
+    @property
+    def rows(self) -> bool: ...
+
+
 class Scraper(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def tasks(self) -> Mapping[str, TaskHandler]: ...
+    @property
+    def opening(self) -> Callable[[], Any] | None: ...
+    @property
+    def closing(self) -> Callable[[Any], Any] | None: ...
+
     def handler_for(self, url: str) -> Handler | None: ...
 
     def default_follow(self, page: Page) -> Iterable[Follow]: ...
@@ -95,6 +116,18 @@ class LinkGate(Protocol):
     def committed(self, tasks: Iterable[Task]) -> None: ...
 
 
+class NotServed(Exception):
+    """This worker cannot work on a run after all; whoever can shall have its tasks."""
+
+
+class Roster(Protocol):
+    """Which runs a worker asks for work of, where that changes while it works."""
+
+    async def serves(self, *, fresh: bool) -> tuple[str, ...]:
+        """Names of runs; fresh: as they are now, not as they were a moment ago."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Served:
     """A run this worker has the code for."""
@@ -104,6 +137,7 @@ class Served:
     robots: Robots | None  # None: told to ignore them
     pace: Callable[[str], Pace]  # what the run asks of a lane
     name: str = ""  # of the run
+    title: str = ""  # of its scraper
     in_scope: Callable[[str], bool] = lambda lane: True  # whether a redirect of a found page may lead there
     manners: Manners = field(default_factory=Manners)
     rewrite: Callable[[str], str] | None = None  # which of several addresses of a page stands for all
@@ -114,6 +148,9 @@ class Served:
     contents: Contents = field(default_factory=Contents)
     handler_timeout: float = 60.0
     retries: Mapping[str, int] | None = None  # by cause or class, in place of the usual ones
+    retry_delay: float | None = None  # before the second try, in place of the usual one
+    fetcher: Fetcher | None = None  # None: that of the tools
+    budget: Budget | None = None  # None: that of the tools
 
 
 class Refusals:
@@ -183,6 +220,9 @@ class Tools:
     pace: Adaptive = field(default_factory=Adaptive)
     prompt: int = 0  # answers that came at once, from hosts without a pace
     budget: Budget | None = None  # None: pages are parsed whatever it may cost
+    roster: Roster | None = None  # None: the plan says what is served, once and for all
+    closing: Callable[[], Awaitable[None]] | None = None  # what else is to be closed
+    clients: Clients = field(default_factory=Clients)  # of handlers of typed tasks
     holds: Holds = field(init=False)
     waiting: dict[object, float] = field(default_factory=dict)  # visits that only wait, and since when
     _served: dict[int, Served] = field(default_factory=dict)
@@ -191,9 +231,12 @@ class Tools:
         self.holds = Holds(self.clock)
 
     async def close(self) -> None:
+        await self.clients.close()
         await self.fetcher.close()
         if self.budget is not None:
             await self.budget.close()
+        if self.closing is not None:
+            await self.closing()
 
     async def served(self, run: int) -> Served:
         found = self._served.get(run)
@@ -203,3 +246,7 @@ class Tools:
 
     def served_now(self, run: int) -> Served | None:
         return self._served.get(run)
+
+    def forget(self, run: int) -> None:
+        """The run has ended; should there be more of it after all, it is built again."""
+        self._served.pop(run, None)

@@ -1,0 +1,116 @@
+"""Travelling: which settings go with a run to any worker, and which stay a machine's own.
+
+What decides how a site is treated and what is taken from it is the run's. Where the state is, what this
+machine can bear and what it may reach is the machine's: nobody who submits a run can open a worker's
+private network, name its files or learn its secrets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from shoal.config import SETTINGS, Settings, beneath
+from shoal.core.run import Run
+from shoal.errors import Usage
+from shoal.logs import redact
+
+SETTINGS_KEY = "settings"  # of a run's spec
+
+OF_THE_RUN = frozenset((
+    "delay", "rate", "in_flight", "ignore_robots", "adapt",
+    "max_pages", "max_depth", "max_body", "max_download", "max_ratio", "max_headers", "max_header_count",
+    "max_informational", "max_redirects", "max_per_shape", "max_same_content",
+    "timeout", "connect_timeout", "first_byte_timeout", "min_speed", "slow_for", "parse_timeout",
+    "handler_timeout", "retries", "retry_delay",
+    "user_agent", "header", "cookies", "proxy", "auth", "http2",
+    "scope", "include", "exclude", "sort_query", "drop_tracking",
+    "keep_raw", "revalidate",
+))  # fmt: skip
+
+
+def spec_settings(
+    settings: Settings, *, secret: bool = False, code: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The run's settings that somebody gave, as plain values for its spec.
+
+    What would put a secret into the queue is refused; with `secret` it is left out instead, for runs
+    that need not travel, and so is what the scraper's code says, which workers have themselves.
+    """
+    spec: dict[str, Any] = {}
+    for name in sorted(OF_THE_RUN & settings.sources.keys()):
+        value = getattr(settings, name)
+        if _is_secret(name, value):
+            if secret or (code and name in code and SETTINGS[name].read(code[name], name) == value):
+                continue
+            raise Usage(_why_not(name, value), hint=_way_out(name))
+        spec[name] = list(value) if isinstance(value, tuple) else value
+    return spec
+
+
+def _is_secret(name: str, value: object) -> bool:
+    if name == "header" and isinstance(value, tuple):
+        return any(_is_secret_header(line) for line in value)
+    # A login is the name of a secret; whatever else it holds is one itself.
+    if name == "auth":
+        return isinstance(value, str) and (":" in value or " " in value)
+    return name == "proxy" and isinstance(value, str) and "://" in value
+
+
+def _why_not(name: str, value: object) -> str:
+    if name == "proxy" and redact(value) == value:
+        return "--proxy is an address, and what workers elsewhere go through is theirs to say"
+    return f"{SETTINGS[name].flag} holds a secret, and what a run asks for is kept in the queue"
+
+
+def _is_secret_header(line: str) -> bool:
+    name, _, value = line.partition(":")
+    pair = (name.strip(), value.strip())
+    return bool(redact(pair) != list(pair))
+
+
+def _way_out(name: str) -> str:
+    if name == "header":
+        return "--auth NAME, with NAME in [secrets] of shoal.toml on every machine with workers"
+    return f"{SETTINGS[name].flag} NAME, with NAME in [secrets] of shoal.toml on every machine with workers"
+
+
+def serving_settings(own: Settings, run: Run) -> Settings:
+    """A worker's settings for one run: its own flags, then the run's, then whatever else it was given."""
+    given = run.spec.get(SETTINGS_KEY)
+    if not isinstance(given, dict) or not given:
+        return own
+    spec = {name: value for name, value in given.items() if name in OF_THE_RUN}
+    if spec.keys() & {"delay", "rate"}:
+        spec = _one_pace(spec)
+    flags = {name for name, source in own.sources.items() if source.startswith("--")}
+    if flags & {"delay", "rate"}:
+        flags |= {"delay", "rate"}
+    kept = {name: source for name, source in own.sources.items() if name in flags or name not in spec}
+    if spec.keys() & {"delay", "rate"} and not flags & {"delay", "rate"}:
+        kept.pop("delay", None)
+        kept.pop("rate", None)
+    wanted = {name: value for name, value in spec.items() if name not in flags}
+    return _beneath(replace(own, sources=kept), wanted, f"run {run.name}")
+
+
+def template_settings(settings: Settings, template: Mapping[str, Any], owner: str) -> Settings:
+    """A worker's settings for a run with a template, which came with the queue as the run itself did."""
+    return _beneath(settings, {name: it for name, it in template.items() if name in OF_THE_RUN}, owner)
+
+
+def _beneath(settings: Settings, values: Mapping[str, Any], owner: str) -> Settings:
+    """The same with values below it that somebody else chose: a proxy among them must be one of ours."""
+    proxy = "" if "proxy" in settings.sources else values.get("proxy", "")
+    if proxy and str(proxy).lower() not in settings.secrets:
+        raise Usage(
+            f"{owner} asks for a proxy that this machine does not have",
+            hint="name it in [secrets] of shoal.toml here, or give this worker its own --proxy",
+        )
+    return beneath(settings, values, owner)
+
+
+def _one_pace(spec: dict[str, Any]) -> dict[str, Any]:
+    """A rate and a delay say the same; the rate is what was typed."""
+    return {name: value for name, value in spec.items() if name != "delay"} if "rate" in spec else spec

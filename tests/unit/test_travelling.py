@@ -1,0 +1,125 @@
+"""Which settings go with a run to any worker, and which stay a machine's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shoal.config import SETTINGS, Settings, beneath, load
+from shoal.core.run import Run
+from shoal.errors import Usage
+from shoal.travelling import OF_THE_RUN, serving_settings, spec_settings, template_settings
+
+
+def own(flags: dict[str, Any] | None = None, **env: str) -> Settings:
+    return load(flags or {}, env=env)
+
+
+def run(**settings: Any) -> Run:
+    return Run(1, "r1", "books", "key", "running", 0, 0, spec={"settings": settings})
+
+
+def test_only_settings_that_were_given_travel_and_only_the_run_s() -> None:
+    given = own(
+        {"delay": "2", "include": ("/a/*",), "queue": "redis://x", "workers": "3", "max_depth": "none"}
+    )
+    assert spec_settings(given) == {"delay": 2.0, "include": ["/a/*"], "max_depth": None}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"header": ("Authorization: Bearer x",)},
+        {"header": ("Accept: a", "X-Api-Key: k")},
+        {"header": ("Cookie: a=b",)},
+        {"proxy": "http://user:word@proxy:1"},
+        {"auth": "user:word"},
+    ],
+)
+def test_secret_never_travels(given: dict[str, Any]) -> None:
+    with pytest.raises(Usage, match="holds a secret"):
+        spec_settings(own(given))
+    assert spec_settings(own(given), secret=True) == {}
+
+
+def test_names_of_secrets_travel() -> None:
+    given = {"auth": "shop", "proxy": "out", "header": ("Accept-Language: de",)}
+    assert spec_settings(own(given)) == given | {"header": ["Accept-Language: de"]}
+
+
+def test_secret_in_a_scraper_s_code_stays_there() -> None:
+    code: dict[str, Any] = {"header": ["Cookie: a=b"], "proxy": "http://proxy:1"}
+    assert spec_settings(beneath(own(), code, "scraper books"), code=code) == {}
+    with pytest.raises(Usage, match="holds a secret"):
+        spec_settings(beneath(own({"header": ("Cookie: c=d",)}), code, "scraper books"), code=code)
+
+
+def test_address_of_a_proxy_does_not_travel() -> None:
+    with pytest.raises(Usage, match="theirs to say"):
+        spec_settings(own({"proxy": "http://10.0.0.1:80"}))
+    assert spec_settings(own({"proxy": "http://10.0.0.1:80"}), secret=True) == {}
+
+
+@pytest.mark.parametrize("asked", ["http://10.0.0.1:80", "http://inside.example:80", "unheard-of"])
+def test_run_cannot_lead_a_worker_to_a_proxy_of_its_own_choice(asked: str) -> None:
+    with pytest.raises(Usage, match="run r1 asks for a proxy that this machine does not have"):
+        serving_settings(own(), run(proxy=asked))
+    with pytest.raises(Usage, match="template t asks for a proxy"):
+        template_settings(own(), {"proxy": asked}, "template t")
+    mine = own({"proxy": "http://127.0.0.1:3128"})
+    assert serving_settings(mine, run(proxy=asked)).proxy == mine.proxy
+    assert template_settings(mine, {"proxy": asked}, "template t").proxy == mine.proxy
+
+
+def test_run_may_name_a_proxy_that_the_machine_has() -> None:
+    mine = own(SHOAL_SECRET_OUT="http://127.0.0.1:3128")
+    assert serving_settings(mine, run(proxy="OUT")).proxy == "OUT"
+
+
+def test_template_of_the_queue_cannot_set_what_is_the_machine_s() -> None:
+    evil = {name: "1" for name in SETTINGS if name not in OF_THE_RUN}
+    mine = own({"queue": "mine.db"})
+    assert template_settings(mine, evil, "template t") == mine
+    assert template_settings(mine, {"delay": 3, "allow_private": "1"}, "template t").delay == 3.0
+
+
+@pytest.mark.parametrize(
+    ("flags", "env", "spec", "delay"),
+    [
+        ({}, {}, {"delay": 5}, 5.0),
+        ({}, {"SHOAL_DELAY": "7"}, {"delay": 5}, 5.0),
+        ({}, {"SHOAL_DELAY": "7"}, {}, 7.0),
+        ({}, {"SHOAL_DELAY": "7"}, {"rate": 4}, 0.25),
+        ({}, {"SHOAL_RATE": "4"}, {"delay": 5}, 5.0),
+        ({"delay": "9"}, {}, {"delay": 5}, 9.0),
+        ({"rate": "2"}, {}, {"delay": 5}, 0.5),
+        ({"delay": "9"}, {}, {"rate": 4}, 9.0),
+    ],
+)
+def test_worker_s_flag_wins_then_the_run_then_the_rest(
+    flags: dict[str, Any], env: dict[str, str], spec: dict[str, Any], delay: float
+) -> None:
+    assert serving_settings(own(flags, **env), run(**spec)).delay == delay
+
+
+def test_run_cannot_set_what_is_the_machine_s() -> None:
+    evil = {name: "1" for name in SETTINGS if name not in OF_THE_RUN}
+    mine = own({"queue": "mine.db"})
+    assert serving_settings(mine, run(**evil, unheard_of=3)) == mine
+
+
+def test_settings_come_out_of_a_spec_as_they_went_in() -> None:
+    values: dict[str, Any] = {
+        "rate": "30/m", "in_flight": "0", "ignore_robots": True, "max_body": "2MB", "timeout": "1.5s",
+        "retries": "none", "header": ("A: b", "C: d"), "http2": False, "scope": "site", "exclude": ("*/x",),
+    }  # fmt: skip
+    given = own(values)
+    back = serving_settings(own(), run(**spec_settings(given)))
+    assert {name: getattr(back, name) for name in values} == {name: getattr(given, name) for name in values}
+    assert back.delay == 2.0
+
+
+def test_spec_that_makes_no_sense_is_refused_in_words() -> None:
+    with pytest.raises(Usage, match="run r1: max_depth"):
+        serving_settings(own(), run(max_depth="very"))

@@ -1,0 +1,119 @@
+"""What `shoal workers` and `shoal drain` make of the registry, and the probe of its requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shoal.cli.drain import choose
+from shoal.cli.workers import mixed_code, state_of
+from shoal.core.lane import Mark
+from shoal.errors import Usage
+from shoal.view.probe import Figure, Probe, place_of
+
+
+def mark(id: str, **more: Any) -> Mark:
+    given = {
+        "name": id.rpartition("-")[0],
+        "host": "h",
+        "pid": 1,
+        "version": "1",
+        "started_at": 0,
+        "seen_at": 0,
+    }
+    return Mark(id=id, **given | more)
+
+
+@pytest.mark.parametrize(
+    ("given", "state"),
+    [
+        ({"state": "working"}, "working"),
+        ({"state": "idle"}, "idle"),
+        ({"state": "working", "asked": "drain"}, "draining"),
+        ({"state": "idle", "asked": "pause"}, "paused"),
+        ({"state": "working", "seen_at": -61_000_000}, "stale"),
+    ],
+)
+def test_state_of_a_worker(given: dict[str, Any], state: str) -> None:
+    assert state_of(mark("a-1", **given), 0, 60.0) == state
+
+
+@pytest.mark.parametrize(
+    ("word", "chosen"),
+    [
+        ("node1-aa-1", ["node1-aa-1"]),
+        ("node1-aa", ["node1-aa-1", "node1-aa-2"]),
+        ("node1", ["node1-aa-1", "node1-aa-2"]),
+        ("node2-bb", ["node2-bb-1"]),
+        ("node2-bb-1", ["node2-bb-1"]),
+    ],
+)
+def test_word_means_a_process_or_all_of_one_worker(word: str, chosen: list[str]) -> None:
+    marks = [mark(id) for id in ("node1-aa-1", "node1-aa-2", "node2-bb-1", "node2-bbc-1")]
+    assert [it.id for it in choose(marks, word)] == chosen
+
+
+@pytest.mark.parametrize("word", ["node", "nobody"])
+def test_word_that_means_several_workers_or_none_is_refused(word: str) -> None:
+    with pytest.raises(Usage):
+        choose([mark("node1-aa-1"), mark("node2-bb-1")], word)
+
+
+def test_different_code_of_one_scraper_is_told_of() -> None:
+    marks = [mark("a-1", code="books=1 shop=2"), mark("b-1", code="books=9"), mark("c-1", code="books=1")]
+    assert mixed_code(marks) == ["Workers differ in the code of books: 1 on a-1 and 1 more, 9 on b-1"]
+    assert mixed_code(marks[::2]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("8080", ("127.0.0.1", 8080)),
+        ("0.0.0.0:1", ("0.0.0.0", 1)),
+        ("[::]:80", ("::", 80)),
+        ("0", ("127.0.0.1", 0)),
+    ],
+)
+def test_place_to_listen(text: str, place: tuple[str, int]) -> None:
+    assert place_of(text) == place
+
+
+@pytest.mark.parametrize("text", ["", "http", "host:", ":80", "1:99999", "-1"])
+def test_place_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(Usage):
+        place_of(text)
+
+
+class Watched:
+    def health(self) -> dict[str, object]:
+        return {"status": "ok"}
+
+    def ready(self) -> dict[str, object]:
+        return {"ready": False}
+
+    def metrics(self) -> str:
+        return str(Figure("x", "counter", "Words.").add(3, worker='a"b\\c\nd').add(0.5))
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("GET /health HTTP/1.1", 200),
+        ("HEAD /health?x=1 HTTP/1.0", 200),
+        ("GET /ready HTTP/1.1", 503),
+        ("POST /health HTTP/1.1", 405),
+        ("GET /../etc/passwd HTTP/1.1", 404),
+        ("GET /health", 400),
+        ("GET  HTTP/1.1", 404),
+        ("", 400),
+    ],
+)
+def test_probe_answers_what_it_knows_and_nothing_else(line: str, status: int) -> None:
+    assert Probe(Watched())._say(line)[0] == status
+
+
+def test_figures_are_written_as_prometheus_reads_them() -> None:
+    assert Probe(Watched())._say("GET /metrics HTTP/1.1")[2] == (
+        '# HELP shoal_x Words.\n# TYPE shoal_x counter\nshoal_x{worker="a\\"b\\\\c\\nd"} 3\nshoal_x 0.5\n'
+    )
