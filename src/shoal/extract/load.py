@@ -1,9 +1,10 @@
-"""Load: from what a person types to the scraper it names."""
+"""Load: from a file or a module to the scrapers in it."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 import traceback
 from pathlib import Path
@@ -13,26 +14,62 @@ from shoal.errors import Usage
 from shoal.extract.scraper import Scraper
 
 
+class NoScraper(Usage):
+    """There is such a module, or such a file, but no scraper in it."""
+
+
+class NoModule(Usage):
+    """There is no module of that name."""
+
+
 def load(target: str) -> Scraper:
     """The scraper of `books.py`, `books.py:books`, `package.module` or `package.module:books`."""
     place, _, wanted = target.partition(":")
-    module = _from_file(Path(place)) if place.endswith(".py") or "/" in place else _from_name(place)
-    found = {name: value for name, value in vars(module).items() if isinstance(value, Scraper)}
+    found = scrapers_in(module_of(place))
     if wanted:
-        if wanted not in found:
-            known = ", ".join(found) or "none"
-            raise Usage(f"{place} has no scraper called {wanted}", hint=f"scrapers there: {known}")
-        return found[wanted]
-    scrapers = list({id(value): value for value in found.values()}.values())
-    if not scrapers:
-        raise Usage(
+        return pick(place, wanted, found)
+    if not found:
+        raise NoScraper(
             f"{place} makes no scraper", hint='write one: books = shoal.Scraper("books", start="https://…")'
         )
-    if len(scrapers) > 1:
+    if len(found) > 1:
         raise Usage(
             f"{place} has several scrapers: {', '.join(found)}", hint=f"name one: {place}:{next(iter(found))}"
         )
-    return scrapers[0]
+    return next(iter(found.values()))
+
+
+def pick(place: str, wanted: str, found: dict[str, Scraper]) -> Scraper:
+    """One of several, by its variable or by its own name."""
+    by_name = {scraper.name: scraper for scraper in found.values()}
+    scraper = found.get(wanted) or by_name.get(wanted)
+    if scraper is None:
+        known = ", ".join(found) or "none"
+        raise Usage(f"{place} has no scraper called {wanted}", hint=f"scrapers there: {known}")
+    return scraper
+
+
+def module_of(place: str) -> ModuleType:
+    return _from_file(Path(place)) if place.endswith(".py") or "/" in place else _from_name(place)
+
+
+def scrapers_in(module: ModuleType) -> dict[str, Scraper]:
+    """The scrapers of a module by variable, each once; classes that make one of themselves count, too."""
+    found: dict[str, Scraper] = {}
+    for name, value in vars(module).items():
+        scraper = value if isinstance(value, Scraper) else _of_class(value, module)
+        if scraper is not None and all(scraper is not known for known in found.values()):
+            found[name] = scraper
+    return found
+
+
+def _of_class(value: object, module: ModuleType) -> Scraper | None:
+    """The scraper of a class defined here whose `scraper()` gives one: workers for typed tasks."""
+    if not isinstance(value, type) or value.__module__ != module.__name__:
+        return None
+    make = getattr(value, "scraper", None)
+    made = make() if inspect.ismethod(make) else None
+    return made if isinstance(made, Scraper) else None
 
 
 def _from_file(path: Path) -> ModuleType:
@@ -67,17 +104,26 @@ def _from_name(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and name.startswith(error.name):
-            raise Usage(
+            raise NoModule(
                 f"there is no module {name}", hint="give a file (books.py) or an importable module"
             ) from error
         raise Usage(f"{name} cannot be loaded: {error}", hint="install what it needs") from error
+    except Usage:
+        raise
+    except (Exception, SystemExit) as error:
+        raise Usage(
+            f"{name} cannot be loaded: {_complaint(error)}", hint="put that right and run it again"
+        ) from error
 
 
-def _complaint(error: BaseException, path: Path) -> str:
+def _complaint(error: BaseException, path: Path | None = None) -> str:
+    """What is wrong, and where: in the file at `path`, or else wherever it happened."""
     if isinstance(error, SyntaxError):
-        return f"{error.msg}, line {error.lineno}"
-    lines = [
-        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
-    ]
+        place = "" if path else f" of {Path(error.filename or '').name}"
+        return f"{error.msg}, line {error.lineno}{place}"
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if path and frame.filename == str(path)]
     where = f", line {lines[-1]}" if lines else ""
+    if path is None and frames:
+        where = f", line {frames[-1].lineno} of {Path(frames[-1].filename).name}"
     return f"{type(error).__name__}: {error}{where}"

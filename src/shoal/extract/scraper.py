@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from shoal.core.typed import Task, check_retries, check_type, standing_name
 from shoal.core.url import canonical, lane_of, path_of
 from shoal.errors import InvalidUrl, Usage
 from shoal.extract.scope import Scope, glob
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from shoal.extract.page import Follow, Page
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_name = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}").fullmatch
+Mode = Literal["", "single", "distributed"]
+MODES: tuple[Mode, ...] = ("", "single", "distributed")
+_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}").fullmatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,24 +29,59 @@ class Handler:
     func: Callable[..., Any]
 
 
+@dataclass(frozen=True, slots=True)
+class TaskHandler:
+    """A function for the tasks of one type; code that is not async runs in a thread."""
+
+    type: str
+    func: Callable[..., Any]
+    retries: int | None = None  # None: as the run says
+    timeout: float | None = None  # None: as the run says; 0: it may take as long as it likes
+    rows: bool = False  # a list that it returns is one record per item
+
+
 class Scraper:
-    """A name, start addresses, hosts in scope, and handlers in the order they were defined."""
+    """A name, start addresses, hosts in scope, and handlers in the order they were defined.
+
+    mode: "single" is for one process at a time, "distributed" for a fleet; "" leaves it open.
+    """
 
     def __init__(
-        self, name: str, start: str | Iterable[str] = (), *, hosts: str | Iterable[str] = (), **settings: Any
+        self,
+        name: str,
+        start: str | Iterable[str] = (),
+        *,
+        hosts: str | Iterable[str] = (),
+        mode: Mode = "",
+        **settings: Any,
     ) -> None:
         if not isinstance(name, str) or not _name(name):
             raise Usage(
                 f"{name!r} cannot be the name of a scraper",
-                hint="Use up to 64 of a-z, 0-9, _ and -, beginning with a letter or digit, like books-2.",
+                hint="Use up to 64 letters, digits, _ and -, beginning with a letter or digit, like books-2.",
+            )
+        if mode not in MODES:
+            raise Usage(
+                f"scraper {name} has the mode {mode!r}, which is not known",
+                hint='mode="single" (one process at a time) or mode="distributed" (any number of workers)',
             )
         self.name = name
+        self.mode = mode
         self.start = _strings(start, "start")
         self.hosts = tuple(_host(host) for host in _strings(hosts, "hosts"))
         self.settings = settings
         self.handlers: list[Handler] = []
         self._rules: list[tuple[Callable[[str], object], bool, Handler]] = []
         self._scope: Scope | None = None
+        self.tasks: dict[str, TaskHandler] = {}
+        self.seeds: tuple[Task, ...] = ()  # typed tasks that a run begins with, beside the start addresses
+        self.opening: Callable[[], Any] | None = None
+        self.closing: Callable[[Any], Any] | None = None
+
+    @property
+    def serves(self) -> tuple[str, ...]:
+        """What workers with this scraper can work on: runs of its own, and tasks of its types."""
+        return (self.name, *map(standing_name, self.tasks))
 
     def page(self, pattern: str = "*") -> Callable[[_F], _F]:
         """Declare the handler for pages whose address matches a glob; the first that matches wins.
@@ -66,6 +104,38 @@ class Scraper:
             return func
 
         return declare
+
+    def task(
+        self, type: str, *, retries: int | None = None, timeout: float | None = None
+    ) -> Callable[[_F], _F]:
+        """Declare the handler for tasks of a type: handler(task), where task.payload says what to do.
+
+        What it returns is stored as the task's result, each thing that it yields as a record.
+        """
+        check_type(type)
+        check_retries(retries)
+        if timeout is not None and not (isinstance(timeout, int | float) and timeout >= 0):
+            raise Usage(f"timeout {timeout!r} of task {type} is not a time", hint="seconds; 0 is no limit")
+        if type in self.tasks:
+            raise Usage(f"scraper {self.name} has two handlers for tasks of the type {type}", hint="keep one")
+
+        def declare(func: _F) -> _F:
+            if not callable(func):
+                raise Usage(f"the handler for {type!r} is not a function", hint="Put @… above a def.")
+            self.tasks[type] = TaskHandler(type, func, retries, timeout)
+            return func
+
+        return declare
+
+    def open(self, func: _F) -> _F:
+        """Declare what opens the client of the task handlers: its result is task.client, once per worker."""
+        self.opening = func
+        return func
+
+    def close(self, func: _F) -> _F:
+        """Declare what closes the client when the worker stops; it is given the client."""
+        self.closing = func
+        return func
 
     def handler_for(self, url: str) -> Handler | None:
         """The first handler whose pattern matches a canonical URL."""
@@ -93,7 +163,8 @@ class Scraper:
         return self._scope.lane(lane)
 
     def __repr__(self) -> str:
-        return f"<Scraper {self.name}: {', '.join(h.pattern for h in self.handlers) or 'no handlers'}>"
+        known = [*(handler.pattern for handler in self.handlers), *self.tasks]
+        return f"<Scraper {self.name}: {', '.join(known) or 'no handlers'}>"
 
 
 def _strings(value: str | Iterable[str], what: str) -> tuple[str, ...]:
