@@ -9,6 +9,7 @@ import msgspec
 from shoal.core.run import Run
 from shoal.extract.template import Fill
 from shoal.queue.base import Queue
+from shoal.store.base import Ledger
 
 FILL = "fill"  # the kind under which the queue keeps what was filled in a template's last run
 SLICE = 1000
@@ -17,11 +18,11 @@ Rates = tuple[tuple[str, int, int], ...]  # field, records that have it, records
 
 
 async def filled(
-    queue: Queue, run: Run, names: Collection[str], *, final: bool
+    queue: Queue, records: Ledger, run: Run, names: Collection[str], *, final: bool
 ) -> tuple[Rates, tuple[str, ...]]:
     """How many records have each of these fields, against the last run of that name; kept for the next."""
     fill, after = Fill(), 0
-    while slice_ := await queue.records(run.id, after=after, limit=SLICE):
+    while slice_ := await records.records(run.id, after=after, limit=SLICE):
         for record in slice_:
             fill.count(record.data)
         after = slice_[-1].seq

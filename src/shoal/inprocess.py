@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,18 @@ from shoal import app, equip
 from shoal.closing import refuse_read, rejected_file, write_files
 from shoal.config import Settings, beneath, load
 from shoal.control.crawl import Crawl
+from shoal.control.lock import Lock, kept, only_here
 from shoal.control.ownership import Ownership
 from shoal.control.runs import run_key
-from shoal.core.run import Run
-from shoal.errors import Usage
+from shoal.core.run import NewRun, Run
+from shoal.errors import QueueUnavailable, Usage
 from shoal.extract.scraper import Scraper
 from shoal.job import Job
+from shoal.outlet import Outlet
 from shoal.queue.base import Queue
 from shoal.reading import Reading
 from shoal.result import Result, apart
-from shoal.work import Work, template_spec, work_of
+from shoal.work import Work, spec_of, work_of
 from shoal.worker.alone import Alone
 from shoal.worker.note import Note
 from shoal.worker.takeover import take_over
@@ -72,46 +75,66 @@ async def _run(work: Work, settings: Settings, output: str | None, fresh: bool |
     queue = await app.open_queue(settings)
     try:
         owner = await Ownership.take(settings.state_folder, key, work.label)
+        lock: Lock | None = None
         try:
-            return await _owned(queue, work, settings, key, place, fresh)
+            name, file = work.scraper.name, settings.state_file is not None
+            lock = await only_here(queue, work.scraper.mode, name, key, work.label, file=file)
+            return await InProcess(queue, settings, work, place, lock).run(key, fresh)
         finally:
+            if lock:
+                with contextlib.suppress(QueueUnavailable):
+                    await lock.release()
             owner.release()
     finally:
         await queue.close()
 
 
-async def _owned(
-    queue: Queue, work: Work, settings: Settings, key: str, output: str, fresh: bool | None
-) -> Result:
-    known = await queue.runs(key=key, limit=1)
-    if fresh is None:
-        fresh = bool(known) and known[0].state in ("finished", "cancelled")
-    spec = await template_spec(queue, work)
-    begun, how, exporter = await app.begin(
-        queue, work.scraper, settings, key=key, output=output, fresh=fresh, spec=spec
-    )
-    try:
+class InProcess:
+    def __init__(self, queue: Queue, settings: Settings, work: Work, output: str, lock: Lock | None) -> None:
+        self._queue = queue
+        self._settings = settings
+        self._work = work
+        self._output = output
+        self._lock = lock
+
+    async def run(self, key: str, fresh: bool | None) -> Result:
+        queue, settings, work = self._queue, self._settings, self._work
+        known = await queue.runs(key=key, limit=1)
+        if fresh is None:
+            fresh = bool(known) and known[0].state in ("finished", "cancelled")
+        spec = await spec_of(queue, work, settings, mode="single", output=self._output)
+        new = NewRun(work.scraper.name, key, spec=spec, max_pages=settings.max_pages)
+        outlet = await Outlet.open(queue, settings)
+        try:
+            return await self._begun(outlet, new, fresh)
+        finally:
+            await outlet.close()
+
+    async def _begun(self, outlet: Outlet, new: NewRun, fresh: bool) -> Result:
+        queue, settings = self._queue, self._settings
+        begun, how, exporter = await app.begin(
+            queue, new, settings, output=self._output, fresh=fresh, records=outlet.records
+        )
+        outlet.serve(begun, exporter)
         if how != "ended":
-            await _drive(queue, work, settings, begun, output, exporter)
+            await self._drive(begun, outlet)
         if exporter:
             await write_files(queue, begun, exporter, settings, ())
-    finally:
-        if exporter:
-            exporter.close()
-    return Result(settings, begun.name, begun.id, await queue.stats(begun.id))
+        return Result(settings, begun.name, begun.id, await queue.stats(begun.id))
 
-
-async def _drive(queue: Queue, work: Work, settings: Settings, run: Run, output: str, exporter: Any) -> None:
-    await take_over(queue, app.notes_folder(settings))
-    job = Job(run, settings, each=work.input is not None)
-    note = Note.create(app.notes_folder(settings), app.worker_name())
-    tools = await equip.worker_tools(work.scraper, job, queue=queue, note=note, supervised=False)
-    reading: Reading | None = None
-    if work.input is not None:
-        place = rejected_file(run, output, settings)
-        reading = await Reading.begin(queue, run, work.input, settings, rejects=place)
-    alone = Alone(tools, app.plan_for(settings, run, stay=job.each))
-    crawl = Crawl(queue, run, alone, output=exporter, feed=reading)
-    if work.input is None:
-        await crawl.seed(*app.start_of(work.scraper, settings))
-    await crawl.drive()
+    async def _drive(self, run: Run, outlet: Outlet) -> None:
+        queue, settings, work = self._queue, self._settings, self._work
+        await take_over(queue, app.notes_folder(settings))
+        job = Job(run, settings, each=work.input is not None)
+        note = Note.create(app.notes_folder(settings), app.worker_name())
+        tools = await equip.worker_tools(work.scraper, job, queue=queue, note=note, supervised=False)
+        reading: Reading | None = None
+        if work.input is not None:
+            place = rejected_file(run, self._output, settings)
+            reading = await Reading.begin(queue, run, work.input, settings, rejects=place)
+        alone = Alone(tools, app.plan_for(settings, run, stay=job.each))
+        crawl = Crawl(queue, run, alone, output=outlet, feed=reading, patience=app.patience_of(settings))
+        if work.input is None:
+            await crawl.seed(*app.start_of(work.scraper, settings))
+        async with kept(self._lock, crawl.stop):
+            await crawl.drive()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -17,23 +18,26 @@ from shoal import app
 from shoal.closing import refuse_read, rejected_file, write_files
 from shoal.config import Settings, beneath
 from shoal.control.crawl import Crawl
+from shoal.control.joining import worker_command
+from shoal.control.lock import Lock, forget_locks, kept, only_here
 from shoal.control.ownership import Ownership
 from shoal.control.report import End, RunInfo, RunUi, Summary
-from shoal.control.runs import Found, account, run_key
+from shoal.control.runs import Found, account, find, run_key, version_of
 from shoal.control.seeding import refuse_changed, rejected_words, report_of
 from shoal.core.lane import Pace
-from shoal.core.run import Run
+from shoal.core.run import NewRun, Run
 from shoal.core.stats import Stats
-from shoal.errors import Usage
+from shoal.errors import QueueUnavailable, Usage
+from shoal.extract import registry
 from shoal.forgetting import forget_purged
 from shoal.job import Job
-from shoal.logs import redact
 from shoal.manner import manners_of
+from shoal.outlet import Outlet
 from shoal.queue.base import Queue
 from shoal.reading import Reading
 from shoal.replay import replayed
 from shoal.store.export import Exporter, check_output
-from shoal.work import Work, notes_on, template_spec, work_of
+from shoal.work import Mode, Work, notes_on, shared_key, spec_of, work_of
 from shoal.worker.supervisor import Limits, Supervisor
 
 if TYPE_CHECKING:
@@ -90,57 +94,83 @@ class OneMachine:
         if tasks and not self._from_raw:
             app.check_reach(tasks, settings)
         inputs = [*(task.url for task in tasks), *work.identity, self._from_raw]
-        key = run_key(work.scraper.name, inputs, self._output)
+        own = run_key(work.scraper.name, inputs, self._output)
+        # A shared run is the same wherever it is joined, whatever file each who joins writes.
+        key = shared_key(work, tasks) if self._mode == "distributed" else own
         queue = await app.open_queue(settings)
         owner: Ownership | None = None
-        exporter: Exporter | None = None
+        lock: Lock | None = None
+        outlet: Outlet | None = None
         try:
-            owner = await Ownership.take(settings.state_folder, key, work.label)
+            outlet = self._outlet = await Outlet.open(queue, settings)
+            owner = await Ownership.take(settings.state_folder, own, work.label)
             await self._tidy(queue)
+            lock = await self._lock(queue, key)
             spec = await self._spec(queue)
+            new = NewRun(work.scraper.name, key, spec=spec, max_pages=settings.max_pages)
             run, found, exporter = await app.begin(
-                queue, work.scraper, settings, key=key, output=self._output, fresh=fresh, spec=spec
+                queue, new, settings, output=self._output, fresh=fresh, records=outlet.records
             )
+            outlet.serve(run, exporter)
             if found == "ended":
                 return await self._ended_before(queue, run, exporter)
             crew = self._supervisor(queue, run)
             reading = await self._reading(queue, run)
-            crawl = Crawl(queue, run, crew, output=exporter, ui=self._ui, feed=reading)
-            await crawl.seed(tasks, paces)
+            crawl = Crawl(
+                queue,
+                run,
+                crew,
+                output=outlet,
+                ui=self._ui,
+                feed=reading,
+                patience=app.patience_of(settings),
+            )
+            if reading is None:
+                await crawl.seed(tasks, paces)
             await self._open(queue, run, found, reading)
             self._obey_signals(crawl, crew)
-            stats = await crawl.drive()
+            async with kept(lock, crawl.stop):
+                stats = await crawl.drive()
             return await self._close(queue, crawl.run, stats, exporter)
         finally:
-            if exporter:
-                exporter.close()
+            if outlet:
+                await outlet.close()
+            if lock:
+                with contextlib.suppress(QueueUnavailable):
+                    await lock.release()
             await queue.close()
             if owner:
                 owner.release()
 
+    @property
+    def _mode(self) -> Mode:
+        return "distributed" if self._work.scraper.mode == "distributed" and not self._from_raw else "single"
+
+    async def _lock(self, queue: Queue, key: str) -> Lock | None:
+        if self._mode == "distributed":
+            return None
+        work, file = self._work, self._settings.state_file is not None
+        return await only_here(queue, work.scraper.mode, work.scraper.name, key, work.label, file=file)
+
     async def _spec(self, queue: Queue) -> dict[str, Any]:
-        """What is kept with the run: enough to serve it, and what people may want to see."""
-        spec: dict[str, Any] = {"command": redact(self._again), **await template_spec(queue, self._work)}
-        if self._work.input is not None:
-            spec["input"] = self._work.input.source.name
+        spec = await spec_of(
+            queue, self._work, self._settings, mode=self._mode, command=self._again, output=self._output
+        )
         if self._from_raw:
             spec["from_raw"] = self._from_raw = await self._kept_run(queue)
         return spec
 
     async def _kept_run(self, queue: Queue) -> str:
-        named = self._from_raw
-        found = await queue.runs(name=named, limit=2) or await queue.runs(name=named.upper(), limit=2)
-        if not found:
-            raise Usage(f"there is no run {named}", hint="shoal runs lists them")
-        if len(found) > 1 and found[0].name != named.upper():
-            raise Usage(f"{named} could be {found[0].name} or {found[1].name}", hint="give more of the name")
+        kept = await find(queue, self._from_raw)
+        if kept is None:
+            raise Usage(f"there is no run {self._from_raw}", hint="shoal runs lists them")
         shelf = app.raw_shelf(self._settings)
         try:
-            if found[0].name not in {kept.name for kept in shelf.runs()}:
-                raise Usage(f"run {found[0].name} kept no pages", hint="crawl with --keep-raw first")
+            if kept.name not in {run.name for run in shelf.runs()}:
+                raise Usage(f"run {kept.name} kept no pages", hint="crawl with --keep-raw first")
         finally:
             shelf.close()
-        return found[0].name
+        return kept.name
 
     async def _reading(self, queue: Queue, run: Run) -> Reading | None:
         """The list on its way into the run."""
@@ -174,6 +204,7 @@ class OneMachine:
             lease=settings.lease,
             heartbeat=settings.heartbeat,
             retries=settings.retry_limits,
+            retry_delay=settings.retry_delay,
         )
         return Supervisor(
             # -P: no file in this folder stands in for a module of Python or of ours.
@@ -204,6 +235,7 @@ class OneMachine:
             self._ui.message("Stopping; pages under way are handed back. Ctrl-C again: now. Nothing is lost.")
             crawl.stop()
 
+        crew.on_drained = crawl.stop
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop)
@@ -212,6 +244,7 @@ class OneMachine:
         """What ended long ago is forgotten; 0 days keeps it for ever."""
         if self._settings.retention:
             await queue.purge(older_than=self._settings.retention * 86_400.0)
+            await forget_locks(queue, self._settings.retention * 86_400.0)
             await forget_purged(queue, self._settings)
 
     async def _open(self, queue: Queue, run: Run, found: Found, reading: Reading | None) -> None:
@@ -222,7 +255,7 @@ class OneMachine:
             RunInfo(
                 run=run,
                 stats=await queue.stats(run.id),
-                state=str(settings.state_file or settings.queue),
+                state=app.place_words(settings),
                 resumed=found == "continued",
                 workers=self._workers(),
                 concurrency=settings.concurrency,
@@ -240,6 +273,11 @@ class OneMachine:
             yield f"The page limit was set when this run began: {fixed}.   --fresh starts over"
         if self._from_raw:
             yield f"Pages come from what run {self._from_raw} kept; nothing is fetched."
+        if self._mode == "distributed":
+            yield f"Others may join in: {worker_command(self._settings, run)}"
+        began, now = version_of(run), registry.version_of(self._work.scraper)
+        if self._work.target and began and began != now:
+            yield f"The code has changed since this run began ({began}, now {now})."
         yield from notes_on(self._work)
 
     def _pace_words(self, met: Collection[Pace]) -> str:
@@ -282,8 +320,10 @@ class OneMachine:
         if self._work.chosen and stats.records:
             from shoal.filling import filled  # late: only templates need it
 
-            fill, warnings = await filled(queue, run, self._work.chosen, final=end in ("complete", "dead"))
-        first = () if exporter else await queue.records(run.id, limit=FIRST_SHOWN)
+            fill, warnings = await filled(
+                queue, self._outlet.records, run, self._work.chosen, final=end in ("complete", "dead")
+            )
+        first = () if exporter else await self._outlet.records.records(run.id, limit=FIRST_SHOWN)
         self._ui.finish(
             Summary(
                 run=run,

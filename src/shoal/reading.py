@@ -8,6 +8,8 @@ from pathlib import Path
 
 from shoal import app
 from shoal.config import Settings
+from shoal.control.patience import patiently
+from shoal.control.runs import sown
 from shoal.control.seeding import Report, Seeding, words
 from shoal.core.lane import Pace
 from shoal.core.run import Run
@@ -19,7 +21,17 @@ AT_FIRST = 1.0  # seconds in which a short list is read before anything is said 
 
 
 class Reading:
-    def __init__(self, seeding: Seeding, given: Input, rejected: str, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        run: Run,
+        seeding: Seeding,
+        given: Input,
+        rejected: str,
+        say: Callable[[str], None],
+    ) -> None:
+        self._queue = queue
+        self._run = run
         self._seeding = seeding
         self._given = given
         self._rejected = rejected
@@ -37,6 +49,7 @@ class Reading:
         *,
         rejects: Path,
         called: str = "",
+        priority: int = 0,
         say: Callable[[str], None] = lambda text: None,
     ) -> Reading:
         """rejects: where lines go that lead to no request; called: that file's name for people."""
@@ -48,9 +61,24 @@ class Reading:
             pace=app.pace_rule(settings),
             rejects=lambda size: RejectedFile(rejects, size, csv_safe=settings.csv_safe),
             rewrite=app.rewrite_rule(settings),
+            priority=priority,
+            patience=app.patience_of(settings),
         )
         await seeding.prepare()
-        return cls(seeding, given, called, say)
+        return cls(queue, run, seeding, given, called, say)
+
+    @property
+    def report(self) -> Report:
+        """What became of the lines read so far."""
+        return self._seeding.report
+
+    @property
+    def done(self) -> bool:
+        return self._seeding.done
+
+    def stop(self) -> None:
+        """End after the batch under way; the same command goes on from there."""
+        self._seeding.stop()
 
     @property
     def paces(self) -> frozenset[Pace]:
@@ -75,6 +103,8 @@ class Reading:
         if self._work is None:
             self._work = asyncio.create_task(self._seeding.run(), name="read-list")
         report = await self._work
+        if self._seeding.done:
+            await patiently(lambda: sown(self._queue, self._run.name))
         if not self._said:
             self._say(self._words())
         if self._seeding.done and self._given.spooled is not None:

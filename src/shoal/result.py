@@ -15,6 +15,7 @@ import msgspec
 from shoal import app
 from shoal.config import Settings
 from shoal.core.stats import Stats
+from shoal.outlet import Outlet
 from shoal.queue.base import Queue, StoredRecord, TaskView
 
 if TYPE_CHECKING:
@@ -94,25 +95,34 @@ class Result:
 
         async def copy(queue: Queue) -> int:
             runs = await queue.runs(name=self.run, limit=1)
-            exporter = Exporter(
-                queue,
-                runs[0],
-                path,
-                self._settings.state_folder,
-                fresh=fresh,
-                replace=True,
-                csv_safe=self._settings.csv_safe,
-            )
+            outlet = await Outlet.open(queue, self._settings)
             try:
+                exporter = Exporter(
+                    outlet.records,
+                    runs[0],
+                    path,
+                    self._settings.state_folder,
+                    fresh=fresh,
+                    replace=True,
+                    csv_safe=self._settings.csv_safe,
+                )
+                outlet.serve(runs[0], exporter)
                 await exporter.finish()
                 return exporter.rows
             finally:
-                exporter.close()
+                await outlet.close()
 
         return self._ask(copy)
 
     def _slice(self, after: int) -> list[StoredRecord]:
-        return self._ask(lambda queue: queue.records(self._run_id, after=after, limit=SLICE))
+        async def read(queue: Queue) -> list[StoredRecord]:
+            outlet = await Outlet.open(queue, self._settings)
+            try:
+                return await outlet.records.records(self._run_id, after=after, limit=SLICE)
+            finally:
+                await outlet.close()
+
+        return self._ask(read)
 
     def _dead(self, after: int) -> list[TaskView]:
         return self._ask(lambda queue: queue.look(self._run_id, state="dead", after=after))

@@ -6,22 +6,29 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from shoal.app import TEMPLATE
 from shoal.config import SETTINGS, Settings
+from shoal.control.runs import run_key
+from shoal.core.task import Task
 from shoal.errors import Usage
-from shoal.extract.load import load
+from shoal.extract import registry
+from shoal.extract.registry import Listed
 from shoal.extract.scraper import Scraper
+from shoal.logs import redact
 from shoal.queue.base import Queue
 from shoal.sources.given import Given
 from shoal.sources.kind import check_together, kind_of
 from shoal.sources.open import Input, open_input
+from shoal.travelling import spec_settings
 
 if TYPE_CHECKING:
     from shoal.extract.template import Template
+
+Mode = Literal["single", "distributed"]  # whoever started it works on it alone; or workers anywhere
 
 _odd = re.compile(r"[^a-z0-9_-]+")
 
@@ -30,6 +37,7 @@ _odd = re.compile(r"[^a-z0-9_-]+")
 class Work:
     scraper: Scraper
     target: str = ""  # the code that worker processes load; empty where there is a template
+    typed: str = ""  # the same as a person wrote it
     template: Template | None = None
     input: Input | None = None  # addresses beside the scraper's own; each is to be accounted for
     chosen: frozenset[str] = frozenset()  # fields that somebody chose, whose filling is worth a word
@@ -57,9 +65,12 @@ def work_of(
     kind = kind_of(target)
     if kind != "address":  # after an address each word is judged by itself, as a line of a list is
         check_together(target, inputs, fields, column)
-    if kind == "scraper":
-        return Work(_loaded(target, inputs), _absolute(target))
     folder = settings.state_folder / "inputs"
+    if kind == "scraper":
+        _check_inputs(target, inputs)
+        listed = _loaded(target, settings.scrapers)
+        given = _input(inputs, column, folder) if inputs else None
+        return Work(listed.scraper, listed.target, target, input=given)
     from shoal.extract.template import from_fields, summary  # late: a scraper needs none of it
 
     if kind == "template":
@@ -106,23 +117,49 @@ def _input(words: Sequence[str], column: str, folder: Path) -> Input:
     return Input(Given(words), " ".join(words))
 
 
-def _loaded(target: str, inputs: Sequence[str]) -> Scraper:
-    if inputs:
+def _check_inputs(target: str, inputs: Sequence[str]) -> None:
+    kinds = {kind_of(word) for word in inputs}
+    if kinds - {"list", "address"} or ("list" in kinds and inputs[1:]):
         raise Usage(
-            f"{inputs[0]}: a scraper takes no further inputs", hint="put its addresses into start=[…]"
+            f"{' '.join(inputs)}: a scraper takes one list, or addresses, to start from",
+            hint=f"shoal run {target} urls.txt, or put its addresses into start=[…]",
         )
+
+
+def _loaded(target: str, known: Sequence[str]) -> Listed:
     try:
-        return load(target)
+        return registry.one(target, known)
     except SystemExit as error:
         raise Usage(
             f"{target} ends the program with SystemExit: {error}", hint="let it only make a scraper"
         ) from error
 
 
-def _absolute(target: str) -> str:
-    """A file is found from any folder, a module by its name."""
-    place, colon, name = target.partition(":")
-    return f"{Path(place).resolve()}{colon}{name}" if Path(place).is_file() else target
+async def spec_of(
+    queue: Queue, work: Work, settings: Settings, *, mode: Mode, command: str = "", output: str = ""
+) -> dict[str, Any]:
+    """What is kept with a run: enough for any worker to serve it, and what people may want to see."""
+    code = work.scraper.settings if work.target else None
+    spec: dict[str, Any] = {
+        "scraper": work.scraper.name,
+        "mode": mode,
+        "settings": spec_settings(settings, secret=mode == "single", code=code),
+        "start": list(work.scraper.start[:100]),
+        "each": work.input is not None,
+        "output": output,
+    }
+    if command:
+        spec["command"] = redact(command)
+    if work.target:
+        spec["code"] = {"target": work.typed, "version": registry.version_of(work.scraper)}
+    if work.input is not None:
+        spec["input"] = work.input.source.name
+    return spec | await template_spec(queue, work)
+
+
+def shared_key(work: Work, tasks: Sequence[Task]) -> str:
+    """The identity of work that anybody may join in."""
+    return run_key(work.scraper.name, [*(task.url for task in tasks), *work.identity], "fleet")
 
 
 async def template_spec(queue: Queue, work: Work) -> dict[str, Any]:
@@ -136,5 +173,5 @@ async def template_spec(queue: Queue, work: Work) -> dict[str, Any]:
 
 def notes_on(work: Work) -> Iterator[str]:
     """What people should know before it begins."""
-    if not work.scraper.handlers:
+    if not work.scraper.handlers and not work.scraper.tasks:
         yield f"Scraper {work.scraper.name} has no handler (@….page), so no record will be made."

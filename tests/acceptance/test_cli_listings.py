@@ -274,7 +274,7 @@ def test_export_writes_files_and_pipes(shoal: Shoal, state: None) -> None:
 def test_doctor_finds_the_state_and_states_its_promises(shoal: Shoal, state: None) -> None:
     found = read(shoal, "doctor")
     assert found["ok"]
-    assert any("state in .shoal/shoal.db: 1 run," in finding["what"] for finding in found["findings"])
+    assert any("state in .shoal/shoal.db: 1 run" in finding["words"] for finding in found["findings"])
     assert found["promises"]["durable"]
     assert "at least once" in shoal("doctor")[1]
 
@@ -283,7 +283,7 @@ def test_doctor_names_what_is_bad_and_how_to_put_it_right(shoal: Shoal) -> None:
     Path("notes.txt").write_text("not a database at all, but long enough to look like one" * 20)
     code, out, _ = shoal("doctor", "--queue", "notes.txt")
     assert code == 1
-    assert "bad" in out
+    assert "wrong" in out
     assert "try: " in out
 
 

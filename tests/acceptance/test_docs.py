@@ -8,20 +8,24 @@ import importlib.util
 import inspect
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from servers import postgres, redis
 from user import User
 
 import shoal
 from shoal.cli.main import COMMANDS
+from shoal.clusterfile import SHAPE, VARIABLE
 from shoal.config import SETTINGS
 from shoal.core.page import Response
 from shoal.demo.site import Site
@@ -40,6 +44,8 @@ PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"
 )
 HOME = "127.0.0.1:8808"  # where the documentation has the demo site
 MEMBERS = "https://members.example"  # and where it has a site with a login
+REDIS = "redis://queue.internal/0"  # and servers of a fleet
+POSTGRES = "postgresql://shoal@db.internal/shoal"
 BLOCK = re.compile(r"(?:<!-- (run|file)([^\n]*?) -->\n)?```(\w+)\n(.*?)```", re.DOTALL)
 RUNNABLE = [str(page.relative_to(ROOT)) for page in PAGES if "\n<!-- run" in page.read_text("utf-8")]
 
@@ -97,18 +103,36 @@ def members() -> Iterator[str]:
 
 
 class Reader:
-    """Somebody who does what a page says, in an empty folder."""
+    """Somebody who does what a page says, in an empty folder; at the end whatever still goes on is ended."""
 
     def __init__(self, user: User, members: str) -> None:
         self.user = user
         self.port = str(user.site.port)
         self.members = members
+        self.namespace = f"docs_{uuid4().hex[:12]}"
+        self.groups: list[int] = []
         self.environment = dict(user.environment)
         self.environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         self.environment["LC_ALL"] = "C.UTF-8"
 
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for group in self.groups:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
+
     def here(self, text: str) -> str:
-        return text.replace(HOME, f"127.0.0.1:{self.port}").replace(MEMBERS, self.members)
+        """A text with the servers of this test in place of those that the pages name."""
+        text = text.replace(HOME, f"127.0.0.1:{self.port}").replace(MEMBERS, self.members)
+        if REDIS in text:
+            text = text.replace(REDIS, redis.url(self.namespace))
+        if POSTGRES in text:
+            text = text.replace(POSTGRES, postgres.shared().url(self.namespace))
+        return text
 
     def follow(self, name: str) -> int:
         """Do every marked block in order; says how many."""
@@ -125,6 +149,10 @@ class Reader:
 
     def run_console(self, body: str, status: int) -> None:
         for command, shown in commands(body):
+            name, equals, value = command.removeprefix("export ").partition("=")
+            if command.startswith("export ") and equals:
+                self.environment[name] = self.here(value)
+                continue
             out = self._call(["bash", "-c", self.here(command)], status, command)
             wanted = pattern(self.here(shown))
             assert wanted.search(out), f"{command}\nshould say:\n{shown}\nbut says:\n{out}"
@@ -135,7 +163,7 @@ class Reader:
         self._call([sys.executable, script.name], 0, body)
 
     def _call(self, command: list[str], status: int, what: str) -> str:
-        done = subprocess.run(
+        process = subprocess.Popen(
             command,
             cwd=self.user.folder,
             env=self.environment,
@@ -143,11 +171,13 @@ class Reader:
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             text=True,
-            timeout=60,
-            check=False,
+            process_group=0,
         )
-        assert done.returncode == status, f"{what}\nended with {done.returncode}:\n{done.stdout}"
-        return done.stdout
+        if "&" in what:  # it leaves something in the background
+            self.groups.append(process.pid)
+        out, _ = process.communicate(timeout=60)
+        assert process.returncode == status, f"{what}\nended with {process.returncode}:\n{out}"
+        return out
 
     def _bring_home(self) -> None:
         """What a command wrote (`shoal new`) leads to the site of this test, too."""
@@ -170,8 +200,7 @@ def pattern(shown: str) -> re.Pattern[str]:
 
 @pytest.mark.parametrize("name", RUNNABLE)
 def test_every_marked_block_does_what_it_shows(name: str, tmp_path: Path) -> None:
-    with User(tmp_path, products=200) as user, members() as site:
-        reader = Reader(user, site)
+    with User(tmp_path, products=200) as user, members() as site, Reader(user, site) as reader:
         if MEMBERS in text_of(name):  # it stands for a site on the internet
             reader.environment["SHOAL_ALLOW_PRIVATE"] = site.partition("://")[2]
         assert reader.follow(name) >= 1
@@ -179,6 +208,7 @@ def test_every_marked_block_does_what_it_shows(name: str, tmp_path: Path) -> Non
 
 def test_the_first_pages_that_people_read_can_be_tried() -> None:
     first = ("README.md", "docs/tutorial.md", "docs/how-to/lists.md", "docs/how-to/templates.md")
+    first += ("docs/going-distributed.md",)
     assert set(first) <= set(RUNNABLE)
 
 
@@ -291,9 +321,13 @@ def test_every_page_is_in_the_navigation_and_in_the_index() -> None:
     assert all(f"({name})" in index for name in listed - {"index.md"})
 
 
+CLUSTER = {f"{VARIABLE}_{section}_{key}".upper() for section in SHAPE for key in SHAPE[section]}
+
+
 def test_variables_that_the_pages_name_exist() -> None:
     known = {setting.variable for setting in SETTINGS.values()}
     known |= {"SHOAL_CONFIG", "SHOAL_DEMO_URL", "SHOAL_SEED", "SHOAL_HYPOTHESIS", "SHOAL_RAET", "SHOAL_"}
+    known |= {VARIABLE, "SHOAL_TEST_REDIS", "SHOAL_TEST_POSTGRES"} | CLUSTER
     for page in PAGES:
         named = set(re.findall(r"\bSHOAL_[A-Z0-9_]*", page.read_text("utf-8")))
         named = {name for name in named if not name.startswith("SHOAL_SECRET_")}  # those are for you to name

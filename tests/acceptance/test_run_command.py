@@ -287,7 +287,7 @@ def test_flag_wins_over_variable_over_file_over_scraper(user: User) -> None:
 WRONG: dict[str, tuple[str, tuple[str, ...], str]] = {
     "no scraper file": ("", ("run", "missing.py"), "no file missing.py"),
     "no arguments": ("", ("run",), "shoal new books.py"),
-    "further inputs": ("", ("run", "s.py", "urls.txt"), "start=[…]"),
+    "further inputs": ("", ("run", "s.py", "more.py"), "start=[…]"),
     "syntax error": ("import shoal\ndef (:\n", ("run", "s.py"), "line 2"),
     "exception": ("import shoal\n1 / 0\n", ("run", "s.py"), "ZeroDivisionError: division by zero, line 2"),
     "exits": ("import sys\nsys.exit(7)\n", ("run", "s.py"), "SystemExit"),

@@ -10,7 +10,7 @@ import msgspec
 
 from shoal.cli.command import Command
 from shoal.cli.options import as_json, click_options
-from shoal.cli.pick import RUN_HELP, again_hint, left, listing, parse_where, pick, run_argument, with_queue
+from shoal.cli.pick import RUN_HELP, again_hint, listing, living, parse_where, pick, run_argument, with_queue
 from shoal.cli.show import ago, count, document, line, stamp, table
 from shoal.config import Settings
 from shoal.errors import Usage
@@ -60,7 +60,7 @@ def dead(settings: Settings, run: str | None, single: bool, where: str, limit: i
     epilog=RUN_HELP,
     examples="""
     shoal revive --all                           all of the newest run
-    shoal revive 7KQ2 --where 'cause=http.5* host=shop.example'
+    shoal revive k3f --where 'cause=http.5* host=shop.example'
     """,
 )
 @run_argument
@@ -81,8 +81,8 @@ def revive(settings: Settings, run: str | None, where: str, everything: bool, as
             document({"run": chosen.name, "revived": revived})
             return
         line(f"{count(revived, 'dead letter')} of run {chosen.name} put back to work.")
-        if revived and (left(settings, chosen) or not await queue.workers()):
-            line(f"  {again_hint(chosen)}")
+        if revived and not await living(queue, settings, chosen):
+            line(f"  {again_hint(settings, chosen)}")
 
     with_queue(settings, job)
 

@@ -12,12 +12,14 @@ import click
 
 from shoal.cli.command import Command
 from shoal.cli.options import click_options
-from shoal.cli.pick import RUN_HELP, left, pick, run_argument, with_queue
+from shoal.cli.pick import RUN_HELP, pick, run_argument, standing, with_queue
 from shoal.cli.show import clean, count, line
 from shoal.config import Settings
 from shoal.core.run import Run
 from shoal.errors import Usage
+from shoal.outlet import Outlet
 from shoal.queue.base import Queue
+from shoal.store.base import Ledger
 from shoal.store.beside import names, write_failed
 from shoal.store.export import FORMATS, Exporter, check_output
 from shoal.store.formats import require
@@ -33,8 +35,8 @@ _BY_KIND = {form.kind: form for form in FORMATS.values() if not form.packed}
     epilog=RUN_HELP,
     examples="""
     shoal export -o books.csv                   the newest run as a table
-    shoal export 7KQ2 -o books.parquet          typed columns
-    shoal export 7KQ2 -o - | jq .title          JSON lines to a pipe
+    shoal export k3f -o books.parquet           typed columns
+    shoal export k3f -o - | jq .title           JSON lines to a pipe
     shoal export books -o books.jsonl --follow  go on until the run ends
     """,
 )
@@ -73,15 +75,22 @@ def export(
     safe = settings.csv_safe if csv_safe is None else csv_safe
 
     async def job(queue: Queue) -> None:
+        outlet = await Outlet.open(queue, settings)
+        try:
+            await export_from(queue, outlet.records)
+        finally:
+            await outlet.close()
+
+    async def export_from(queue: Queue, records: Ledger) -> None:
         chosen = await pick(queue, run)
         if piped and kind not in (None, *KINDS):
-            await _whole(queue, chosen, kind or "")
+            await _whole(records, chosen, kind or "")
             return
         out: Pipe | Exporter
         if piped:
-            out = Pipe(queue, chosen, kind or "jsonl", _emit, csv_safe=safe)
+            out = Pipe(records, chosen, kind or "jsonl", _emit, csv_safe=safe)
         else:
-            out = Exporter(queue, chosen, output, settings.state_folder, fresh=fresh, csv_safe=safe)
+            out = Exporter(records, chosen, output, settings.state_folder, fresh=fresh, csv_safe=safe)
         try:
             added = await _copy(queue, chosen, out, settings, follow=follow)
         finally:
@@ -128,10 +137,10 @@ def _check(output: str, kind: str | None, follow: bool, failed: bool) -> None:
 
 async def _copy(queue: Queue, run: Run, out: Pipe | Exporter, settings: Settings, *, follow: bool) -> int:
     added = 0
-    watch = Watch(settings)
+    watch = Watch()
     while follow and not await _ended(queue, run):
         added += await out.drain()
-        watch.show(run, out)
+        watch.show(run, out, gone=await standing(queue, settings, run) in ("stopped", "waiting"))
         await asyncio.sleep(LOOK_EVERY)
     watch.clear()
     added += await out.finish()
@@ -146,11 +155,11 @@ async def _ended(queue: Queue, run: Run) -> bool:
     return not now or (now[0].state in ("finished", "cancelled") and not stats.leased)
 
 
-async def _whole(queue: Queue, run: Run, kind: str) -> None:
+async def _whole(records: Ledger, run: Run, kind: str) -> None:
     """A file that needs its end before its beginning: made elsewhere, then sent down the pipe."""
     with tempfile.TemporaryDirectory(prefix="shoal-") as folder:
         place = Path(folder, f"records.{kind}")
-        exporter = Exporter(queue, run, place, Path(folder))
+        exporter = Exporter(records, run, place, Path(folder))
         try:
             await exporter.finish()
         finally:
@@ -178,16 +187,14 @@ def _emit(data: bytes) -> None:
 class Watch:
     """What people see of --follow: one line on a terminal, and a word when something is amiss."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()
         self._shown = 0
         self._left = False
         self._told = 0
 
-    def show(self, run: Run, out: Pipe | Exporter) -> None:
+    def show(self, run: Run, out: Pipe | Exporter, *, gone: bool) -> None:
         self.warn(out)
-        gone = left(self._settings, run)
         if gone and not self._left:
             self.clear()
             line(f"Nobody works on run {run.name} now; waiting. Ctrl-C stops.", sys.stderr)

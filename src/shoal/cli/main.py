@@ -15,10 +15,13 @@ from shoal.version import __version__
 # name -> (module below shoal.cli, one line of help): modules are imported only when asked for
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("run", "Crawl with a scraper, or fetch a list into a table; the same command goes on."),
+    "submit": ("submit", "Put a run into the queue for workers anywhere."),
+    "worker": ("worker", "Work on what is in the queue, here and as long as wanted."),
     "new": ("new", "Write a commented scraper to start from."),
     "shell": ("shell", "Try selectors on a page and see what each finds."),
     "demo": ("demo", "Serve a small web site on this machine to try things on."),
     "status": ("status", "How a run goes, what limits it and when it ends."),
+    "watch": ("watch", "Follow a run live: workers, hosts, what limits it."),
     "runs": ("runs", "List the runs kept here."),
     "why": ("why", "Who found an address, what was tried, and why it waits."),
     "dead": ("dead", "What failed for good, by host and cause."),
@@ -26,10 +29,17 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pause": ("steer", "Hold a run: pages under way end, no others start."),
     "resume": ("steer", "Let a paused run go on."),
     "cancel": ("steer", "End a run: what waits is given up."),
+    "workers": ("workers", "Who works on the queue, and on what."),
+    "drain": ("drain", "Let a worker finish what it has and stop."),
+    "hosts": ("hosts", "Pace, requests and backlog of hosts, and how to change them."),
+    "scrapers": ("scrapers", "Scrapers that can be found by name."),
+    "schedule": ("schedule", "Start runs at set times."),
+    "cluster": ("cluster", "Start the roles that a cluster file describes."),
+    "move": ("move", "Carry a run to another queue."),
     "export": ("export", "Write a run's records to a file, also while it goes on."),
     "raw": ("raw", "Pages kept as they came, with --keep-raw."),
     "template": ("template", "Check a template, and try it on a saved page."),
-    "doctor": ("doctor", "Check this machine and the state file."),
+    "doctor": ("doctor", "Check this machine and the queue."),
     "completion": ("completion", "Print the shell completion script."),
 }
 

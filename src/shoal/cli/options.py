@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 import click
@@ -14,9 +14,18 @@ from shoal.core import measure
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def click_options(scope: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Offer the settings of a scope ("run": all; "look": where the state is) and pass them as `settings`."""
-    offered = [setting for setting in SETTINGS.values() if setting.everywhere or scope == "run"]
+def click_options(
+    scope: str, *, without: Collection[str] = ()
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Offer the settings of a scope ("run": all; "look": where the state is) and pass them as `settings`.
+
+    without: names of settings whose flags mean something else to this command.
+    """
+    offered = [
+        setting
+        for setting in SETTINGS.values()
+        if (setting.everywhere or scope == "run") and setting.name not in without
+    ]
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)

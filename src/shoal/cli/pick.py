@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
 from shoal.cli.show import clean, document, line
 from shoal.config import Settings, load
+from shoal.control.home import moved_to
+from shoal.control.joining import worker_command
+from shoal.control.lock import Holder, held
 from shoal.control.ownership import Ownership
+from shoal.control.runs import alone, find
 from shoal.core.lane import Mark
 from shoal.core.run import Run
+from shoal.core.typed import PREFIX
 from shoal.errors import ShoalError, Usage
 from shoal.queue.base import Queue, Where
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
-ALIVE = 60_000_000  # microseconds after which a worker that said nothing is not counted
-
-RUN_HELP = "RUN is a run's name, the beginning of one, or a scraper's name; the newest run unless given."
+RUN_HELP = "RUN is a run's name, its beginning or its end, or a scraper's name; the newest run unless given."
 
 
 def run_argument(command: F) -> F:
@@ -31,7 +34,7 @@ def run_argument(command: F) -> F:
 
 def _completed(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
     async def names(queue: Queue) -> list[str]:
-        return [run.name for run in await queue.runs(limit=100) if run.name.startswith(begun.upper())]
+        return [run.name for run in await queue.runs(limit=100) if run.name.startswith(begun)]
 
     try:
         return with_queue(load({"queue": ctx.params.get("queue")}), names)
@@ -88,48 +91,75 @@ def listing(
 
 
 async def pick(queue: Queue, named: str | None) -> Run:
-    """The run people mean: by name, by the beginning of a name, by scraper; or the newest."""
-    if not named:
-        runs = await queue.runs(limit=1)
-        if not runs:
-            raise NoRuns
-        return runs[0]
-    for name in dict.fromkeys((named, named.upper(), named.lower())):
-        found = await queue.runs(name=name, limit=20)
-        exact = [run for run in found if run.name == name]
-        if len(exact or found) == 1:
-            return (exact or found)[0]
-        if found:
-            names = ", ".join(run.name for run in found)
-            raise Usage(f"{named} could be any of {names}", hint="give more of the name")
-    by_scraper = [run for run in await queue.runs(limit=10_000) if run.scraper == named]
-    if by_scraper:
-        return by_scraper[0]
-    raise missing(named)
+    """The run people mean; the newest unless they say."""
+    if named:
+        run = await find(queue, named)
+        if run is None:
+            raise missing(named)
+        return run
+    runs = await queue.runs(limit=1)
+    if not runs:
+        raise NoRuns
+    return runs[0]
 
 
 def left(settings: Settings, run: Run) -> bool:
     """Whether the process of this machine that drove a run is gone, however it went."""
-    return settings.state_file is not None and Ownership.abandoned(settings.state_folder, run.key)
+    shared = run.spec.get("mode") == "distributed"
+    return (
+        not shared and settings.state_file is not None and Ownership.abandoned(settings.state_folder, run.key)
+    )
 
 
-def state_words(settings: Settings, run: Run) -> str:
-    """A run's state for people: one that nobody drives is stopped, though it is to go on."""
-    return "stopped" if run.state == "running" and left(settings, run) else run.state
+async def standing(queue: Queue, settings: Settings, run: Run, marks: Sequence[Mark] | None = None) -> str:
+    """A run's state for people: one that nobody drives is stopped, one that waits for workers says so."""
+    if run.state == "cancelled":
+        return "moved" if await moved_to(queue, run) else run.state
+    if run.state != "running":
+        return run.state
+    if left(settings, run):
+        return "stopped"
+    if settings.state_file is not None and run.spec.get("mode") != "distributed":
+        return run.state
+    if alone(run):
+        return run.state if await holder(queue, run) else "stopped"
+    marks = await alive(queue, settings) if marks is None else marks
+    return run.state if serving(marks, run) else "waiting"
 
 
-def again_hint(run: Run) -> str:
+def again_hint(settings: Settings, run: Run) -> str:
     """The command that goes on with a run."""
+    if run.spec.get("mode") == "distributed":
+        return f"start a worker: {clean(worker_command(settings, run))}"
+    if run.scraper.startswith(PREFIX):
+        kind = clean(run.scraper.removeprefix(PREFIX))
+        return f"start a worker with a handler for {kind}: shoal worker FILE.py"
     command = clean(run.spec.get("command") or "")
     return f"go on with: {command}" if command else "the command that started it goes on with it"
 
 
+async def alive(queue: Queue, settings: Settings) -> list[Mark]:
+    """Workers that gave a sign of life lately."""
+    since = await queue.now() - int(settings.stale_after * 1e6)
+    return [mark for mark in await queue.workers() if mark.seen_at > since]
+
+
+def serving(marks: Sequence[Mark], run: Run) -> list[Mark]:
+    """Those among workers that can serve a run."""
+    words = {run.name, run.scraper, *(("templates",) if run.spec.get("template") else ())}
+    return [mark for mark in marks if not mark.serves or words & set(mark.serves)]
+
+
 async def living(queue: Queue, settings: Settings, run: Run) -> list[Mark]:
-    """Workers that gave a sign of life lately; none for a run whose process is gone."""
-    if left(settings, run):
+    """Workers of a run that gave a sign of life lately; none for a run whose process is gone."""
+    if left(settings, run) or (settings.state_file is None and alone(run) and not await holder(queue, run)):
         return []
-    now = await queue.now()
-    return [mark for mark in await queue.workers() if mark.seen_at > now - ALIVE]
+    return serving(await alive(queue, settings), run)
+
+
+async def holder(queue: Queue, run: Run) -> Holder | None:
+    """Who drives a run that is driven from one place."""
+    return await held(queue, f"run/{run.key}") or await held(queue, f"scraper/{run.scraper}")
 
 
 def missing(named: str) -> Usage:

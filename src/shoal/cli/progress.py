@@ -11,14 +11,14 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
+from typing import Protocol, TextIO
 
 from shoal.cli.closing import account as account  # for `shoal status`
 from shoal.cli.closing import closing
 from shoal.cli.show import cells, clean, count, cut, lasting, line, paint, width, wrapped
 from shoal.config import dumb_terminal
 from shoal.control.report import Progress, RunInfo, RunUi, Summary
-from shoal.core.forecast import Forecast, forecast
+from shoal.core.forecast import Forecast, forecast, lane_seconds
 from shoal.core.lane import LaneState
 from shoal.core.stats import Stats
 from shoal.queue.base import TaskView
@@ -44,10 +44,14 @@ def run_ui(stream: TextIO | None = None) -> RunUi:
     return ui
 
 
+class Display(Protocol):
+    def message(self, text: str) -> None: ...
+
+
 class Above(io.TextIOBase):
     """Where logs go while a display is drawn: above it, not through it."""
 
-    def __init__(self, ui: RunUi) -> None:
+    def __init__(self, ui: Display) -> None:
         self._ui = ui
 
     def write(self, text: str) -> int:
@@ -280,7 +284,19 @@ def lane_words(lane: LaneState, now: int) -> str:
     """Why a host gets no requests right now."""
     word = "parked" if lane.parked else "slowed down"
     reason = f": {clean(lane.reason)}" if lane.reason else ""
-    return f"{word} for {lasting(max(0.0, (lane.held_until - now) / 1e6))}: {clean(lane.name)}{reason}"
+    return f"{word} {held_words(lane, now)}: {clean(lane.name)}{reason}"
+
+
+def least_words(lane: LaneState, now: int) -> str:
+    """The least time a host needs for what waits; nothing where nothing does."""
+    least = lane_seconds(lane, now)
+    return held_words(lane, now) if lane.ready and lane.for_good(now) else lasting(least) if least else ""
+
+
+def held_words(lane: LaneState, now: int) -> str:
+    return (
+        "until released" if lane.for_good(now) else f"for {lasting(max(0.0, (lane.held_until - now) / 1e6))}"
+    )
 
 
 def opening(info: RunInfo) -> list[str]:

@@ -29,7 +29,7 @@ KEEP = "shoal run … --keep-raw keeps pages"
     examples="""
     shoal raw list
     shoal raw show https://shop.example/book/1 > page.html
-    shoal raw remove 7KQ2
+    shoal raw remove k3f
     """,
 )
 def raw() -> None:
@@ -111,7 +111,7 @@ def show(settings: Settings, url: str, run: str | None, headers: bool) -> int:
 @raw.command(
     cls=Command,
     examples="""
-    shoal raw remove 7KQ2
+    shoal raw remove k3f
     """,
 )
 @click.argument("run")
@@ -128,9 +128,10 @@ def remove(settings: Settings, run: str) -> int:
 
 def _named(shelf: RawShelf, run: str) -> str:
     kept = [known.name for known in shelf.runs()]
-    for name in (run, run.upper()):
-        if name in kept:
-            return name
+    word = run.lower()
+    meant = [name for name in kept if name.lower().startswith(word) or name.lower().endswith(f"_{word}")]
+    if run in kept or len(meant) == 1:
+        return run if run in kept else meant[0]
     raise Usage(f"no pages of run {clean(run)} are kept here", hint="shoal raw list says whose are")
 
 

@@ -8,7 +8,7 @@ import click
 
 from shoal.cli.command import Command
 from shoal.cli.options import as_json, click_options
-from shoal.cli.pick import listing, state_words
+from shoal.cli.pick import alive, listing, standing
 from shoal.cli.show import ago, clean, count, document, line, stamp, table
 from shoal.config import Settings
 from shoal.core.run import Run
@@ -38,11 +38,12 @@ def runs(settings: Settings, limit: int, as_json: bool) -> int:
         if not found:
             line("No runs here yet.")
             return
+        marks = await alive(queue, settings)
         rows = [
             (
                 run.name,
                 clean(run.scraper),
-                state_words(settings, run),
+                await standing(queue, settings, run, marks),
                 count(stats.done),
                 count(stats.dead),
                 count(stats.open),

@@ -20,8 +20,10 @@ STATES = {
     "done": "green",
     "paused": "yellow",
     "stopped": "yellow",
+    "waiting": "yellow",
     "dead": "red",
     "cancelled": "dim",
+    "moved": "dim",
     "ok": "green",
     "warn": "yellow",
     "bad": "red",
@@ -150,7 +152,9 @@ def size(number: float) -> str:
 
 
 def lasting(seconds: float) -> str:
-    """How long: 0.4 s · 7 s · 1:24 · 12h21 · 3 d 4 h."""
+    """How long: 0.02 s · 0.4 s · 7 s · 1:24 · 12h21 · 3 d 4 h."""
+    if 0.001 <= seconds < 0.1:
+        return f"{seconds:.2g} s"
     if seconds < 1:
         return f"{seconds:.1f} s"
     if seconds < 59.5:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -10,8 +11,8 @@ import msgspec
 
 from shoal.cli.command import Command
 from shoal.cli.options import as_json, click_options
-from shoal.cli.pick import RUN_HELP, again_hint, listing, living, pick, run_argument, state_words
-from shoal.cli.progress import account, again_words, lane_sum, lane_words
+from shoal.cli.pick import RUN_HELP, again_hint, listing, living, pick, run_argument, standing
+from shoal.cli.progress import account, again_words, lane_sum, lane_words, least_words
 from shoal.cli.runs import run_document
 from shoal.cli.show import (
     STATES,
@@ -29,6 +30,8 @@ from shoal.cli.show import (
     table,
 )
 from shoal.config import Settings
+from shoal.control.home import moved_to
+from shoal.control.runs import being_seeded, version_of
 from shoal.core.forecast import Forecast, forecast, lane_seconds
 from shoal.core.lane import LaneState, Mark
 from shoal.core.run import Run
@@ -52,7 +55,10 @@ class Status(msgspec.Struct, frozen=True):
     dead: list[DeadGroup]
     again: list[TaskView]  # some of what is to be tried again
     rate: float | None  # None where nobody works on it
+    seeding: bool  # addresses are still being added
+    hint: str  # how to go on with it where nobody works on it
     ahead: Forecast
+    moved: str = ""  # the queue it has gone to
 
 
 @click.command(
@@ -91,7 +97,7 @@ async def gather(queue: Queue, settings: Settings, run: Run) -> Status:
     again = await queue.look(run.id, state="delayed", limit=AGAIN_SHOWN) if stats.delayed else []
     return Status(
         run=run,
-        state=state_words(settings, run),
+        state=await standing(queue, settings, run),
         stats=stats,
         now=now,
         lanes=lanes,
@@ -99,7 +105,10 @@ async def gather(queue: Queue, settings: Settings, run: Run) -> Status:
         dead=await queue.dead_groups(run.id),
         again=again,
         rate=rate,
+        seeding=run.state == "running" and await being_seeded(queue, run),
+        hint=again_hint(settings, run),
         ahead=ahead,
+        moved=await moved_to(queue, run) if run.state == "cancelled" else "",
     )
 
 
@@ -111,7 +120,7 @@ def limits(found: Status) -> list[tuple[str, str]]:
     if run.state != "running":
         return [("run", f"the run is {run.state}: shoal resume {run.name}")]
     if not found.workers:
-        return [("workers", f"nobody works on it; {again_hint(run)}")]
+        return [("workers", f"nobody works on it; {found.hint}")]
     said: list[tuple[str, str]] = []
     ahead = found.ahead
     if ahead.lane:
@@ -163,14 +172,20 @@ def _show(found: Status) -> None:
     waiting = f"waiting {count(stats.ready - stats.delayed)} · under way {count(stats.leased)}"
     later = f" · trying again later {count(stats.delayed)}" if stats.delayed else ""
     pairs: list[tuple[str, object]] = [("records", f"{count(stats.records)}, {size(stats.bytes)} fetched")]
+    if found.moved:
+        pairs.append(("moved", f"to {clean(found.moved)}: look there with --queue"))
     if run.spec.get("output"):
         pairs.append(("output", clean(run.spec["output"])))
     if stats.open:
         pairs.append(("open", f"{waiting}{later}"))
     if found.rate is not None:
         pairs.append(("pages/s", f"{found.rate:.1f}"))
+    if found.seeding:
+        pairs.append(("adding", "addresses are still being added; if that stopped, give its command again"))
     if found.workers:
         pairs.append(("workers", f"{count(len(found.workers))} alive"))
+    for words in other_code(found.run, found.workers):
+        pairs.append(("code", words))
     if run.finished_at:
         pairs.append(("ended", f"{moment(run.finished_at)}, {ago(run.finished_at, now)}"))
     elif stats.open and run.state == "running" and found.workers:
@@ -183,6 +198,15 @@ def _show(found: Status) -> None:
     _show_limits(found)
     _show_lanes(found)
     _show_dead(found)
+
+
+def other_code(run: Run, marks: Sequence[Mark]) -> Iterator[str]:
+    """Which of a run's workers have other code than it was started with."""
+    begun = version_of(run)
+    for mark in marks:
+        has = dict(pair.split("=", 1) for pair in mark.code.split() if "=" in pair).get(run.scraper, "")
+        if begun and has and has != begun:
+            yield f"worker {clean(mark.id)} has version {clean(has)}, the run was started with {clean(begun)}"
 
 
 def _show_limits(found: Status) -> None:
@@ -205,7 +229,7 @@ def _show_lanes(found: Status) -> None:
             count(lane.ready),
             f"{lane.in_flight}/{lane.max_in_flight}" if lane.max_in_flight else str(lane.in_flight),
             f"{lane.spacing:g} s" if lane.spacing else "free",
-            lasting(lane_seconds(lane, found.now)) if lane_seconds(lane, found.now) else "",
+            least_words(lane, found.now),
             lane.reason,
         )
         for lane in ranked
@@ -229,6 +253,9 @@ def status_document(found: Status) -> dict[str, Any]:
         "pages_per_second": found.rate,
         "seconds_left": found.ahead.seconds,
         "decided_by": found.ahead.lane or None,
+        "standing": found.state,
+        "seeding": found.seeding,
+        "code_version": version_of(found.run) or None,
         "limits": [{"kind": kind, "words": words} for kind, words in limits(found)],
         "workers": [
             {
@@ -237,6 +264,9 @@ def status_document(found: Status) -> dict[str, Any]:
                 "pid": mark.pid,
                 "state": mark.state,
                 "leased": mark.leased,
+                "done": mark.done,
+                "failed": mark.failed,
+                "doing": mark.doing,
                 "seen_at": stamp(mark.seen_at),
             }
             for mark in found.workers

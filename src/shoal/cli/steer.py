@@ -39,7 +39,7 @@ def _steer(settings: Settings, run: str | None, as_json: bool, action: RunAction
     with_queue(settings, job)
 
 
-@click.command(cls=Command, epilog=RUN_HELP, examples="shoal pause\nshoal pause 7KQ2")
+@click.command(cls=Command, epilog=RUN_HELP, examples="shoal pause\nshoal pause k3f")
 @run_argument
 @as_json
 @click_options("look")
@@ -48,7 +48,7 @@ def pause(settings: Settings, run: str | None, as_json: bool) -> None:
     _steer(settings, run, as_json, "pause")
 
 
-@click.command(cls=Command, epilog=RUN_HELP, examples="shoal resume\nshoal resume 7KQ2")
+@click.command(cls=Command, epilog=RUN_HELP, examples="shoal resume\nshoal resume k3f")
 @run_argument
 @as_json
 @click_options("look")
@@ -57,7 +57,7 @@ def resume(settings: Settings, run: str | None, as_json: bool) -> None:
     _steer(settings, run, as_json, "resume")
 
 
-@click.command(cls=Command, epilog=RUN_HELP, examples="shoal cancel 7KQ2\nshoal cancel books")
+@click.command(cls=Command, epilog=RUN_HELP, examples="shoal cancel k3f\nshoal cancel books")
 @run_argument
 @as_json
 @click_options("look")

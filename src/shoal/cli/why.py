@@ -9,7 +9,8 @@ import msgspec
 
 from shoal.cli.command import Command
 from shoal.cli.options import as_json, click_options
-from shoal.cli.pick import again_hint, living, pick, state_words, with_queue
+from shoal.cli.pick import again_hint, living, pick, standing, with_queue
+from shoal.cli.progress import held_words
 from shoal.cli.show import (
     ago,
     clean,
@@ -27,10 +28,11 @@ from shoal.cli.show import (
 )
 from shoal.config import Settings
 from shoal.core.lane import LaneState
-from shoal.core.run import Run
-from shoal.core.task import band
+from shoal.core.run import Run, run_of
+from shoal.core.task import band, digest
+from shoal.core.typed import PREFIX
 from shoal.core.url import canonical, request_digest
-from shoal.errors import InvalidUrl
+from shoal.errors import InvalidUrl, Usage
 from shoal.queue.base import Queue, TaskView, Where
 
 MAX_CHAIN = 100
@@ -60,11 +62,12 @@ class Answer(msgspec.Struct, frozen=True):
     cls=Command,
     examples="""
     shoal why http://shop.example/item/7
-    shoal why http://shop.example/item/7 --run 7KQ2 --json
+    shoal why http://shop.example/item/7 --run k3f --json
+    shoal why 4294967297                        a task by its id
     """,
 )
 @click.argument("url")
-@click.option("--run", metavar="RUN", help="The run to look in; the newest unless given.")
+@click.option("--run", "--run-id", "run", metavar="RUN", help="The run to look in; the newest unless given.")
 @as_json
 @click_options("look")
 def why(settings: Settings, url: str, run: str | None, as_json: bool) -> int:
@@ -72,14 +75,40 @@ def why(settings: Settings, url: str, run: str | None, as_json: bool) -> int:
     url = _address(url)
 
     async def job(queue: Queue) -> int:
-        answer = await explain(queue, settings, await pick(queue, run), url)
-        document(answer_document(answer, url)) if as_json else _show(answer, url)
+        chosen, address = await _meant(queue, run, url)
+        answer = await explain(queue, settings, chosen, address)
+        document(answer_document(answer, address)) if as_json else _show(answer, address)
         return 0 if answer.task or answer.skipped else 2
 
     return with_queue(settings, job)
 
 
+async def _meant(queue: Queue, run: str | None, word: str) -> tuple[Run, str]:
+    """The run and the address that somebody asks about, who may have given the id of a task."""
+    if word.isdigit():
+        id = int(word)
+        found = await queue.look(run_of(id), where=Where(ids=(id,)), limit=1)
+        chosen = next((one for one in await queue.runs(limit=ALL) if found and one.id == run_of(id)), None)
+        if chosen is None:
+            raise Usage(
+                f"there is no task {word} in this queue", hint="it may have been removed after its time"
+            )
+        return chosen, found[0].url
+    if word.startswith(PREFIX) and not run:
+        scraper = word.partition("/")[0]
+        newest = next((one for one in await queue.runs(limit=ALL) if one.scraper == scraper), None)
+        if newest is not None:
+            return newest, word
+    return await pick(queue, run), word
+
+
+def _identity(url: str) -> bytes:
+    return digest(url) if url.startswith(PREFIX) else request_digest(url)
+
+
 def _address(url: str) -> str:
+    if url.startswith(PREFIX) or url.isdigit():
+        return url
     try:
         return canonical(url)
     except InvalidUrl:
@@ -91,7 +120,7 @@ def _address(url: str) -> str:
 async def explain(queue: Queue, settings: Settings, run: Run, url: str) -> Answer:
     """Gather all that is known of an address in a run."""
     now = await queue.now()
-    task = await queue.find(run.id, request_digest(url))
+    task = await queue.find(run.id, _identity(url))
     if task is None:
         reasons = tuple(reason for reason, link in await queue.skipped(run.id, limit=ALL) if link == url)
         words = await _refused(queue, run, reasons)
@@ -103,9 +132,9 @@ async def explain(queue: Queue, settings: Settings, run: Run, url: str) -> Answe
         run=run,
         task=task,
         now=now,
-        reason=reason(run, task, lane, now, ahead, alive),
+        reason=reason(run, task, lane, now, ahead, "" if alive else again_hint(settings, run)),
         chain=await _chain(queue, run, task),
-        run_state=state_words(settings, run),
+        run_state=await standing(queue, settings, run),
     )
 
 
@@ -121,8 +150,11 @@ async def _refused(queue: Queue, run: Run, reasons: tuple[str, ...]) -> str:
     return words
 
 
-def reason(run: Run, task: TaskView, lane: LaneState | None, now: int, ahead: int, alive: bool) -> str:
-    """Why a task is not being fetched this second; the first that holds is said."""
+def reason(run: Run, task: TaskView, lane: LaneState | None, now: int, ahead: int, again: str) -> str:
+    """Why a task is not being fetched this second; the first that holds is said.
+
+    again: how to go on with the run, where nobody works on it.
+    """
     if task.state == "done":
         return f"it is done, {ago(task.finished_at, now)}"
     if task.state == "dead":
@@ -141,7 +173,7 @@ def reason(run: Run, task: TaskView, lane: LaneState | None, now: int, ahead: in
         after = f" after {last}" if last else ""
         return f"it is to be tried again in {lasting((task.due_at - now) / 1e6)}{after}"
     return _lane_reason(lane, now, ahead) or (
-        "it is next: any worker may take it now" if alive else f"nobody works on the run; {again_hint(run)}"
+        f"nobody works on the run; {again}" if again else "it is next: any worker may take it now"
     )
 
 
@@ -150,8 +182,8 @@ def _lane_reason(lane: LaneState | None, now: int, ahead: int) -> str:
         return ""
     if lane.held_until > now:
         word = "parked" if lane.parked else "held back"
-        because = f" because {lane.reason}" if lane.reason else ""
-        return f"its host {lane.name} is {word} for {lasting((lane.held_until - now) / 1e6)}{because}"
+        because = f": {lane.reason}" if lane.reason else ""
+        return f"its host {lane.name} is {word} {held_words(lane, now)}{because}"
     if lane.max_in_flight and lane.in_flight >= lane.max_in_flight:
         return f"its host {lane.name} has all {lane.max_in_flight} requests it may have under way"
     if ahead or lane.next_at > now:
@@ -204,7 +236,7 @@ def _show(answer: Answer, url: str) -> None:
             ("run", f"{answer.run.name} ({clean(answer.run.scraper)}), {answer.run_state}"),
             ("state", f"{task.state}{', ' + count(task.records, 'record') if task.records else ''}"),
             ("now", clean(answer.reason)),
-            ("added", f"{moment(task.added_at)}, {ago(task.added_at, now)}"),
+            ("added", f"{moment(task.added_at)}, {ago(task.added_at, now)}" if task.added_at else "unknown"),
             ("depth", f"{task.depth}, priority {task.priority}, host {clean(task.lane)}"),
             ("found by", clean(answer.chain[0].url) if answer.chain else "nobody: it is a start address"),
             *[("", f"← {clean(view.url)}") for view in answer.chain[1:]],

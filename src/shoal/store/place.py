@@ -47,7 +47,7 @@ class Place:
 
     @property
     def owner(self) -> tuple[str, int]:
-        return self._run.name, self._run.created_at
+        return self._run.name, self._run.began_at
 
     @property
     def beside(self) -> Path:
@@ -62,7 +62,7 @@ class Place:
 
     def keep(self, mark: Mark, *, pending: Mark | None = None) -> None:
         """Remember how far the file is whole; what it says must be durable before."""
-        position = Position(self._run.name, self._run.created_at, str(self.path), mark, pending)
+        position = Position(self._run.name, self._run.began_at, str(self.path), mark, pending)
         temporary = self._file.with_suffix(".tmp")
         try:
             with temporary.open("wb") as file:

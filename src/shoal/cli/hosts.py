@@ -1,0 +1,215 @@
+"""shoal hosts: pace, requests and backlog of hosts, and how to change them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any
+
+import click
+
+from shoal.cli.command import Command, Group
+from shoal.cli.options import as_json, click_options
+from shoal.cli.pick import listing, pick, with_queue
+from shoal.cli.progress import held_words
+from shoal.cli.show import clean, count, document, lasting, line, table
+from shoal.cli.watch import host_document
+from shoal.config import Settings
+from shoal.core import measure
+from shoal.core.lane import FOR_GOOD, LaneState
+from shoal.core.task import LaneChange
+from shoal.errors import Usage
+from shoal.queue.base import Queue
+
+MANY = 100_000
+
+
+@click.group(
+    cls=Group,
+    invoke_without_command=True,
+    examples="""
+    shoal hosts                              those with the most waiting first
+    shoal hosts --run k3f --json             of one run, as JSON
+    shoal hosts set shop.example --rate 1/s  for all runs and workers
+    shoal hosts park shop.example --for 1h --reason "their sale"
+    """,
+)
+@click.option(
+    "--run", "--run-id", "run", metavar="RUN", help="Only the hosts of one run, and its own backlog."
+)
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
+@as_json
+@click_options("look")
+@click.pass_context
+def hosts(ctx: click.Context, settings: Settings, run: str | None, limit: int, as_json: bool) -> int:
+    """List hosts with their pace, requests and backlog; set, park and release change them.
+
+    What is set holds for all workers and runs, at once.
+    """
+    ctx.obj = settings
+    if ctx.invoked_subcommand is not None:
+        return 0
+
+    async def job(queue: Queue) -> None:
+        chosen = await pick(queue, run) if run else None
+        lanes = await queue.lanes(run=chosen.id if chosen else None, limit=MANY)
+        now = await queue.now()
+        ranked = sorted(lanes, key=lambda lane: not _changed(lane, now))[:limit]
+        document([host_document(lane) for lane in ranked]) if as_json else _show(ranked, len(lanes), now)
+
+    return listing(settings, job, named=run, as_json=as_json, empty=[])
+
+
+def _changed(lane: LaneState, now: int) -> bool:
+    """Whether somebody, or its own answers, made it other than it would be."""
+    return lane.rule >= 0 or lane.limit >= 0 or lane.parked or lane.held_until > now
+
+
+def _show(lanes: list[LaneState], known: int, now: int) -> None:
+    if not lanes:
+        line("No hosts yet.")
+        return
+    rows = [
+        (
+            lane.name,
+            count(lane.ready),
+            f"{lane.in_flight}/{lane.max_in_flight}" if lane.max_in_flight else str(lane.in_flight),
+            f"one every {lasting(lane.spacing)}" if lane.spacing else "free",
+            _who(lane),
+            _why(lane, now),
+        )
+        for lane in lanes
+    ]
+    table(("host", "waiting", "under way", "pace", "set by", "now"), rows, right="waiting")
+    if known > len(lanes):
+        line(f"and {count(known - len(lanes), 'more host')} (--limit)")
+
+
+def _who(lane: LaneState) -> str:
+    if lane.rule >= 0 or lane.limit >= 0:
+        return "a person"
+    if lane.learned > lane.asked:
+        return "its answers"
+    return "the run" if lane.spacing else ""
+
+
+def _why(lane: LaneState, now: int) -> str:
+    if lane.held_until <= now:
+        return ""
+    word = "parked" if lane.parked else "slowed down"
+    return f"{word} {held_words(lane, now)}" + (f": {lane.reason}" if lane.reason else "")
+
+
+@hosts.command(
+    "set",
+    cls=Command,
+    examples="""
+    shoal hosts set shop.example --delay 2s
+    shoal hosts set shop.example --rate 30/m --in-flight 1
+    shoal hosts set shop.example --reset
+    """,
+)
+@click.argument("host")
+@click.option("--delay", "spacing", metavar="TIME", help="Time between two requests; 0 is no limit.")
+@click.option("--rate", "per_second", metavar="RATE", help="Requests per second, or 30/m.")
+@click.option("--in-flight", "at_once", metavar="N", help="Requests under way at once; 0 is no limit.")
+@click.option("--reset", is_flag=True, help="Take back what was set: runs decide again.")
+@as_json
+@click_options("look")
+def set_(
+    settings: Settings,
+    host: str,
+    spacing: str | None,
+    per_second: str | None,
+    at_once: str | None,
+    reset: bool,
+    as_json: bool,
+) -> None:
+    """Set the pace of HOST for all runs and workers, in place of what they ask for."""
+    if reset and (spacing or per_second or at_once):
+        raise Usage("--reset takes back what was set, and stands alone", hint="leave the others away")
+    if spacing is not None and per_second is not None:
+        raise Usage("--delay and --rate say the same thing twice", hint="keep one: --rate 2 is --delay 0.5")
+    if not reset and spacing is None and per_second is None and at_once is None:
+        raise Usage("say what to set", hint="--delay 2s, --rate 30/m, --in-flight 1 or --reset")
+    rule, limit = (-1.0, -1) if reset else (None, None)
+    if spacing is not None:
+        rule = _read(measure.seconds(zero=True), spacing, "--delay", "a time such as 2s, or 0")
+    if per_second is not None:
+        rule = 1.0 / _read(measure.rate, per_second, "--rate", "a number above 0, or a rate such as 30/m")
+    if at_once is not None:
+        limit = _read(measure.whole(0), at_once, "--in-flight", "a whole number; 0 is no limit")
+    _change(settings, host, LaneChange(host, rule=rule, limit=limit), as_json)
+
+
+@hosts.command(
+    cls=Command,
+    examples="""
+    shoal hosts park shop.example                 until it is released
+    shoal hosts park shop.example --for 1h --reason "their sale"
+    """,
+)
+@click.argument("host")
+@click.option("--for", "time", metavar="TIME", help="How long; until it is released unless given.")
+@click.option("--reason", default="parked by hand", show_default=True, help="Why, for others to read.")
+@as_json
+@click_options("look")
+def park(settings: Settings, host: str, time: str | None, reason: str, as_json: bool) -> None:
+    """Send no request to HOST for a while; its pages wait."""
+    seconds = (
+        FOR_GOOD if time is None else _read(measure.seconds(), time, "--for", "a time such as 30m or 1h")
+    )
+    _change(settings, host, LaneChange(host, park_for=seconds, reason=reason), as_json)
+
+
+@hosts.command(cls=Command, examples="shoal hosts release shop.example")
+@click.argument("host")
+@as_json
+@click_options("look")
+def release(settings: Settings, host: str, as_json: bool) -> None:
+    """Let requests go to HOST again that was parked or slowed down."""
+    _change(settings, host, LaneChange(host, park_for=0.0), as_json)
+
+
+def _read(parse: Callable[[object], Any], given: str, flag: str, accepts: str) -> Any:
+    try:
+        return parse(given)
+    except (ValueError, TypeError):
+        raise Usage(f"{flag}: {given!r} is not understood", hint=f"give {accepts}") from None
+
+
+def _change(settings: Settings, host: str, change: LaneChange, as_json: bool) -> None:
+    above = click.get_current_context().find_object(Settings)
+    if above is not None and above.sources.get("queue", "").startswith("--"):
+        settings = above  # shoal hosts --queue … set …
+
+    async def job(queue: Queue) -> None:
+        name = await _known(queue, host)
+        await queue.set_lane(LaneChange(**(_given(change) | {"lane": name})))
+        (lane,) = [lane for lane in await queue.lanes(limit=MANY) if lane.name == name]
+        if as_json:
+            document(host_document(lane))
+            return
+        pace = f"one request every {lasting(lane.spacing)}" if lane.spacing else "no pace"
+        most = f"{lane.max_in_flight} at once" if lane.max_in_flight else "any number at once"
+        now = _why(lane, await queue.now())
+        line(f"{clean(name)}: {pace}, {most}{f'; {clean(now)}' if now else ''}.")
+
+    with_queue(settings, job)
+
+
+def _given(change: LaneChange) -> dict[str, Any]:
+    return {name: value for name in change.__struct_fields__ if (value := getattr(change, name)) is not None}
+
+
+async def _known(queue: Queue, host: str) -> str:
+    """The lane people mean; one that no run has met is an error, with the nearest that there is."""
+    names = [lane.name for lane in await queue.lanes(limit=MANY)]
+    word = host.strip().lower().removeprefix("https://").removeprefix("http://").partition("/")[0]
+    if word in names:
+        return word
+    near = get_close_matches(word, names, n=3, cutoff=0.75) or [name for name in names if word in name][:3]
+    raise Usage(
+        f"no run has met the host {word or host}",
+        hint=f"did you mean {' or '.join(near)}?" if near else "shoal hosts lists those there are",
+    )

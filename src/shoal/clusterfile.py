@@ -1,0 +1,339 @@
+"""The cluster file: one YAML or TOML file that says what a cluster is made of, and the only reader of it.
+
+    coordinator: {host: 127.0.0.1, port: 8700}
+    redis:       {url: redis://queue.internal:6379/0}       or  queue: {url: postgresql://…}
+    queue:       {name: prices, max_retries: 3, retry_delay: 60}
+    workers:     {count: 10, per_machine: 2}
+    storage:     {type: postgresql, url: postgresql://store.internal/results}
+    scrapers:    [books.py, shops/]
+    settings:    {rate: 2, user_agent: ...}                  any setting of shoal
+
+Every key can be given or overruled by a variable: SHOAL_CLUSTER_WORKERS_COUNT=4. SHOAL_CLUSTER names the
+file. Settings that the environment or a flag gives win over those of the file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+
+from shoal import config
+from shoal.config import PREFIX, SETTINGS, Settings, did_you_mean
+from shoal.core import measure
+from shoal.errors import Usage
+
+VARIABLE = PREFIX + "CLUSTER"
+PORT = 8700
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
+_PACE = {"delay", "rate"}  # two words for one thing
+_REDIS = ("redis", "rediss", "valkey", "valkeys", "redis+unix")
+_POSTGRES = ("postgresql", "postgres")
+
+
+class ClusterConfig(msgspec.Struct, frozen=True):
+    """A cluster, validated; made by load_config."""
+
+    source: str = ""  # where it was read, for people
+    host: str = "127.0.0.1"  # of the coordinator
+    port: int = PORT
+    queue: str = ""  # its address, namespace included; empty: a file on this machine
+    count: int = 0  # workers in all; 0: as many as are started
+    per_machine: int = 0  # of them on one machine; 0: one per core
+    max_retries: int | None = None
+    retry_delay: float | None = None
+    store: str = ""  # empty: records stay with the queue
+    scrapers: tuple[str, ...] = ()
+    settings: dict[str, Any] = {}  # as they were written
+
+    @property
+    def machines(self) -> int:
+        """How many machines the workers take; 0: nobody said."""
+        return -(-self.count // self.per_machine) if self.count and self.per_machine else 0
+
+    def values(self) -> dict[str, object]:
+        """What it says as settings."""
+        said: dict[str, object] = dict(self.settings)
+        own = {
+            "queue": self.queue or None,
+            "store": self.store or None,
+            "workers": self.per_machine or None,
+            "retries": self.max_retries,
+            "retry_delay": self.retry_delay,
+        }
+        return said | {name: value for name, value in own.items() if value is not None}
+
+
+def load_config(
+    path: str | os.PathLike[str] | None = None, *, env: Mapping[str, str] | None = None
+) -> ClusterConfig:
+    """Read a cluster file, or the one that SHOAL_CLUSTER names, with what the environment overrules."""
+    env = os.environ if env is None else env
+    place = str(path or env.get(VARIABLE, ""))
+    overruled = _from_env(env)
+    if not place and not overruled:
+        raise Usage("no cluster file is given", hint=f"name one, or set {VARIABLE}=cluster.yaml")
+    written = config.read_document(Path(place), "cluster file") if place else {}
+    return _Reader(Path(place).name, Path(place).parent if place else Path()).read(written, overruled)
+
+
+def cluster_settings(cluster: ClusterConfig, own: Settings | None = None) -> Settings:
+    """All settings of a process of the cluster: flags, then the environment, the cluster file, shoal.toml."""
+    own = config.load() if own is None else own
+    above = {name for name, source in own.sources.items() if source.startswith(("--", PREFIX))}
+    above |= _PACE if above & _PACE else set()
+    said = {name: value for name, value in cluster.values().items() if name not in above}
+    replaced = said.keys() | (_PACE if said.keys() & _PACE else set())
+    kept = {name: source for name, source in own.sources.items() if name not in replaced}
+    return config.beneath(replace(own, sources=kept), said, cluster.source or "the cluster")
+
+
+class Leaf(msgspec.Struct, frozen=True):
+    """One value: how it is read, and what it accepts."""
+
+    parse: Callable[[object], Any]
+    accepts: str
+
+
+def _name(value: object) -> str:
+    if not _NAME.fullmatch(measure.text(value)):
+        raise ValueError(value)
+    return measure.text(value)
+
+
+def _port(value: object) -> int:
+    found = measure.whole(1)(value)
+    if found > 65_535:
+        raise ValueError(value)
+    return found
+
+
+def _host(value: object) -> str:
+    text = measure.text(value)
+    if not text or "/" in text or " " in text:
+        raise ValueError(value)
+    return text
+
+
+_COUNT = Leaf(measure.whole(1), "a whole number above 0")
+_URL = Leaf(measure.text, "an address such as redis://host:6379/0 or postgresql://user@host/database")
+SHAPE: dict[str, dict[str, Leaf]] = {
+    "coordinator": {
+        "host": Leaf(_host, "a name or an address of this machine, such as 127.0.0.1"),
+        "port": Leaf(_port, "a port from 1 to 65535"),
+    },
+    "redis": {"url": _URL},
+    "queue": {
+        "url": _URL,
+        "name": Leaf(_name, "a word of letters, digits, _ . and -"),
+        "max_retries": Leaf(measure.whole(0), "a whole number"),
+        "retry_delay": Leaf(measure.seconds(zero=True), 'seconds, or a duration such as "2m"'),
+    },
+    "workers": {"count": _COUNT, "per_machine": _COUNT},
+    "storage": {
+        "type": Leaf(
+            measure.one_of("sqlite", "postgresql", "postgres", "queue"), "sqlite, postgresql or queue"
+        ),
+        "url": Leaf(
+            measure.text, "an address such as sqlite:///results.db or postgresql://user@host/database"
+        ),
+    },
+}
+LISTS = ("scrapers",)
+OPEN = ("settings",)  # whose keys are the settings of shoal
+KNOWN = (*SHAPE, *LISTS, *OPEN)
+
+
+def _from_env(env: Mapping[str, str]) -> dict[tuple[str, str], tuple[str, str]]:
+    """(section, key) -> (value, variable)."""
+    found = {}
+    for variable, value in env.items():
+        if not variable.startswith(VARIABLE + "_") or not value.strip():
+            continue
+        section, _, key = variable.removeprefix(VARIABLE + "_").lower().partition("_")
+        if key not in SHAPE.get(section, {}) and not (section in LISTS and not key):
+            near = [f"{VARIABLE}_{a}_{b}".upper() for a, keys in SHAPE.items() for b in keys]
+            raise Usage(f"{variable}: there is no such key", hint=did_you_mean(variable, near))
+        found[section, key] = value, variable
+    return found
+
+
+class _Reader:
+    """Reads one file; every complaint says where in it."""
+
+    def __init__(self, source: str, folder: Path) -> None:
+        self._source = source
+        self._folder = folder
+
+    def read(
+        self, written: Mapping[str, object], overruled: Mapping[tuple[str, str], tuple[str, str]]
+    ) -> ClusterConfig:
+        for key in written:
+            if key not in KNOWN:
+                raise Usage(f"{self._at(key)}: there is no such key", hint=did_you_mean(key, KNOWN))
+        found = {section: self._section(written, section) for section in SHAPE}
+        settings = self._settings(written.get("settings"))
+        scrapers = self._scrapers(written.get("scrapers"), self._folder)
+        for (section, key), (value, variable) in overruled.items():
+            if section in LISTS:
+                scrapers = self._scrapers(re.split(r"[\s,]+", value.strip()), Path())
+            else:
+                found[section][key] = _read(SHAPE[section][key], value, variable)
+        return self._whole(found, scrapers, settings)
+
+    def _whole(
+        self, found: Mapping[str, dict[str, Any]], scrapers: tuple[str, ...], settings: dict[str, Any]
+    ) -> ClusterConfig:
+        workers, queue = found["workers"], found["queue"]
+        count = workers.get("count", 0)
+        per_machine = workers.get("per_machine", count)
+        if count and per_machine > count:
+            raise Usage(
+                f"{self._at('workers.per_machine')}: {per_machine} is more than workers.count, {count}",
+                hint="count is for all machines together, per_machine for each",
+            )
+        for name, key in (("retries", "queue.max_retries"), ("retry_delay", "queue.retry_delay")):
+            if name in settings and key.partition(".")[2] in queue:
+                raise Usage(f"{self._at('settings.' + name)}: {key} says the same", hint="keep one of them")
+        for name, key in (
+            ("queue", "queue.url"),
+            ("store", "storage.url"),
+            ("workers", "workers.per_machine"),
+        ):
+            if name in settings:
+                raise Usage(
+                    f"{self._at('settings.' + name)}: this has a place of its own", hint=f"write {key}"
+                )
+        return ClusterConfig(
+            source=self._source,
+            host=found["coordinator"].get("host", "127.0.0.1"),
+            port=found["coordinator"].get("port", PORT),
+            queue=self._queue(found["redis"].get("url", ""), queue),
+            count=count,
+            per_machine=per_machine,
+            max_retries=queue.get("max_retries"),
+            retry_delay=queue.get("retry_delay"),
+            store=self._store(found["storage"]),
+            scrapers=scrapers,
+            settings=settings,
+        )
+
+    def _section(self, written: Mapping[str, object], section: str) -> dict[str, Any]:
+        values = self._table(written.get(section), section)
+        for key in values:
+            if key not in SHAPE[section]:
+                raise Usage(
+                    f"{self._at(section)}.{key}: there is no such key", hint=did_you_mean(key, SHAPE[section])
+                )
+        return {
+            key: _read(SHAPE[section][key], value, f"{self._at(section)}.{key}")
+            for key, value in values.items()
+        }
+
+    def _settings(self, value: object) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, given in self._table(value, "settings").items():
+            name = key.replace("-", "_")
+            if name not in SETTINGS:
+                raise Usage(
+                    f"{self._at('settings')}.{key}: there is no such setting",
+                    hint=did_you_mean(name, SETTINGS),
+                )
+            SETTINGS[name].read(given, f"{self._at('settings')}.{key}")
+            found[name] = given
+        if "delay" in found and "rate" in found:
+            raise Usage(
+                f"{self._at('settings')}: delay and rate say the same thing twice",
+                hint="keep one: rate 2 is delay 0.5",
+            )
+        return found
+
+    def _scrapers(self, value: object, folder: Path) -> tuple[str, ...]:
+        """Targets; files and folders are looked for beside the cluster file."""
+        where = self._at("scrapers")
+        if value is None:
+            return ()
+        if isinstance(value, str):
+            value = [value]
+        if not isinstance(value, list) or not all(isinstance(it, str) and it.strip() for it in value):
+            raise Usage(f"{where}: {value!r} is not understood", hint="a list such as [books.py, shops/]")
+        return tuple(_beside(target.strip(), folder) for target in value)
+
+    def _table(self, value: object, section: str) -> dict[str, object]:
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            keys = ", ".join(SHAPE.get(section, {"rate": ""}))
+            raise Usage(f"{self._at(section)}: {value!r} is not understood", hint=f"keys below it: {keys}")
+        return {str(key): item for key, item in value.items() if item is not None}
+
+    def _queue(self, redis: str, queue: Mapping[str, Any]) -> str:
+        url, name = queue.get("url", ""), queue.get("name", "")
+        if redis and url:
+            raise Usage(f"{self._at('redis.url')}: there is a queue.url, too", hint="keep the one to be used")
+        if redis and urlsplit(redis).scheme not in _REDIS:
+            raise Usage(
+                f"{self._at('redis.url')}: that is no redis:// address", hint="other queues: queue.url"
+            )
+        url = redis or url
+        if not name:
+            return url
+        scheme, mark, _ = url.partition("://")
+        if not mark or scheme == "sqlite":
+            raise Usage(
+                f"{self._at('queue.name')}: a file holds one queue, which has no name",
+                hint="give every queue a file of its own (queue.url), or use redis:// or postgresql://",
+            )
+        parts = urlsplit(url)
+        known = parse_qs(parts.query).get("namespace", [name])[-1]
+        if known != name:
+            raise Usage(
+                f"{self._at('queue.name')}: the address says namespace={known}", hint="keep one of them"
+            )
+        if "namespace" in parse_qs(parts.query):
+            return url
+        return f"{url}{'&' if parts.query else '?'}namespace={name}"
+
+    def _store(self, storage: Mapping[str, Any]) -> str:
+        kind, url = storage.get("type", ""), str(storage.get("url", ""))
+        scheme = url.partition("://")[0] if "://" in url else ""
+        where = self._at("storage")
+        if kind == "queue":
+            if url:
+                raise Usage(f"{where}.url: records that stay with the queue need none", hint="leave it out")
+            return ""
+        if kind and not url:
+            raise Usage(
+                f"{where}.url is missing", hint="sqlite:///results.db, or postgresql://user@host/database"
+            )
+        if url and scheme not in ("sqlite", *_POSTGRES):
+            raise Usage(
+                f"{where}.url: records are stored in SQLite or PostgreSQL", hint="sqlite:///results.db"
+            )
+        if kind and (kind == "sqlite") != (scheme == "sqlite"):
+            raise Usage(
+                f"{where}.type: {kind}, but the address begins with {scheme}://", hint="make them agree"
+            )
+        return url
+
+    def _at(self, key: str) -> str:
+        return f"{self._source}: {key}" if self._source else key
+
+
+def _read(leaf: Leaf, value: object, where: str) -> Any:
+    try:
+        return leaf.parse(value)
+    except (ValueError, TypeError):
+        raise Usage(f"{where}: {value!r} is not understood", hint=f"give {leaf.accepts}") from None
+
+
+def _beside(target: str, folder: Path) -> str:
+    place, colon, name = target.partition(":")
+    found = folder / place
+    return f"{found}{colon}{name}" if place and found.exists() else target
