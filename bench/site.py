@@ -7,6 +7,7 @@ to 127.0.0.K, each with pages/K pages; links stay on their host.
 
     /__count   {"pages": distinct pages served, "hits": …, "robots": …, "first_at": …, "last_at": …}
     /__hits    {"http://127.0.0.1:port": [hits of page 0, of page 1, …], …}
+    /__times   {"http://127.0.0.1:port": [when each page was asked for], …}
     /__reset   forgets all counts         /__mark   forgets first_at only
 """
 
@@ -48,6 +49,7 @@ class Host:
         self.origin = origin
         self.pages = pages
         self.hits = [0] * pages
+        self.times: list[float] = []
         rng = random.Random(pages)
         order = list(range(pages))
         rng.shuffle(order)
@@ -127,6 +129,7 @@ class Site:
             host.hits[page] += 1
             self.last_at = time.time()
             self.first_at = self.first_at or self.last_at
+            host.times.append(self.last_at)
             return host.response(page)
         if path == b"/robots.txt":
             self.robots += 1
@@ -138,13 +141,15 @@ class Site:
             return as_json(self.count())
         if path == b"/__hits":
             return as_json({host.origin: host.hits for host in self.hosts})
+        if path == b"/__times":
+            return as_json({host.origin: host.times for host in self.hosts})
         if path == b"/__mark":
             self.first_at = 0.0
             return plain(b"ok\n")
         if path == b"/__reset":
             self.robots, self.first_at, self.last_at = 0, 0.0, 0.0
             for host in self.hosts:
-                host.hits = [0] * host.pages
+                host.hits, host.times = [0] * host.pages, []
             return plain(b"ok\n")
         return MISSING
 
