@@ -22,7 +22,8 @@ demo: .venv/ready
 	@$(BIN)/shoal demo --crawl
 
 test: .venv/ready-dev
-	@$(BIN)/pytest
+	@sh tools/servers
+	@$(BIN)/pytest -n $${SHOAL_TEST_PROCESSES:-2} --dist worksteal
 
 check: .venv/ready-dev lint types imports test wheel
 
@@ -40,6 +41,7 @@ wheel: .venv/ready-dev
 	@sh tools/try-wheel
 
 faults: .venv/ready-dev
+	@sh tools/servers
 	@$(BIN)/pytest -m faults --timeout 3600
 
 bench: .venv/ready-dev

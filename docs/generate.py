@@ -25,7 +25,7 @@ from shoal.extract.template import document
 from shoal.fetch import cookies, decode, pools
 from shoal.politeness import answers, group
 from shoal.queue import base
-from shoal.queue.sqlite import SqliteQueue
+from shoal.queue import promises as kept
 from shoal.sources import base as sources
 from shoal.worker import harvest
 
@@ -51,6 +51,7 @@ MEANING = {
     "handler": "the handler raised: `handler.KeyError`, `handler.SystemExit` …; or yielded what is no record",
     "handler_timeout": "the handler took longer than `--handler-timeout`",
     "memory": "the handler ran into the limit of `--worker-memory`",
+    "client": "what `@scraper.open` opens for typed tasks cannot be opened now; costs nothing",
     "robots_unreachable": "robots.txt answers 429 or 5xx; nothing of the site is fetched meanwhile",
     "lane_busy": "a redirect or `page.fetch` leads to a host that is parked or booked; costs nothing",
     "stalled": "our own process was not listening; the page is handed back and is never seen as failed",
@@ -92,6 +93,7 @@ BEYOND = {
     "max_same_content": "its links are not followed: `trap`",
     "worker_memory": "`memory`, or the process is replaced",
     "retries": "the page is dead",
+    "retry_delay": "the page waits so long for its next try",
 }
 
 
@@ -258,13 +260,9 @@ def exits() -> str:
 
 
 def promises() -> str:
-    kept = SqliteQueue.promises
-    rows = [
-        ("durable", kept.durable),
-        ("shared by", kept.shared),
-        ("tasks", "executed at least once, recorded at most once"),
-    ]
-    return _table(("", "SQLite (`sqlite:///…`)"), rows)
+    backends = list(kept.TITLES)
+    rows = [(row.promise, *(row.of(backend) for backend in backends)) for row in kept.TABLE]
+    return _table(("", *kept.TITLES.values()), rows)
 
 
 PARTS: dict[str, Callable[[], str]] = {
