@@ -72,14 +72,18 @@ def contenders(scale: float) -> list[Contender]:
 
 
 CLAIMS = [
-    Claim("Redis, batches of 100, against Celery + Redis", "shoal redis", "celery redis prefork", "rate", 40),
-    Claim("… its solo pool", "shoal redis", "celery redis solo", "rate", 0),
+    Claim("Redis, lanes on, against Celery + Redis (solo)", "shoal redis", "celery redis solo", "rate", 40),
+    Claim("… its prefork pool of two processes", "shoal redis", "celery redis prefork", "rate", 0),
+    Claim(
+        "Redis, no limits, against Celery (prefork)", "shoal redis free", "celery redis prefork", "rate", 40
+    ),
     Claim("Redis against Celery + RabbitMQ (solo)", "shoal redis", "celery rabbitmq solo", "rate", 5),
     Claim("Redis against huey", "shoal redis", "huey", "rate", 5),
     Claim("PostgreSQL, lanes on, against Procrastinate", "shoal postgres", "procrastinate", "rate", 30),
     Claim("PostgreSQL, no limits, against Procrastinate", "shoal postgres free", "procrastinate", "rate", 50),
     Claim("adding 1,000 at a time, against Celery + Redis", "shoal redis", "celery redis solo", "add", 30),
-    Claim("adding, against Procrastinate's batch", "shoal postgres", "procrastinate", "add", 4),
+    Claim("adding, against Procrastinate's batch", "shoal postgres free", "procrastinate", "add", 4),
+    Claim("… to 100 hosts with lanes", "shoal postgres", "procrastinate", "add", 0),
     Claim("frontier pass, against scrapy-redis", "shoal redis frontier", "scrapy-redis", "rate", 5),
     Claim("whole worker on Redis against Celery solo", "shoal worker redis", "celery redis solo", "rate", 0),
     Claim("whole worker on Redis against huey", "shoal worker redis", "huey", "rate", 0),

@@ -183,16 +183,19 @@ def _executions(events: Sequence[Event], wanted: set[int], verdict: Judgement) -
 
 
 def _held_at(events: Sequence[Event], kill: Event) -> set[int]:
-    """Tasks that its victims had started and not yet settled when it happened."""
+    """Tasks that its victims had started when it happened, and neither settled nor lost to others."""
     victims, held = set(kill["workers"]), dict[int, int]()
     for event in events:
-        if event["at"] > kill["at"] or event.get("worker") not in victims:
-            continue
-        if event["what"] == "start":
+        if event["at"] > kill["at"]:
+            break
+        ours = event.get("worker") in victims
+        if event["what"] == "start" and ours:
             held[event["task"]] = event["lease"]
-        elif event["what"] == "settle":
-            for task, lease, result, answer in event["outcomes"]:
-                if held.get(task) == lease and result != "part" and answer != "stale":
+        elif event["what"] == "start":
+            held.pop(event["task"], None)
+        elif event["what"] == "settle" and ours:
+            for task, lease, result, _ in event["outcomes"]:
+                if held.get(task) == lease and result != "part":
                     del held[task]
     return set(held)
 

@@ -37,7 +37,7 @@ log = logging.getLogger("shoal.supervisor")
 T = TypeVar("T")
 
 LOOK_EVERY = 0.25
-STABLE = 10.0  # seconds; a child that lived longer is replaced without a pause
+STABLE = 10.0  # seconds; a child that lived longer, or got something done, is replaced without a pause
 BARREN = 5  # children in a row that died young without having done anything: starting more is no use
 YOUNG = 60.0
 LAST = 5.0  # seconds for the queue to hear of dead children; whoever is not heard of is reaped by others
@@ -239,7 +239,7 @@ class Supervisor:
                     self.on_drained()
                 return
             lived = time.monotonic() - child.born
-            quick = 0 if lived > STABLE else quick + 1
+            quick = 0 if lived > STABLE or seen.pages else quick + 1
             useless = code != 0 and not seen.task and not seen.pages and child.doomed is None
             useless = useless and lived < YOUNG
             barren = barren + 1 if useless else 0
