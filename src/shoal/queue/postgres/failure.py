@@ -20,6 +20,8 @@ GONE = (
     OSError,
     TimeoutError,
 )
+MISTAKEN = ("22", "42", "P0", "XX")  # classes of SQLSTATE that asking again does not heal
+STRANGE = "its tables may be of another version of shoal: see `shoal doctor`, or take another namespace"
 ALL = (asyncpg.PostgresError, *GONE)
 
 
@@ -54,4 +56,6 @@ def translated(error: BaseException, place: str) -> Act:
         return QueueUnavailable(
             f"{place} cannot be reached ({said})", hint="check that the server runs; nothing is lost"
         )
+    if (getattr(error, "sqlstate", None) or "").startswith(MISTAKEN):
+        return QueueRefused(f"{place} does not understand us ({said})", hint=STRANGE)
     return QueueUnavailable(f"{place}: {said}", hint="see `shoal doctor`")

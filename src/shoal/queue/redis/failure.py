@@ -56,6 +56,11 @@ def translated(where: Address, error: Exception) -> Act:
         return QueueRefused(
             f"{where} is a Redis Cluster, which has no databases", hint="leave the number out of the address"
         )
+    if code == "ERR":  # a script that failed does so again
+        return QueueRefused(
+            f"{where} does not understand us: {text}",
+            hint="its data may be of another version of shoal: see `shoal doctor`, or take another namespace",
+        )
     return QueueUnavailable(f"{where}: {text}", hint="see `shoal doctor`")
 
 
