@@ -143,6 +143,8 @@ def rabbitmq_server(folder: Path) -> Iterator[str]:
             yield f"amqp://guest:guest@127.0.0.1:{port}//"
         finally:
             rig.kill_group(process.pid)
+            # The port mapper that Erlang has started for it lives on otherwise.
+            subprocess.run(["epmd", "-kill"], env=env, capture_output=True, check=False)
 
 
 def wait_for(port: int, process: subprocess.Popen[bytes], seconds: float = 20) -> None:
