@@ -143,7 +143,9 @@ def rabbitmq_server(folder: Path) -> Iterator[str]:
             yield f"amqp://guest:guest@127.0.0.1:{port}//"
         finally:
             rig.kill_group(process.pid)
-            # The port mapper that Erlang has started for it lives on otherwise.
+            process.wait()
+            # Erlang's port mapper lives on otherwise; it ends only when it has missed the node.
+            time.sleep(0.5)
             subprocess.run(["epmd", "-kill"], env=env, capture_output=True, check=False)
 
 
