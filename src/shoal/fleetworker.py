@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import itertools
 import math
-import os
 import re
 import secrets
 import signal
@@ -25,6 +24,7 @@ from shoal.control.relay import Relay
 from shoal.control.runs import alone, find
 from shoal.control.upkeep import RUNNING, Upkeep
 from shoal.core.run import Run
+from shoal.crew import COMMAND, crew_limits, crew_size
 from shoal.errors import Usage
 from shoal.forgetting import forget_purged
 from shoal.job import Duty
@@ -220,9 +220,8 @@ class Member:
     def _supervisor(self, queue: Queue) -> Supervisor:
         numbers = itertools.count(1)
         return Supervisor(
-            # -P: no file in this folder stands in for a module of Python or of ours.
-            [sys.executable, "-P", "-m", "shoal.child"],
-            self._workers,
+            COMMAND,
+            crew_size(self._settings),
             queue,
             app.notes_folder(self._settings),
             settings=self._duty.orders(),
@@ -231,11 +230,6 @@ class Member:
             names=lambda: f"{self._duty.name}-{next(numbers)}",
             on_line=lambda _, line: self._ui.message(line.decode("utf-8", "replace")),
         )
-
-    @property
-    def _workers(self) -> int:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return self._settings.workers or max(1, min(8, cores))
 
     def _limits_of(self, queue: Queue) -> Callable[[int], Awaitable[Limits]]:
         """What the runs' own settings allow a handler, looked up once per run."""
@@ -258,7 +252,8 @@ class Member:
     def _say_hello(self, probe: str) -> None:
         settings = self._settings
         serves = f"run {self._run.name}" if self._run else ", ".join(self._repertoire.titles)
-        processes = "1 process" if self._workers == 1 else f"{self._workers} processes"
+        count = crew_size(settings)
+        processes = "1 process" if count == 1 else f"{count} processes"
         parts = [f"worker {self._duty.name}", app.place_words(settings), f"serves {serves}"]
         parts.append(f"{processes} × {settings.concurrency} at once")
         if probe:
@@ -407,15 +402,8 @@ class Member:
 
 
 def _limits(settings: Settings) -> Limits:
-    return Limits(
-        handler_timeout=settings.handler_timeout,
-        memory=settings.worker_memory,
-        patience=math.inf,
-        lease=settings.lease,
-        heartbeat=settings.heartbeat,
-        retries=settings.retry_limits,
-        retry_delay=settings.retry_delay,
-    )
+    """A member of a fleet waits for its queue for as long as it takes."""
+    return crew_limits(settings, patience=math.inf)
 
 
 async def _by_number(queue: Queue, number: int) -> Run | None:

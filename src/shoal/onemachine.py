@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
-import sys
 import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -27,6 +25,7 @@ from shoal.control.seeding import refuse_changed, rejected_words, report_of
 from shoal.core.lane import Pace
 from shoal.core.run import NewRun, Run
 from shoal.core.stats import Stats
+from shoal.crew import COMMAND, crew_limits, crew_size
 from shoal.errors import QueueUnavailable, Usage
 from shoal.extract import registry
 from shoal.forgetting import forget_purged
@@ -38,7 +37,7 @@ from shoal.reading import Reading
 from shoal.replay import replayed
 from shoal.store.export import Exporter, check_output
 from shoal.work import Mode, Work, notes_on, shared_key, spec_of, work_of
-from shoal.worker.supervisor import Limits, Supervisor
+from shoal.worker.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from shoal.filling import Rates
@@ -198,29 +197,14 @@ class OneMachine:
             each=self._work.input is not None,
             from_raw=self._from_raw,
         )
-        limits = Limits(
-            handler_timeout=settings.handler_timeout,
-            memory=settings.worker_memory,
-            lease=settings.lease,
-            heartbeat=settings.heartbeat,
-            retries=settings.retry_limits,
-            retry_delay=settings.retry_delay,
-        )
         return Supervisor(
-            # -P: no file in this folder stands in for a module of Python or of ours.
-            [sys.executable, "-P", "-m", "shoal.child"],
-            self._workers(),
+            COMMAND,
+            crew_size(settings),
             queue,
             app.notes_folder(settings),
             settings=job.orders(),
-            limits=limits,
+            limits=crew_limits(settings),
             on_line=lambda _, line: self._ui.message(line.decode("utf-8", "replace")),
-        )
-
-    def _workers(self) -> int:
-        return self._settings.workers or max(
-            1,
-            min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1),
         )
 
     def _obey_signals(self, crawl: Crawl, crew: Supervisor) -> None:
@@ -257,7 +241,7 @@ class OneMachine:
                 stats=await queue.stats(run.id),
                 state=app.place_words(settings),
                 resumed=found == "continued",
-                workers=self._workers(),
+                workers=crew_size(settings),
                 concurrency=settings.concurrency,
                 robots=not settings.ignore_robots,
                 pace=self._pace_words(reading.paces if reading else ()),

@@ -7,12 +7,11 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from flotilla import KINDS, Fleet, fleet_of, stop
+from flotilla import Fleet, stop
 from small_site import page
 from user import until
 
@@ -30,18 +29,6 @@ SPEED = 10  # their clock, so that there are many times in a few seconds
 EVERY = 3
 ADDRESSES = 1100  # two documents
 SECOND = 1_000_000
-
-
-@pytest.fixture(params=KINDS)
-def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
-    with fleet_of(request.param, tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Iterator[Fleet]:
-    with fleet_of("sqlite", tmp_path) as made:
-        yield made
 
 
 class Tickers:

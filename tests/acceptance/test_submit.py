@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from flotilla import KINDS, Fleet, ended, fleet_of, stop
+from flotilla import Fleet, ended, fleet_of, stop
 from servers.redis import RedisServer
 from small_site import Hit, Said, page
 from user import until
@@ -34,22 +34,9 @@ def page(page):
 """
 
 
-@pytest.fixture(params=KINDS)
-def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
-    with fleet_of(request.param, tmp_path) as made:
-        yield made
-
-
 @pytest.fixture(params=SERVERS)
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
     with fleet_of(request.param, tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Iterator[Fleet]:
-    """A queue in a file, for what does not depend on its kind."""
-    with fleet_of("sqlite", tmp_path) as made:
         yield made
 
 

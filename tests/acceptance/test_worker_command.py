@@ -10,28 +10,14 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from flotilla import KINDS, Fleet, ended, fleet_of, stop
+from flotilla import Fleet, ended, fleet_of, stop
 from small_site import Hit, Said, page
 from user import until
 
 QUICK = ("--lease", "2s", "--heartbeat", "0.5s")
-
-
-@pytest.fixture(params=KINDS)
-def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
-    with fleet_of(request.param, tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Iterator[Fleet]:
-    """A fleet on a file, for what does not depend on the kind of queue."""
-    with fleet_of("sqlite", tmp_path) as made:
-        yield made
 
 
 class Gate:

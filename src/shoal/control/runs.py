@@ -12,13 +12,12 @@ from typing import Literal
 import msgspec
 
 from shoal.control.home import moved_to
-from shoal.core.run import NewRun, Run
+from shoal.core.run import LETTERS, NewRun, Run
 from shoal.core.stats import Stats
 from shoal.errors import NotBalanced, Usage
 from shoal.queue.base import Queue
 
 Found = Literal["new", "continued", "ended"]
-_LETTERS = "23456789abcdefghjkmnpqrstvwxyz"  # nothing that looks like something else
 SEEDING = "seeding"  # the kind of the mark that addresses are still added to a run
 MANY = 10_000
 
@@ -31,9 +30,7 @@ def run_key(scraper: str, inputs: Sequence[str], output: str) -> str:
 
 def run_name() -> str:
     """UTC and a suffix: 20260215_120000_k3f."""
-    return time.strftime("%Y%m%d_%H%M%S_", time.gmtime()) + "".join(
-        secrets.choice(_LETTERS) for _ in range(3)
-    )
+    return time.strftime("%Y%m%d_%H%M%S_", time.gmtime()) + "".join(secrets.choice(LETTERS) for _ in range(3))
 
 
 def alone(run: Run) -> bool:

@@ -8,6 +8,7 @@ import msgspec
 
 RunState = Literal["running", "paused", "cancelled", "finished"]
 
+LETTERS = "23456789abcdefghjkmnpqrstvwxyz"  # of the suffix of a name: nothing that looks like something else
 TASK_BITS = 32  # a task id is (run id << TASK_BITS) | number within the run
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 
 from shoal.core.lane import Pace
-from shoal.core.run import NewRun, Run
+from shoal.core.run import LETTERS, NewRun, Run
 from shoal.core.task import Task
 from shoal.core.typed import PREFIX, standing_name
 from shoal.errors import QueueRefused
@@ -17,7 +17,6 @@ from shoal.queue.base import Queue
 CLOCK_TRUSTED = 600.0  # seconds for which the store's clock need not be asked again
 TRIES = 4
 MANY = 100_000
-_LETTERS = "23456789abcdefghjkmnpqrstvwxyz"
 
 
 class Standing:
@@ -79,7 +78,7 @@ def _key(type: str, day: date) -> str:
 
 
 def _new(type: str, day: date) -> NewRun:
-    suffix = "".join(secrets.choice(_LETTERS) for _ in range(3))
+    suffix = "".join(secrets.choice(LETTERS) for _ in range(3))
     return NewRun(
         scraper=standing_name(type),
         key=_key(type, day),
