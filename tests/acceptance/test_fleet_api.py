@@ -153,7 +153,7 @@ async def test_higher_priority_is_sooner(url: str) -> None:
         worker = Echo(url, concurrency=1)
         priorities = [0, 100, -100, 10]
         ids = await fleet.enqueue(
-            *(Task(type="echo", payload={"n": n}, priority=n, lane="one", rate=1000) for n in priorities)
+            *(Task(type="echo", payload={"n": n}, priority=n, lane="one", rate=5) for n in priorities)
         )
         async with at_work(worker):
             await fleet.wait_for_results(ids, timeout=20)
