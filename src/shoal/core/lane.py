@@ -64,3 +64,4 @@ class Mark(msgspec.Struct, frozen=True, gc=False):
     failed: int = 0
     memory: int = 0  # bytes
     asked: str = ""  # what a person asked of it and it may not have done yet: drain, pause
+    figures: bytes = b""  # what it has counted, as core.figures packs it; the queue only keeps it

@@ -141,9 +141,16 @@ class Queue(Protocol):
         ...
 
     async def runs(
-        self, *, key: str = "", name: str = "", states: Collection[RunState] = (), limit: int = 100
+        self,
+        *,
+        key: str = "",
+        name: str = "",
+        states: Collection[RunState] = (),
+        scraper: str = "",
+        before: int = 0,
+        limit: int = 100,
     ) -> list[Run]:
-        """Newest first. `name` also matches a unique beginning of a name."""
+        """Newest first. `name` also matches a unique beginning of a name; `before`: only ids below it."""
         ...
 
     async def set_run(self, run: int, action: RunAction) -> Run:
@@ -245,6 +252,10 @@ class Queue(Protocol):
     # looking
     async def stats(self, run: int) -> Stats: ...
 
+    async def stats_of(self, runs: Sequence[int]) -> list[Stats]:
+        """The accounts of many runs in one question, in the same order; an unknown one is empty."""
+        ...
+
     async def recount(self, run: int) -> Stats:
         """The same account counted from the tasks themselves, slowly; must equal stats at rest."""
         ...
@@ -263,9 +274,14 @@ class Queue(Protocol):
         state: State | None = None,
         where: Where = Where(),
         after: int = 0,
+        upto: int = 0,
         limit: int = 100,
     ) -> list[TaskView]:
-        """Page through tasks by ascending id, starting after `after`."""
+        """Page through tasks by ascending id, starting after `after`; with `upto`, none above it.
+
+        So a filter that matches little looks at no more than upto - after tasks, however many there are.
+        The first page of a state costs the same whatever else the run has in other states.
+        """
         ...
 
     async def find(self, run: int, digest: bytes) -> TaskView | None:
@@ -296,6 +312,21 @@ class Queue(Protocol):
         ...
 
     # acting
+    async def drop(
+        self,
+        run: int,
+        where: Where = Where(),
+        *,
+        state: Literal["ready", "dead"] = "ready",
+        limit: int = 10_000,
+    ) -> int:
+        """Give up what waits ("ready": delayed, too), or dead letters: they become cancelled ("dropped").
+
+        Says how many, at most `limit`; repeated until that is 0, all that match are gone. What is
+        leased is left alone.
+        """
+        ...
+
     async def revive(self, run: int, where: Where = Where()) -> int:
         """Dead letters back to ready, with fresh attempts; says how many."""
         ...
@@ -355,8 +386,23 @@ class Queue(Protocol):
         ...
 
     # registries
-    async def lanes(self, *, run: int | None = None, limit: int = 100) -> list[LaneState]:
-        """Lanes with the most ready work first. With a run: its lanes, and its own ready work."""
+    async def lanes(
+        self,
+        *,
+        run: int | None = None,
+        limit: int = 100,
+        order: Literal["ready", "name"] = "ready",
+        after: str = "",
+        like: str = "",
+        only: Literal["", "parked", "held", "ruled"] = "",
+        names: Collection[str] = (),
+    ) -> list[LaneState]:
+        """Lanes with the most ready work first. With a run: its lanes, and its own ready work.
+
+        order="name" is for paging: by name, after this one. `like` is a part of the name. `only`: parked;
+        held (no request before held_until, parked included); ruled (a person set its pace or limit).
+        `names`: just these. Filters hold together. Thousands of lanes do not make the first page slow.
+        """
         ...
 
     async def set_lane(self, change: LaneChange) -> None: ...

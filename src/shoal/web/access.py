@@ -1,0 +1,40 @@
+"""Access: who asks, and what they may do.
+
+Scopes: read (look at everything) < operate (submit, pause, revive, change hosts) < admin (tokens, purge,
+settings). `work` is apart: speak the queue's own language as a worker or a producer does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Literal
+
+import msgspec
+from starlette.requests import HTTPConnection
+
+Scope = Literal["read", "operate", "admin", "work"]
+RANK: dict[str, int] = {"read": 1, "operate": 2, "admin": 3}
+
+
+class Caller(msgspec.Struct, frozen=True):
+    name: str  # of the token; "this machine" where none is asked for
+    scopes: frozenset[str]
+    via: Literal["token", "session", "loopback"] = "token"
+
+    def may(self, scope: Scope) -> bool:
+        if scope == "work":
+            return "work" in self.scopes or "admin" in self.scopes
+        return any(RANK.get(has, 0) >= RANK[scope] for has in self.scopes)
+
+
+HERE = Caller("this machine", frozenset({"admin", "work"}), "loopback")
+
+
+def needs(scope: Scope) -> Callable[[HTTPConnection], Awaitable[Caller]]:
+    """A dependency: the caller, who may do this; 401 without a token, 403 where it is not enough."""
+
+    async def check(connection: HTTPConnection) -> Caller:
+        return await connection.app.state.room.gate.admit(connection, scope)  # type: ignore[no-any-return]
+
+    check.__name__ = f"needs_{scope}"
+    return check

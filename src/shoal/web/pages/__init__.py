@@ -1,0 +1,1 @@
+"""The live page: server-rendered, with small scripts that came with it."""
