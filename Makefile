@@ -4,7 +4,7 @@ BIN := .venv/bin
 .PHONY: help demo test check lint types imports faults bench wheel clean
 
 help:
-	@echo "make demo    crawl the bundled demo site, with live progress and records at the end"
+	@echo "make demo    crawl the bundled demo site: live progress, a dashboard, records at the end"
 	@echo "make test    set up everything the tests need and run them"
 	@echo "make check   tests, lint, types, import rules and the built wheel: what CI runs"
 	@echo "make faults  slow fault injection and soak runs"

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any, cast
 
 import click
 
@@ -27,6 +28,12 @@ from shoal.politeness import answers, group
 from shoal.queue import base
 from shoal.queue import promises as kept
 from shoal.sources import base as sources
+from shoal.web import guard, live, server, tokens
+from shoal.web import limits as web_limits
+from shoal.web.api import batch, hooks, models, submit
+from shoal.web.app import build
+from shoal.web.describe import operations as described_operations
+from shoal.web.pages.deeds import DEEDS
 from shoal.worker import harvest
 
 DOCS = Path(__file__).parent
@@ -265,6 +272,94 @@ def promises() -> str:
     return _table(("", *kept.TITLES.values()), rows)
 
 
+# Tags of the API's description, in the order in which people look for them.
+TAGS = {
+    "submit": "Submit",
+    "runs": "Runs",
+    "tasks": "Tasks",
+    "dead letters": "Dead letters",
+    "records": "Records",
+    "hosts": "Hosts",
+    "workers": "Workers",
+    "fleet": "The fleet",
+    "history": "History",
+    "events": "Events",
+    "batch": "Batches",
+    "jobs": "Jobs",
+    "templates": "Templates and scrapers",
+    "schedules": "Schedules",
+    "hooks": "Hooks",
+    "tokens": "Tokens",
+    "health": "Health and metrics",
+    "queue": "The queue itself",
+}
+
+
+def operations() -> str:
+    """Every operation of the API's own description."""
+    description = build(cast(Any, None)).openapi()
+    found: dict[str, list[tuple[str, str, str]]] = {tag: [] for tag in TAGS}
+    for path, method, operation in described_operations(description):
+        call = f"`{method.upper()} {path}`"
+        words = _flow(f"{operation['summary']}. {operation.get('description', '')}".strip())
+        found[operation["tags"][0]].append(
+            (call, operation.get("x-shoal-scope", "open"), " ".join(words.split()))
+        )
+    sections = (
+        f"### {TAGS[tag]}\n\n{_table(('call', 'scope', 'what it does'), rows)}" for tag, rows in found.items()
+    )
+    return "\n".join(sections)
+
+
+def room_limits() -> str:
+    bounds: list[tuple[str, str, str]] = [
+        (
+            "requests per second and caller",
+            f"`--api-rate` ({SETTINGS['api_rate'].default:,}); {web_limits.BURST} times as many at once",
+            "429",
+        ),
+        (
+            "requests at work",
+            f"`--api-at-once` ({SETTINGS['api_at_once'].default:,}); {web_limits.QUEUED} times as many wait",
+            "429",
+        ),
+        ("live streams, and batches that are waited for", f"{web_limits.STREAMS:,}", "429"),
+        ("lists that are being sent as a stream", f"{web_limits.UPLOADS}", "429"),
+        ("connections", f"{guard.Guarded.most:,}, or what the system allows", "503"),
+        ("bytes of a request", f"{web_limits.BODY:,}", "413"),
+        ("bytes of one with addresses in it", f"{web_limits.LIST:,}", "413"),
+        ("bytes of a list as a stream", f"{web_limits.UPLOAD:,}", "413"),
+        ("bytes of a line of it", f"{submit.LONGEST:,}", "that line is rejected"),
+        ("addresses in one request", f"{models.MOST_URLS:,}; of a batch {batch.MOST:,}", "422"),
+        ("items of a page of a list", "1,000", "422"),
+        ("the head of a request", f"{guard.HEAD_LIMIT:,} bytes in {guard.HEAD_WITHIN:g} s", "431, 408"),
+        (
+            "a body that comes slowly",
+            f"{guard.BODY_LEAST:,} bytes in any {guard.BODY_WINDOW:g} s; all of it in"
+            f" {web_limits.BODY_WITHIN:g} s unless it is a stream",
+            "408",
+        ),
+        ("a client that does not read", f"{guard.STUCK:g} s", "closed"),
+        ("a connection without a request", f"{server.IDLE} s", "closed"),
+        ("topics of one stream of events", f"{live.TOPICS}", "422"),
+        ("events that wait for somebody slow", f"{live.WAITING}", "the stream ends"),
+        ("hooks of the fleet; of a run", f"{hooks.MOST}; 10", "409; 422"),
+        ("tokens", f"{tokens.MOST:,}", "422"),
+    ]
+    return _table(("what", "at most", "beyond that"), bounds)
+
+
+def deeds() -> str:
+    """What can be done from a page."""
+    rows = []
+    for deed in DEEDS.values():
+        form = deed.form("NAME", {"run": "RUN", "url": "ADDRESS" if deed.name == "task.revive" else ""})
+        command = form["cli"].replace("{spacing}", "SECONDS").replace("{limit}", "N")
+        undo = "for 10 s" if deed.undo else "no" if deed.risky else ""
+        rows.append((form["title"].rstrip("?"), form["words"], f"`{command}`" if command else "", undo))
+    return _table(("action", "what happens", "as a command", "can be undone"), rows)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "settings": settings,
     "commands": commands,
@@ -274,6 +369,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "fixed": fixed,
     "exits": exits,
     "promises": promises,
+    "operations": operations,
+    "room-limits": room_limits,
+    "deeds": deeds,
 }
 
 

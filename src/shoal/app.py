@@ -35,6 +35,10 @@ TEMPLATE = "template"  # the kind under which queues keep templates
 async def open_queue(settings: Settings, *, small: bool = False) -> Queue:
     """The queue that the settings name; `small` for workers, of which there are many."""
     path = settings.state_file
+    if settings.queue.startswith(("http://", "https://")):
+        from shoal.queue.http import HttpQueue
+
+        return await HttpQueue.open(settings.queue, token=settings.token, ca_file=settings.ca_file)
     if path is None:
         return await _open_server(settings.queue, small=small)
     from shoal.queue.sqlite import SqliteQueue
@@ -64,7 +68,7 @@ async def _open_server(url: str, *, small: bool) -> Queue:
         ) from error
     raise Usage(
         f"queues of the kind {scheme}:// are not known here",
-        hint="sqlite:///path/to/state.db, postgresql://… or redis://…",
+        hint="sqlite:///path/to/state.db, postgresql://…, redis://…, or https://… of a shoal server",
     )
 
 

@@ -8,7 +8,7 @@ import time
 
 import msgspec
 
-from shoal import app, equip
+from shoal import app, equip, telemetry
 from shoal.config import Settings
 from shoal.job import Duty, Job
 from shoal.logs import setup
@@ -25,8 +25,14 @@ from shoal.worker.tools import Tools
 async def build(orders: Orders, note: Note) -> tuple[Tools, Plan]:
     job = msgspec.convert(orders.settings, Job | Duty)
     settings = job.settings
-    setup(format=settings.log_format, level=settings.log_level, file=settings.log_file)
+    setup(
+        format=settings.log_format,
+        level=settings.log_level,
+        file=settings.log_file,
+        fields={"worker": orders.worker},
+    )
     tools, plan = await (_of_run(job, note) if isinstance(job, Job) else _of_fleet(job, note))
+    telemetry.trace(tools, settings)
     # Modules and settings live as long as the process: the collector need not look at them again and again.
     gc.collect()
     gc.freeze()

@@ -8,6 +8,7 @@ Precedence: flag > environment > settings file > the scraper's own settings > de
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,12 @@ __all__ = [
 ]
 
 SECRET = "secret_"  # noqa: S105 - SHOAL_SECRET_SHOP is the secret called "shop"
+_SECRET_LINE = 'a line such as: shop = "user:password"'  # noqa: S105
+_BOUND_LINE = 'a line such as: shop = {value = "user:password", hosts = ["shop.example", "*.shop.example"]}'
+# A host, all below one, or one with its port.
+_host = re.compile(
+    r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?(:[0-9]{1,5})?|\[[0-9a-f:.]+\](:[0-9]{1,5})?"
+).fullmatch
 
 Layer = dict[str, tuple[Any, str]]  # name -> (parsed value, where it was given)
 
@@ -49,7 +56,8 @@ def load(
         elif "delay" in layer:
             chosen.pop("rate", None)
         chosen |= layer
-    return _finish(Settings(secrets=_secrets(path, env)), chosen)
+    secrets, bound = _secrets(path, env)
+    return _finish(Settings(secrets=secrets, bound=bound), chosen)
 
 
 def beneath(settings: Settings, values: Mapping[str, object], owner: str) -> Settings:
@@ -61,21 +69,39 @@ def beneath(settings: Settings, values: Mapping[str, object], owner: str) -> Set
     return _finish(settings, {name: pair for name, pair in layer.items() if name not in taken})
 
 
-def _secrets(path: str, env: Mapping[str, str]) -> dict[str, str]:
-    """Logins, proxies and the like by name: [secrets] in the settings file, SHOAL_SECRET_NAME above it."""
+def _secrets(path: str, env: Mapping[str, str]) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+    """Logins, proxies and the like by name, and the hosts that some of them are for alone.
+
+    [secrets] in the settings file, SHOAL_SECRET_NAME above it.
+    """
     found: dict[str, str] = {}
+    hosts: dict[str, tuple[str, ...]] = {}
     table = _read_file(path).get("secrets", {})
     if not isinstance(table, dict):
-        raise Usage("[secrets] must hold names and texts", hint='a line such as: shop = "user:password"')
-    for name, value in table.items():
+        raise Usage("[secrets] must hold names and texts", hint=_SECRET_LINE)
+    for given, value in table.items():
+        name = str(given).lower()
+        if isinstance(value, dict):
+            hosts[name] = _hosts(name, value)
+            value = value.get("value", "")
         if not isinstance(value, str):
-            raise Usage(f"secrets: {name} must be text", hint='a line such as: shop = "user:password"')
-        found[str(name).lower()] = value
+            raise Usage(f"secrets: {given} must be text", hint=_SECRET_LINE)
+        if value:
+            found[name] = value
     for variable, value in env.items():
         name = variable.removeprefix(PREFIX).lower()
         if variable.startswith(PREFIX) and name.startswith(SECRET) and value:
             found[name.removeprefix(SECRET)] = value
-    return found
+    return found, hosts
+
+
+def _hosts(name: str, table: Mapping[str, object]) -> tuple[str, ...]:
+    """The hosts that a secret is bound to."""
+    given = table.get("hosts")
+    known = isinstance(given, list) and all(isinstance(it, str) and _host(it.lower()) for it in given)
+    if set(table) - {"value", "hosts"} or not isinstance(given, list) or not given or not known:
+        raise Usage(f"secrets: {name} is not understood", hint=_BOUND_LINE)
+    return tuple(str(it).lower() for it in given)
 
 
 def _finish(settings: Settings, chosen: Layer) -> Settings:

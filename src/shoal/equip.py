@@ -89,7 +89,7 @@ def serve(
         exclude=settings.exclude,
     )
     cookies = SharedSessions(cookie_file(settings, job.run))
-    manners = Manners(bare=True) if job.from_raw else manners_of(settings, scraper, cookies)
+    manners = Manners(bare=True) if job.from_raw else manners_of(settings, scraper, cookies, sent=job.sent)
     robots = _robots(settings, _through(manners.proxy, fetchers.robots), queue)
     links = LinkGate(
         scope.lane,

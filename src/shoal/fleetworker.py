@@ -17,11 +17,11 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from shoal import app
+from shoal import app, telemetry
 from shoal.config import Settings
 from shoal.control import joining, schedule
 from shoal.control.relay import Relay
-from shoal.control.runs import alone, find
+from shoal.control.runs import alone, find, here
 from shoal.control.upkeep import RUNNING, Upkeep
 from shoal.core.run import Run
 from shoal.crew import COMMAND, crew_limits, crew_size
@@ -32,12 +32,15 @@ from shoal.queue.base import Queue
 from shoal.repertoire import Repertoire
 from shoal.store.results import ResultStore, open_results
 from shoal.travelling import serving_settings
-from shoal.view.probe import Figure, Probe, place_of
+from shoal.view.family import Family, text
+from shoal.view.metrics import worker_families
+from shoal.view.probe import Probe, place_of
 from shoal.worker.patience import Patience
 from shoal.worker.plan import Plan
 from shoal.worker.roster import MANY
 from shoal.worker.settler import PASSING
-from shoal.worker.supervisor import Limits, Supervisor, Totals
+from shoal.worker.supervisor import Limits, Supervisor
+from shoal.worker.totals import Totals
 
 T = TypeVar("T")
 
@@ -90,6 +93,7 @@ def worker_command(
     ui: WorkerUi | None = None,
 ) -> int:
     """Work for the fleet until told to stop; answers the exit status."""
+    telemetry.check(settings)
     place = place_of(settings.health) if settings.health else None
     duty = Duty(settings, incarnation(settings), tuple(targets), tuple(scrapers), run)
     repertoire = Repertoire.load(duty)  # what is wrong with the code is said before anything else
@@ -145,9 +149,10 @@ class Member:
             tidy=lambda: forget_purged(queue, settings),
             tick=schedule.tick,
             relay=Relay(queue, store) if store is not None else None,
+            stale_after=settings.stale_after,
         )
         crew = self._crew = self._supervisor(queue)
-        async with Probe(self) as probe:
+        async with Probe(self) as probe, telemetry.metering(settings, self._duty.name, self.families):
             if place is not None:
                 await probe.start(*place)
             self._say_hello(probe.place)
@@ -276,7 +281,11 @@ class Member:
             return
         with contextlib.suppress(*PASSING):
             runs = await queue.runs(states=RUNNING, limit=MANY)
-            others = {run.scraper for run in runs if not alone(run) and not self._repertoire.has(run)}
+            others = {
+                run.scraper
+                for run in runs
+                if not alone(run) and not here(run) and not self._repertoire.has(run)
+            }
             if others:
                 names = ", ".join(sorted(others)[:NAMED]) + (" …" if len(others) > NAMED else "")
                 self._ui.message(f"Runs of these are unfinished, and not served here: {names}")
@@ -383,21 +392,13 @@ class Member:
         }
 
     def metrics(self) -> str:
+        return text(self.families())
+
+    def families(self) -> list[Family]:
+        """May be asked for in any thread."""
         shift = self._shift()
-        totals, name = shift.totals, shift.name
-        rows = (
-            ("tasks_claimed_total", "counter", "Tasks taken from the queue.", totals.claimed),
-            ("tasks_done_total", "counter", "Tasks done.", totals.done),
-            ("tasks_failed_total", "counter", "Attempts that failed.", totals.failed),
-            ("leases_lost_total", "counter", "Leases that were taken over by others.", totals.lost),
-            ("children_deaths_total", "counter", "Worker processes that died.", totals.deaths),
-            ("children", "gauge", "Worker processes alive.", totals.children),
-            ("memory_bytes", "gauge", "Memory of the worker processes.", totals.memory),
-            ("queue_reachable", "gauge", "Whether the queue answers.", int(shift.reachable)),
-            ("stopping", "gauge", "Whether it was told to stop.", int(self._stopped.is_set())),
-        )
-        return "".join(
-            str(Figure(f"worker_{row[0]}", row[1], row[2]).add(row[3], worker=name)) for row in rows
+        return worker_families(
+            shift.name, shift.totals, reachable=shift.reachable, stopping=self._stopped.is_set()
         )
 
 

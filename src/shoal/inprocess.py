@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from shoal import app, equip
+from shoal import app, equip, telemetry
 from shoal.closing import refuse_read, rejected_file, write_files
 from shoal.config import Settings, beneath, load
 from shoal.control.crawl import Crawl
@@ -128,6 +128,7 @@ class InProcess:
         job = Job(run, settings, each=work.input is not None)
         note = Note.create(app.notes_folder(settings), app.worker_name())
         tools = await equip.worker_tools(work.scraper, job, queue=queue, note=note, supervised=False)
+        telemetry.trace(tools, settings)
         reading: Reading | None = None
         if work.input is not None:
             place = rejected_file(run, self._output, settings)

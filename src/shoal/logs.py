@@ -8,7 +8,7 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -20,6 +20,10 @@ _LOGGER = logging.getLogger("shoal")
 _bound: contextvars.ContextVar[Mapping[str, object]] = contextvars.ContextVar(
     "shoal_log", default=MappingProxyType({})
 )
+_about: contextvars.ContextVar[Callable[[], Mapping[str, object]] | None] = contextvars.ContextVar(
+    "shoal_log_about", default=None
+)
+_always: dict[str, object] = {}  # of this process; threads that others start know no context
 
 HIDDEN = "[hidden]"
 _HIDE = (
@@ -35,12 +39,15 @@ _PARAMETER = re.compile(rf"(?i)([?&;]{_SECRET_NAME}=)[^&#\s'\"]*")
 _HEADER = re.compile(
     r"(?i)\b((?:proxy-)?authorization|(?:set-)?cookie|x-api-key|x-auth-token)(['\"]?\s*[:=]\s*)[^\r\n]+"
 )
+_OWN_TOKEN = re.compile(r"shoal_[A-Za-z0-9_-]{43}(?![A-Za-z0-9_-])")  # as `shoal token add` makes them
 _SECRET_FIELD = re.compile(rf"(?i){_SECRET_NAME}")
 
 
 def redact(value: Any) -> Any:
     """The same value without passwords in URLs, secret query parameters and secret headers."""
     if isinstance(value, str):
+        if "shoal_" in value:
+            value = _OWN_TOKEN.sub(HIDDEN, value)
         if not value.isprintable() or "=" in value or "@" in value or ":" in value:
             value = _USERINFO.sub(f"{HIDDEN}@", value)
             value = _PARAMETER.sub(rf"\g<1>{HIDDEN}", value)
@@ -74,6 +81,11 @@ def bind(**fields: object) -> None:
     _bound.set({**_bound.get(), **fields})
 
 
+def about(fields: Callable[[], Mapping[str, object]] | None) -> None:
+    """What this context is about from now on; asked for only when something is logged."""
+    _about.set(fields)
+
+
 @contextlib.contextmanager
 def bound(**fields: object) -> Iterator[None]:
     """Fields for the events of a block."""
@@ -84,8 +96,16 @@ def bound(**fields: object) -> Iterator[None]:
         _bound.reset(token)
 
 
-def setup(*, format: str = "console", level: str = "warning", file: str = "") -> None:
-    """Send all logs of this process to one place; calling it again replaces the place."""
+def setup(
+    *,
+    format: str = "console",
+    level: str = "warning",
+    file: str = "",
+    fields: Mapping[str, object] | None = None,
+) -> None:
+    """Send all logs of this process to one place, each with these fields; calling it again replaces both."""
+    _always.clear()
+    _always.update(fields or {})
     handler = _handler(file)
     handler.setFormatter(JsonLines() if format == "json" else Console())
     root = logging.getLogger()
@@ -113,9 +133,11 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    """What is bound, what `log` was given, and what plain logging calls gave as `extra`."""
+    """What goes for all, what is bound, what `log` was given, and what plain calls gave as `extra`."""
     extra = {name: value for name, value in vars(record).items() if name not in _STANDARD}
-    fields = dict(redact({**_bound.get(), **extra, **getattr(record, "fields", {})}))
+    ask = _about.get()
+    known = {**_always, **(ask() if ask is not None else {}), **_bound.get()}
+    fields = dict(redact({**known, **extra, **getattr(record, "fields", {})}))
     if record.name.partition(".")[0] != _LOGGER.name:
         fields["logger"] = record.name
     if record.exc_info:

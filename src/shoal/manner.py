@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 
 from shoal.config import Settings
+from shoal.control.keys import Keys, Sent
 from shoal.core.url import canonical
 from shoal.errors import GiveUp, InvalidUrl, Usage
 from shoal.extract.scraper import Scraper
@@ -15,10 +16,15 @@ from shoal.fetch.cookies import Sessions as OwnSessions
 from shoal.worker.manners import Manners, Sessions, origin_of
 
 
-def manners_of(settings: Settings, scraper: Scraper, sessions: Sessions | None = None) -> Manners:
+def manners_of(
+    settings: Settings, scraper: Scraper, sessions: Sessions | None = None, *, sent: Sent = None
+) -> Manners:
+    """sent: the run was sent by somebody else, with our own code or with a template of theirs."""
     home = frozenset(_origins(scraper.start))
     if settings.auth and not home:
         raise Usage("--auth needs start addresses to log in at", hint="name them in the scraper or template")
+    keys = Keys(settings, home, sent)
+    keys.check()
     if settings.proxy:
         proxy.check(settings.secrets.get(settings.proxy.lower(), settings.proxy))
     try:
@@ -31,6 +37,7 @@ def manners_of(settings: Settings, scraper: Scraper, sessions: Sessions | None =
             sessions=(sessions or OwnSessions()) if settings.cookies else None,
             at_home=home.__contains__,
             credential=credential,
+            may=keys.may,
         )
     except GiveUp as error:
         raise Usage(str(error), hint="or name it in [secrets] of shoal.toml") from error

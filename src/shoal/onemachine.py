@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from shoal import app
+from shoal import app, telemetry
 from shoal.closing import refuse_read, rejected_file, write_files
 from shoal.config import Settings, beneath
 from shoal.control.crawl import Crawl
@@ -21,6 +21,7 @@ from shoal.control.lock import Lock, forget_locks, kept, only_here
 from shoal.control.ownership import Ownership
 from shoal.control.report import End, RunInfo, RunUi, Summary
 from shoal.control.runs import Found, account, find, run_key, version_of
+from shoal.control.sampling import sampled
 from shoal.control.seeding import refuse_changed, rejected_words, report_of
 from shoal.core.lane import Pace
 from shoal.core.run import NewRun, Run
@@ -36,6 +37,7 @@ from shoal.queue.base import Queue
 from shoal.reading import Reading
 from shoal.replay import replayed
 from shoal.store.export import Exporter, check_output
+from shoal.view.words import pace
 from shoal.work import Mode, Work, notes_on, shared_key, spec_of, work_of
 from shoal.worker.supervisor import Supervisor
 
@@ -67,6 +69,7 @@ def run_command(
     if place:
         check_output(Path(place))
         refuse_read(place, (target, *inputs))
+    telemetry.check(settings)
     work = work_of(settings, target, inputs, fields or {}, column)
     settings = beneath(settings, work.scraper.settings, work.label)
     if from_raw:
@@ -128,7 +131,8 @@ class OneMachine:
                 await crawl.seed(tasks, paces)
             await self._open(queue, run, found, reading)
             self._obey_signals(crawl, crew)
-            async with kept(lock, crawl.stop):
+            history = sampled(queue, stale_after=settings.stale_after)
+            async with kept(lock, crawl.stop), self._metered(run, crew), history:
                 stats = await crawl.drive()
             return await self._close(queue, crawl.run, stats, exporter)
         finally:
@@ -144,6 +148,18 @@ class OneMachine:
     @property
     def _mode(self) -> Mode:
         return "distributed" if self._work.scraper.mode == "distributed" and not self._from_raw else "single"
+
+    def _metered(self, run: Run, crew: Supervisor) -> contextlib.AbstractAsyncContextManager[None]:
+        """Figures go to a collector meanwhile, where one is named."""
+        if not self._settings.otel:
+            return contextlib.nullcontext()
+        from shoal.view.metrics import worker_families
+
+        return telemetry.metering(
+            self._settings,
+            run.name,
+            lambda: worker_families(run.name, crew.totals(), reachable=True, stopping=False),
+        )
 
     async def _lock(self, queue: Queue, key: str) -> Lock | None:
         if self._mode == "distributed":
@@ -274,7 +290,7 @@ class OneMachine:
         spacing = max(pace.spacing for pace in paces)
         if not spacing:
             return "as fast as the site answers"
-        return f"at most {1 / spacing:.3g} {'page' if spacing == 1 else 'pages'}/s per site"
+        return f"at most {pace(1 / spacing)} {'page' if spacing == 1 else 'pages'}/s per site"
 
     async def _ended_before(self, queue: Queue, run: Run, exporter: Exporter | None) -> int:
         if self._work.input:

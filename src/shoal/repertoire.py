@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from shoal.app import TEMPLATE
-from shoal.control.runs import alone
+from shoal.control.runs import HERE, alone, here
 from shoal.core.run import Run
 from shoal.core.typed import PREFIX, standing_name
 from shoal.errors import Usage
@@ -62,6 +62,8 @@ class Repertoire:
     @property
     def titles(self) -> tuple[str, ...]:
         """What it serves, as runs call it."""
+        if self._duty.here:
+            return (HERE,)
         return ("templates",) if self.anything else (*self.scrapers, *self.templates, *self._types)
 
     @property
@@ -83,7 +85,7 @@ class Repertoire:
         """Whether this worker is to ask for work of a run."""
         if self._duty.run:
             return run.name == self._duty.run
-        return not alone(run) and self.has(run)
+        return not alone(run) and here(run) == self._duty.here and self.has(run)
 
     def has(self, run: Run) -> bool:
         """Whether there is code for a run; one with a template needs none, only to be wanted."""

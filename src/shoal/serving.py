@@ -173,7 +173,13 @@ class Serving:
             settings = template_settings(settings, scraper.settings, f"template {scraper.name}")
         else:
             settings = beneath(settings, scraper.settings, f"scraper {scraper.name}")
-        job = Job(run, settings, each=bool(spec.get("each")), from_raw=str(spec.get("from_raw") or ""))
+        job = Job(
+            run,
+            settings,
+            each=bool(spec.get("each")),
+            from_raw=str(spec.get("from_raw") or ""),
+            sent="template" if spec.get(TEMPLATE) else "code",
+        )
         if job.from_raw:
             self._check_kept(job.from_raw)
         fetchers = page_fetchers(job, lambda: self._wires.of(run.id, settings), self._raw_shelf)

@@ -16,6 +16,7 @@ PREFIX = "SHOAL_"
 SETTINGS_FILE = "shoal.toml"
 STATE_FOLDER = ".shoal"
 STATE_FILE = "shoal.db"
+LISTEN = "127.0.0.1:8080"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class Setting:
     section: str
     default: Any
     everywhere: bool  # offered by every command, not by `run` alone
+    served: bool = False  # of the control room: offered by `serve` alone
+    hidden: bool = False  # a secret: its value is never shown
 
     @property
     def flag(self) -> str:
@@ -57,9 +60,39 @@ def _declare(
     section: str,
     *,
     everywhere: bool = False,
+    served: bool = False,
+    hidden: bool = False,
 ) -> Any:
-    declared = {"parse": parse, "accepts": accepts, "help": help, "section": section}
-    return field(default=default, metadata=declared | {"everywhere": everywhere})
+    declared: dict[str, Any] = {"parse": parse, "accepts": accepts, "help": help, "section": section}
+    declared |= {"everywhere": everywhere, "served": served, "hidden": hidden}
+    return field(default=default, metadata=declared, repr=not hidden)
+
+
+def _place(value: object) -> str:
+    """Where to listen: "8080" is on this machine only, "0.0.0.0:8080" for others, too."""
+    host, colon, port = measure.text(str(value) if isinstance(value, int) else value).rpartition(":")
+    if not port.isdecimal() or int(port) > 65_535 or (colon and not host) or "/" in host:
+        raise ValueError(value)
+    return f"{host or '127.0.0.1'}:{int(port)}"
+
+
+def _dashboard(value: object) -> str:
+    """Off, on at the usual place, or a place."""
+    try:
+        return LISTEN if measure.switch(value) else ""
+    except ValueError:
+        return _place(value)
+
+
+def _collector(value: object) -> str:
+    """Off, on as the standard variables say, or an address."""
+    try:
+        return "1" if measure.switch(value) else ""
+    except ValueError:
+        text = measure.text(value)
+        if not text.startswith(("http://", "https://")):
+            raise
+        return text
 
 
 _DURATION = 'seconds, or a duration such as "500ms", "1.5s" or "2m"'
@@ -306,6 +339,49 @@ class Settings:
         "Where a worker answers /health, /ready and /metrics.",
         "Fleet",
     )
+    listen: str = _declare(
+        LISTEN,
+        _place,
+        "a port of this machine, or an address and a port such as 0.0.0.0:8080",
+        "Where the control room is; port 0 is any free one.",
+        "Control room",
+        served=True,
+    )
+    token: str = _declare(
+        "",
+        measure.text,
+        "a long random text",
+        "A token that may do everything; better given as SHOAL_TOKEN.",
+        "Control room",
+        served=True,
+        hidden=True,
+    )
+    api_rate: int = _declare(
+        1000,
+        measure.whole(1),
+        "a whole number above 0",
+        "Requests per second and caller, over a while; five times as many at once.",
+        "Control room",
+        served=True,
+    )
+    api_at_once: int = _declare(
+        100,
+        measure.whole(1),
+        "a whole number above 0",
+        "Requests at work at once; twenty times as many may wait.",
+        "Control room",
+        served=True,
+    )
+    access_log: bool = _declare(
+        False, measure.switch, _ON, "Log every request, without secrets.", "Control room", served=True
+    )
+    dashboard: str = _declare(
+        "",
+        _dashboard,
+        "true, a port, or an address and a port",
+        f"Show the run in a browser, at {LISTEN} unless a port is given.",
+        "Output",
+    )
     synchronous: str = _declare(
         "full",
         measure.one_of("full", "normal"),
@@ -339,11 +415,19 @@ class Settings:
         "Logs",
     )
     log_file: str = _declare("", measure.text, "a file name", "Log into a file instead of stderr.", "Logs")
+    otel: str = _declare(
+        "",
+        _collector,
+        "an address such as http://collector:4318, or true for what OTEL_EXPORTER_OTLP_ENDPOINT says",
+        "Where figures and traces go, by OpenTelemetry (shoal[otel]).",
+        "Logs",
+    )
     debug: bool = _declare(
         False, measure.switch, _ON, "Show where in the code an error came from.", "Logs", everywhere=True
     )
     sources: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    bound: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # hosts a secret is for, by its name
 
     def given(self, *names: str) -> bool:
         """Whether any of these was set by a person and not left to its default."""

@@ -108,7 +108,15 @@ def _beneath(settings: Settings, values: Mapping[str, Any], owner: str) -> Setti
             f"{owner} asks for a proxy that this machine does not have",
             hint="name it in [secrets] of shoal.toml here, or give this worker its own --proxy",
         )
-    return beneath(settings, values, owner)
+    return _bearable(settings, beneath(settings, values, owner))
+
+
+def _bearable(own: Settings, asked: Settings) -> Settings:
+    """With bodies no larger than this machine can hold: what somebody else asked for must not use it up."""
+    share = own.worker_memory // 4
+    limits = {name: max(getattr(own, name), share) for name in ("max_body", "max_download")}
+    above = {name: limit for name, limit in limits.items() if getattr(asked, name) > limit}
+    return replace(asked, **above) if above else asked
 
 
 def _one_pace(spec: dict[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,8 @@ from shoal.travelling import spec_settings
 if TYPE_CHECKING:
     from shoal.extract.template import Template
 
-Mode = Literal["single", "distributed"]  # whoever started it works on it alone; or workers anywhere
+# Whoever started it works on it alone; or workers anywhere; or the processes of a control room.
+Mode = Literal["single", "distributed", "here"]
 
 _odd = re.compile(r"[^a-z0-9_-]+")
 

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from shoal import run_sync
-from shoal.cli import status as status_command
 from shoal.cli.main import main
 from shoal.core.lane import FREE, Mark, Pace
 from shoal.core.run import NewRun, Run
@@ -23,6 +22,7 @@ from shoal.core.task import Attempt, LaneChange, Outcome, Task
 from shoal.core.url import canonical, lane_of, request_digest
 from shoal.extract.load import load
 from shoal.queue.sqlite import SqliteQueue
+from shoal.view import status as status_view
 
 SHOP = "http://shop.example"
 Shoal = Callable[..., tuple[int, str, str]]
@@ -91,7 +91,7 @@ def shoal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> Shoal:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(status_command, "SAMPLE", 0.01)
+    monkeypatch.setattr(status_view, "SAMPLE", 0.01)
 
     def call(*args: str) -> tuple[int, str, str]:
         code = main(list(args))

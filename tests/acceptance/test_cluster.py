@@ -93,7 +93,7 @@ def test_a_cluster_works_as_its_file_says(fleet: Fleet) -> None:
     fleet.finished(run)
     assert fleet.records(run) == [fleet.site.url("/")]
     until(lambda: len(fleet.workers()) == 1)  # as many processes as per_machine says
-    until(lambda: "shoal_workers 1\n" in cluster.get("/metrics")[1])
+    until(lambda: 'shoal_workers{state="idle"} 1\n' in cluster.get("/metrics")[1])
     assert 'shoal_tasks{state="ready"} 0\n' in cluster.get("/metrics")[1]
     assert (stop(worker).code, stop(coordinator).code) == (0, 0)
 
@@ -192,6 +192,34 @@ def test_roles_can_be_started_from_python(fleet: Fleet) -> None:
     finally:
         os.kill(worker.pid, signal.SIGTERM)
         assert ended(worker).code == 0
+
+
+def test_a_coordinator_is_a_control_room(small: Fleet) -> None:
+    cluster = Cluster(small)
+    coordinator = cluster.start("coordinator")
+    until(lambda: cluster.get("/ready")[0] == 200)
+    assert json.loads(cluster.get("/stats")[1])["workers"]["total"] == 0
+    assert stop(coordinator).code == 0
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_a_place_that_others_can_reach_needs_a_token(small: Fleet, host: str) -> None:
+    cluster = Cluster(small, coordinator={"host": host, "port": free_port()})
+    done = ended(cluster.start("coordinator"))
+    assert done.code == 2 and "nobody would be asked for a token" in done.err
+    assert "shoal token add" in done.err and "SHOAL_TOKEN" in done.err
+    assert "--queue" in done.err  # or it would be made for another queue
+    assert "needs a token" in small.user.shoal("cluster", "check", "cluster.yaml").out
+    assert small.user.shoal("token", "add", "me", SHOAL_QUEUE=small.queue).code == 0
+    coordinator = cluster.start("coordinator")
+    until(lambda: coordinator.poll() is not None or _answers(cluster))
+    assert stop(coordinator).code == 0
+
+
+def _answers(cluster: Cluster) -> bool:
+    port = yaml.safe_load((cluster.fleet.user.folder / "cluster.yaml").read_text())["coordinator"]["port"]
+    cluster.port = port
+    return cluster.get("/health")[0] == 200 and cluster.get("/stats")[0] == 401
 
 
 def test_two_coordinators_cannot_have_the_same_place(small: Fleet) -> None:

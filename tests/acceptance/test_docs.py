@@ -8,7 +8,9 @@ import importlib.util
 import inspect
 import os
 import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -43,6 +45,8 @@ PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"
     DOCS.rglob("*.md")
 )
 HOME = "127.0.0.1:8808"  # where the documentation has the demo site
+ROOM = "127.0.0.1:8080"  # and the control room
+HEARER = "127.0.0.1:8900"  # and a program that hears of what ended
 MEMBERS = "https://members.example"  # and where it has a site with a login
 REDIS = "redis://queue.internal/0"  # and servers of a fleet
 POSTGRES = "postgresql://shoal@db.internal/shoal"
@@ -107,13 +111,13 @@ class Reader:
 
     def __init__(self, user: User, members: str) -> None:
         self.user = user
-        self.port = str(user.site.port)
+        self.places = {HOME: f"127.0.0.1:{user.site.port}", ROOM: free_place(), HEARER: free_place()}
         self.members = members
         self.namespace = f"docs_{uuid4().hex[:12]}"
         self.groups: list[int] = []
         self.environment = dict(user.environment)
         self.environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        self.environment["LC_ALL"] = "C.UTF-8"
+        self.environment |= {"LC_ALL": "C.UTF-8", "SHOAL_LISTEN": self.places[ROOM]}
 
     def __enter__(self) -> Reader:
         return self
@@ -127,7 +131,9 @@ class Reader:
 
     def here(self, text: str) -> str:
         """A text with the servers of this test in place of those that the pages name."""
-        text = text.replace(HOME, f"127.0.0.1:{self.port}").replace(MEMBERS, self.members)
+        for place, real in self.places.items():
+            text = text.replace(place, real)
+        text = text.replace(MEMBERS, self.members)
         if REDIS in text:
             text = text.replace(REDIS, redis.url(self.namespace))
         if POSTGRES in text:
@@ -151,11 +157,15 @@ class Reader:
         for command, shown in commands(body):
             name, equals, value = command.removeprefix("export ").partition("=")
             if command.startswith("export ") and equals:
-                self.environment[name] = self.here(value)
+                self.environment[name] = self._value(self.here(value))
                 continue
             out = self._call(["bash", "-c", self.here(command)], status, command)
             wanted = pattern(self.here(shown))
             assert wanted.search(out), f"{command}\nshould say:\n{shown}\nbut says:\n{out}"
+
+    def _value(self, given: str) -> str:
+        """What `export` sets; where a command says it, what that prints."""
+        return self._call(["bash", "-c", f"printf %s {given}"], 0, given) if given.startswith("$(") else given
 
     def run_python(self, body: str) -> None:
         script = self.user.folder / "block.py"
@@ -188,8 +198,18 @@ class Reader:
 def commands(body: str) -> Iterator[tuple[str, str]]:
     """The commands of a console block, each with the output shown below it."""
     for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
-        command, _, shown = part.partition("\n")
-        yield command.partition("  #")[0].strip(), shown
+        command, _, shown = re.sub(r" \\\n *", " ", part).partition("\n")
+        command = command.partition("  #")[0].strip()
+        while command.count("'") % 2:  # what is quoted goes on in the next line
+            more, _, shown = shown.partition("\n")
+            command += f"\n{more}"
+        yield command, shown
+
+
+def free_place() -> str:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{found.getsockname()[1]}"
 
 
 def pattern(shown: str) -> re.Pattern[str]:
@@ -200,6 +220,8 @@ def pattern(shown: str) -> re.Pattern[str]:
 
 @pytest.mark.parametrize("name", RUNNABLE)
 def test_every_marked_block_does_what_it_shows(name: str, tmp_path: Path) -> None:
+    if "$ curl " in text_of(name) and shutil.which("curl") is None:
+        pytest.fail("no curl here") if os.environ.get("CI") else pytest.skip("no curl here")
     with User(tmp_path, products=200) as user, members() as site, Reader(user, site) as reader:
         if MEMBERS in text_of(name):  # it stands for a site on the internet
             reader.environment["SHOAL_ALLOW_PRIVATE"] = site.partition("://")[2]
@@ -208,7 +230,7 @@ def test_every_marked_block_does_what_it_shows(name: str, tmp_path: Path) -> Non
 
 def test_the_first_pages_that_people_read_can_be_tried() -> None:
     first = ("README.md", "docs/tutorial.md", "docs/how-to/lists.md", "docs/how-to/templates.md")
-    first += ("docs/going-distributed.md",)
+    first += ("docs/going-distributed.md", "docs/control-room.md", "docs/api.md", "docs/how-to/batch-api.md")
     assert set(first) <= set(RUNNABLE)
 
 
@@ -217,6 +239,8 @@ def test_expected_output_is_really_compared() -> None:
     assert pattern(shown).search("a b\nc\nd\n  seen 3 = done 3\n")
     assert not pattern(shown).search("a b\nc\nd\n  seen 3 = done 2\n")
     assert list(commands("$ one   # why\nout\n$ two\n")) == [("one", "out\n"), ("two", "")]
+    assert list(commands("$ one \\\n    two\nout\n")) == [("one two", "out\n")]
+    assert list(commands("$ one '\n two'\nout\n")) == [("one '\n two'", "out\n")]
 
 
 def test_the_examples_in_the_reference_of_scraper_and_page_are_true() -> None:
@@ -290,6 +314,13 @@ def test_exit_codes_are_those_of_the_code() -> None:
         assert listed == given, name
 
 
+def test_every_kind_of_advice_is_explained() -> None:
+    source = "".join(path.read_text("utf-8") for path in (ROOT / "src/shoal/view").glob("*.py"))
+    kinds = set(re.findall(r"\bAdvice\(\s*\"([a-z_]+)\"", source))
+    text = text_of("docs/recommendations.md")
+    assert len(kinds) > 15 and not {kind for kind in kinds if f"`{kind}`" not in text}
+
+
 def test_output_forms_are_those_of_the_code() -> None:
     assert all(f"`{ending}`" in text_of("docs/how-to/export.md") for ending in FORMATS)
 
@@ -314,6 +345,12 @@ def test_internal_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in _anchors(file.read_text("utf-8")), f"{page.name}: {target}"
 
 
+def test_images_that_the_pages_show_are_there() -> None:
+    for page in PAGES:
+        for image in re.findall(r"(?:src|srcset)=\"([^\"]+)\"", page.read_text("utf-8")):
+            assert (page.parent / image).exists(), f"{page.name}: {image}"
+
+
 def test_every_page_is_in_the_navigation_and_in_the_index() -> None:
     listed = set(re.findall(r"^\s*- (\S+\.md)$", text_of("mkdocs.yml"), re.MULTILINE))
     assert listed == {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
@@ -334,11 +371,14 @@ def test_variables_that_the_pages_name_exist() -> None:
         assert named <= known, page.name
 
 
+CURL = {"--retry", "--retry-delay", "--retry-connrefused", "--data-binary"}
+
+
 def test_flags_that_the_pages_name_exist() -> None:
     source = "".join(path.read_text("utf-8") for path in (ROOT / "src/shoal").rglob("*.py"))
     known = {setting.flag for setting in SETTINGS.values()} | set(re.findall(r"\"(--[a-z0-9-]+)\"", source))
     known |= {f"--no-{setting.flag[2:]}" for setting in SETTINGS.values() if setting.switch}
-    known |= {"--help", "--version"}
+    known |= {"--help", "--version"} | CURL
     for page in PAGES:
         if page.name in ("demo-site.md", "CHANGELOG.md"):
             continue

@@ -418,7 +418,7 @@ def test_a_late_column_is_in_every_row_of_a_table(user: User) -> None:
 
 
 def test_a_run_is_watched_exported_paused_resumed_and_cancelled_while_it_goes_on(user: User) -> None:
-    user.site.site.host_delay = 0.2
+    user.site.site.host_delay = 0.4
     command = user.start(*RUN, "--concurrency", "1")
     until(lambda: user.requests > 4)
     busy = user.start(*RUN)

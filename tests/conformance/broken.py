@@ -5,6 +5,7 @@ Each class breaks the model in one small place, the way real queues have been br
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -15,8 +16,18 @@ from conformance.model_state import ModelLane, ModelLease, ModelRun, ModelTask, 
 from shoal.core.lane import LaneState, Mark, Pace, Slot
 from shoal.core.run import NewRun, Run
 from shoal.core.stats import Stats
-from shoal.core.task import Admission, Carried, Claim, LaneChange, Outcome, Task, Verdict
-from shoal.queue.base import LEASE, Extended, Paper, Reaped, RunAction, StoredRecord, Where
+from shoal.core.task import DROPPED, Admission, Carried, Claim, LaneChange, Outcome, State, Task, Verdict
+from shoal.queue.base import (
+    LEASE,
+    DeadGroup,
+    Extended,
+    Paper,
+    Reaped,
+    RunAction,
+    StoredRecord,
+    TaskView,
+    Where,
+)
 
 
 class NoFencing(ModelQueue):
@@ -600,3 +611,131 @@ class CountsLeftBehind(ModelQueue):
 
     async def carry_in(self, *args: Any, **words: Any) -> None:
         await super().carry_in(*args, **{**words, "counts": None})
+
+
+class DroppedForgotten(ModelQueue):
+    """What was dropped is added again by the next page that links to it."""
+
+    async def drop(self, run: int, where: Where = Where(), **how: Any) -> int:
+        count = await super().drop(run, where, **how)
+        gone = {task.id for task in self.tasks.values() if task.cause == DROPPED}
+        self.seen = {key: id for key, id in self.seen.items() if id not in gone}
+        return count
+
+
+class DropTakesLeased(ModelQueue):
+    """What a worker has in hand is dropped with the rest."""
+
+    async def drop(self, run: int, where: Where = Where(), **how: Any) -> int:
+        held = [task for task in self.matching(run, "leased", where) if how.get("state") != "dead"]
+        for task in held:
+            self.end(task, "cancelled", DROPPED)
+        return len(held) + await super().drop(run, where, **how)
+
+
+class DropMissesDelayed(ModelQueue):
+    """Delayed tasks come back after everything that waits was dropped."""
+
+    def matching(self, run: int, state: State | None, where: Where) -> list[ModelTask]:
+        found = super().matching(run, state, where)
+        return [task for task in found if state != "ready" or task.due_at <= self.clock()]
+
+
+class DroppedCountsDead(ModelQueue):
+    """A dropped dead letter is still counted as one."""
+
+    async def stats(self, run: int) -> Stats:
+        stats = await super().stats(run)
+        lost = sum(
+            task.cause == DROPPED and bool(task.attempts) for task in self.matching(run, None, Where())
+        )
+        return replace(stats, dead=stats.dead + lost, cancelled=stats.cancelled - lost)
+
+
+class DroppedComesBack(ModelQueue):
+    """Reviving takes what was dropped for dead."""
+
+    async def revive(self, run: int, where: Where = Where()) -> int:
+        for task in self.matching(run, "cancelled", where):
+            if task.cause == DROPPED and task.attempts:
+                task.state = "dead"
+        return await super().revive(run, where)
+
+
+class DropWithoutLimit(ModelQueue):
+    """However few were asked for, all go."""
+
+    async def drop(self, run: int, where: Where = Where(), **how: Any) -> int:
+        return await super().drop(run, where, **{**how, "limit": 1 << 30})
+
+
+class StatsByNumber(ModelQueue):
+    """The accounts of many runs come in the order of the runs."""
+
+    async def stats_of(self, runs: Sequence[int]) -> list[Stats]:
+        return await super().stats_of(sorted(runs))
+
+
+class UptoExcluded(ModelQueue):
+    """The last task of every window is left out."""
+
+    async def look(self, run: int, **how: Any) -> list[TaskView]:
+        return [view for view in await super().look(run, **how) if view.id != how.get("upto")]
+
+
+class BeforeIncluded(ModelQueue):
+    """Every page of runs begins with the last one of the page before."""
+
+    async def runs(self, *, before: int = 0, **how: Any) -> list[Run]:
+        return await super().runs(before=before and before + 1, **how)
+
+
+class LanesByTheAlphabet(ModelQueue):
+    """Names are sorted as people would, and paged as machines would."""
+
+    async def lanes(self, *, order: str = "ready", limit: int = 100, **how: Any) -> list[LaneState]:
+        listed = await super().lanes(order=order, limit=1 << 30, **how)
+        return (sorted(listed, key=lambda lane: lane.name.lower()) if order == "name" else listed)[:limit]
+
+
+class LikeIsAPattern(ModelQueue):
+    """Signs that are special to the store are special to people, too."""
+
+    async def lanes(self, *, like: str = "", **how: Any) -> list[LaneState]:
+        pattern = f"*{like.replace('%', '*').replace('_', '?')}*"
+        return [lane for lane in await super().lanes(**how) if fnmatch.fnmatchcase(lane.name, pattern)]
+
+
+class ParkedForEver(ModelQueue):
+    """A lane that was parked is listed as such when its time is long over."""
+
+    def is_only(self, lane: LaneState, only: str) -> bool:
+        return super().is_only(lane, only) or (only == "parked" and bool(self.all_lanes[lane.name].parked))
+
+
+class FiguresOfBefore(ModelQueue):
+    """A heartbeat that brings no figures, or too many, leaves the old ones."""
+
+    async def register(self, mark: Mark) -> str:
+        before = self.marks.get(mark.id)
+        asked = await super().register(mark)
+        if before is not None and not self.marks[mark.id].figures:
+            self.marks[mark.id] = replace(self.marks[mark.id], figures=before.figures)
+        return asked
+
+
+class GroupsRemember(ModelQueue):
+    """The groups of dead letters are counted as they die, and not as they go."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.kept: dict[int, list[DeadGroup]] = {}
+
+    async def dead_groups(self, run: int, limit: int = 100) -> list[DeadGroup]:
+        return self.kept.get(run, [])[:limit]
+
+    async def settle(self, *args: Any, **words: Any) -> list[Verdict]:
+        verdicts = await super().settle(*args, **words)
+        for run in self.all_runs:
+            self.kept[run] = await super().dead_groups(run)
+        return verdicts

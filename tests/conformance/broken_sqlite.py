@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -84,6 +85,27 @@ class TrimmedUncounted(Meddled):
         gone = await super().trim(run, upto)
         await self.meddle("UPDATE runs SET trimmed = trimmed - ? WHERE id = ?", gone, run)
         return gone
+
+
+class DroppedStillReady(Meddled):
+    """Lanes are not told that what waited there was dropped."""
+
+    async def drop(self, run: int, *args: Any, **how: Any) -> int:
+        before = await self.meddle("SELECT ready, wake_at, run, lane FROM heads WHERE run = ?", run)
+        count = await super().drop(run, *args, **how)
+        for head in before:
+            await self.meddle("UPDATE heads SET ready = ?, wake_at = ? WHERE run = ? AND lane = ?", *head)
+        return count
+
+
+class DroppedUncounted(Meddled):
+    """What was dropped is counted as if it still waited."""
+
+    async def drop(self, run: int, *args: Any, **how: Any) -> int:
+        ((before,),) = await self.meddle("SELECT ready FROM runs WHERE id = ?", run)
+        count = await super().drop(run, *args, **how)
+        await self.meddle("UPDATE runs SET ready = ? WHERE id = ?", before, run)
+        return count
 
 
 class RuleForgotten(Meddled):

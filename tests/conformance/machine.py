@@ -30,7 +30,7 @@ from conformance.model_state import ModelLane, ModelRun, micros
 from conformance.world import Opener, World, page
 from shoal.core.lane import FREE, Mark, Pace
 from shoal.core.run import NewRun, Run
-from shoal.core.task import Attempt, Claim, LaneChange, Leased, Outcome, Task, digest
+from shoal.core.task import DROPPED, Attempt, Claim, LaneChange, Leased, Outcome, Task, digest
 from shoal.errors import Usage
 from shoal.queue.base import Queue, Where
 
@@ -154,6 +154,19 @@ class QueueMachine(RuleBasedStateMachine):
         if self.model.all_runs[run].run.state != "cancelled":
             where = Where(cause=cause)
             assert self.do(self.queue.revive(run, where)) == self.do(self.model.revive(run, where))
+
+    @rule(number=some, state=st.sampled_from(["ready", "ready", "dead"]), few=rarely)
+    def drop(self, number: int, state: Any, few: bool) -> None:
+        """Give up the tasks of one lane, or a few by number."""
+        run, where = self.run_of(number), Where(lane=LANES[number % 3])
+        if few:
+            views = self.do(self.queue.look(run, state=state, limit=1 + number % 4))
+            where = Where(ids=tuple(view.id for view in views) or (1,))
+        dropped = [self.do(queue.drop(run, where, state=state)) for queue in (self.queue, self.model)]
+        assert dropped[0] == dropped[1], f"{dropped[0]} were dropped, not {dropped[1]}"
+        gone = tuple(task.id for task in self.model.tasks.values() if task.cause == DROPPED)
+        for view in self.do(self.queue.look(run, where=Where(ids=gone), limit=1000)) if gone else ():
+            assert (view.state, view.cause) == ("cancelled", DROPPED)
 
     # the flow
 

@@ -20,9 +20,32 @@ from conformance.model_state import ModelLane, ModelLease, ModelRun, ModelTask, 
 from shoal.core.lane import Mark, Pace, Slot
 from shoal.core.run import TASK_BITS, NewRun, Run, run_of
 from shoal.core.stats import Stats
-from shoal.core.task import ALONE, Admission, Claim, LaneChange, Leased, Outcome, Task, Verdict
+from shoal.core.task import (
+    ALONE,
+    DROPPED,
+    Admission,
+    Attempt,
+    Claim,
+    LaneChange,
+    Leased,
+    Outcome,
+    State,
+    Task,
+    Verdict,
+)
 from shoal.errors import Usage
-from shoal.queue.base import LEASE, LOST_LIMIT, Extended, Finding, Paper, Promises, Reaped, RunAction, Where
+from shoal.queue.base import (
+    FIGURES_CAP,
+    LEASE,
+    LOST_LIMIT,
+    Extended,
+    Finding,
+    Paper,
+    Promises,
+    Reaped,
+    RunAction,
+    Where,
+)
 
 FITS: dict[RunAction, tuple[str, ...]] = {
     "pause": ("running", "paused"),
@@ -296,6 +319,18 @@ class ModelQueue(Handing, Settling, Looking, Carrying):
 
     # acting
 
+    async def drop(
+        self, run: int, where: Where = Where(), *, state: State = "ready", limit: int = 10_000
+    ) -> int:
+        self._run(run)
+        gone = self.matching(run, state, where)[:limit]
+        for task in gone:
+            self.end(task, "cancelled", DROPPED)
+            task.history.append(Attempt(self.clock(), "", DROPPED, "given up by a person"))
+            task.lease, task.evidence = 0, None
+            self.forget_answers(task)
+        return len(gone)
+
     async def revive(self, run: int, where: Where = Where()) -> int:
         about = self._run(run)
         again = [task for task in self.matching(run, "dead", where) if about.run.state != "cancelled"]
@@ -363,7 +398,8 @@ class ModelQueue(Handing, Settling, Looking, Carrying):
     async def register(self, mark: Mark) -> str:
         known = self.marks.get(mark.id)
         asked = known.asked if known else ""
-        self.marks[mark.id] = replace(mark, seen_at=self.clock(), asked=asked, leased=0)
+        figures = mark.figures if len(mark.figures) <= FIGURES_CAP else b""
+        self.marks[mark.id] = replace(mark, seen_at=self.clock(), asked=asked, leased=0, figures=figures)
         return asked
 
     async def ask_worker(self, worker: str, wanted: str) -> bool:

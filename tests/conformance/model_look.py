@@ -28,9 +28,17 @@ class Looking:
     leases: dict[int, ModelLease]
 
     async def runs(
-        self, *, key: str = "", name: str = "", states: Collection[RunState] = (), limit: int = 100
+        self,
+        *,
+        key: str = "",
+        name: str = "",
+        states: Collection[RunState] = (),
+        scraper: str = "",
+        before: int = 0,
+        limit: int = 100,
     ) -> list[Run]:
         listed = [about.run for about in reversed(self.all_runs.values())]
+        listed = [run for run in listed if scraper in ("", run.scraper) and not 0 < before <= run.id]
         if name:
             exact = [run for run in listed if run.name == name]
             begun = [run for run in listed if run.name.startswith(name)]
@@ -48,6 +56,9 @@ class Looking:
             retries=about.retries, lost=about.lost, stale=about.stale, bytes=about.bytes,
             trimmed=about.trimmed, claimable=self.claimable(run), skipped=dict(about.skipped),
         )  # fmt: skip
+
+    async def stats_of(self, runs: Sequence[int]) -> list[Stats]:
+        return [await self.stats(run) if run in self.all_runs else Stats() for run in runs]
 
     def claimable(self, run: int) -> int:
         waiting = [task for task in self.must_hand_out(None) if task.run == run]
@@ -78,9 +89,11 @@ class Looking:
         state: State | None = None,
         where: Where = Where(),
         after: int = 0,
+        upto: int = 0,
         limit: int = 100,
     ) -> list[TaskView]:
         found = [task for task in self.matching(run, state, where) if task.id > after]
+        found = [task for task in found if not 0 < upto < task.id]
         return [self.view(task) for task in found[:limit]]
 
     async def find(self, run: int, digest: bytes) -> TaskView | None:
@@ -124,11 +137,31 @@ class Looking:
         kept = [it for it in self._run(run).records if it.seq > after and (not tasks or it.task in tasks)]
         return kept[:limit]
 
-    async def lanes(self, *, run: int | None = None, limit: int = 100) -> list[LaneState]:
+    async def lanes(
+        self,
+        *,
+        run: int | None = None,
+        limit: int = 100,
+        order: str = "ready",
+        after: str = "",
+        like: str = "",
+        only: str = "",
+        names: Collection[str] = (),
+    ) -> list[LaneState]:
+        mine = [lane for lane in self.all_lanes.values() if run is None or run in lane.asks]
         listed = [
-            self.lane_state(lane, run) for lane in self.all_lanes.values() if run is None or run in lane.asks
+            lane
+            for lane in (self.lane_state(lane, run) for lane in mine)
+            if lane.name > after and like in lane.name and (not names or lane.name in names)
+            if self.is_only(lane, only)
         ]
+        if order == "name":
+            return sorted(listed, key=lambda lane: lane.name)[:limit]
         return sorted(listed, key=lambda lane: -lane.ready)[:limit]
+
+    def is_only(self, lane: LaneState, only: str) -> bool:
+        ruled = lane.rule >= 0 or lane.limit >= 0
+        return {"": True, "parked": lane.parked, "held": lane.held_until > 0, "ruled": ruled}[only]
 
     def lane_state(self, lane: ModelLane, run: int | None = None) -> LaneState:
         held = lane.held_until > self.clock()

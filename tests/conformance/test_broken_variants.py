@@ -10,8 +10,11 @@ import pytest
 from conformance import broken, broken_sqlite
 from conformance import test_contract_carry as carry
 from conformance import test_contract_claim as claim
+from conformance import test_contract_drop as drop
 from conformance import test_contract_fencing as fencing
+from conformance import test_contract_lane_list as lane_list
 from conformance import test_contract_lanes as lanes
+from conformance import test_contract_look as look
 from conformance import test_contract_priority as priority
 from conformance import test_contract_reap as reap
 from conformance import test_contract_results as results
@@ -19,6 +22,7 @@ from conformance import test_contract_rule as rule
 from conformance import test_contract_runs as runs
 from conformance import test_contract_settle as settle
 from conformance import test_contract_share as share
+from conformance import test_contract_stats as stats
 from conformance import test_contract_swap as swap
 from conformance import test_contract_workers as workers
 from conformance.machine import drive
@@ -60,6 +64,25 @@ BY_A_TEST: dict[type[ModelQueue], Callable[[World], Awaitable[None]]] = {
     broken.ServesIgnored: lambda world: share.test_a_worker_gets_nothing_it_does_not_serve(world, ["films"]),
     broken.LateLinksKept: runs.test_a_late_settle_of_a_cancelled_task_keeps_records_and_drops_links,
     broken.LateRecordsDropped: runs.test_a_late_settle_of_a_cancelled_task_keeps_records_and_drops_links,
+    broken.DropWithoutLimit: lambda world: drop.test_no_more_than_the_limit_at_once_and_in_the_end_all(
+        world, "dead"
+    ),
+    broken.DroppedCountsDead: drop.test_dead_letters_are_given_up_and_nothing_else,
+    broken.DroppedComesBack: drop.test_dead_letters_are_given_up_and_nothing_else,
+    broken.StatsByNumber: stats.test_the_accounts_of_many_runs_come_in_the_order_asked_for,
+    broken.UptoExcluded: look.test_windows_that_follow_each_other_find_everything_once,
+    broken.BeforeIncluded: runs.test_pages_of_runs_follow_each_other,
+    broken.LanesByTheAlphabet: lambda world: lane_list.test_pages_of_lanes_by_name_follow_each_other(
+        world, 3, of_a_run=False
+    ),
+    broken.LikeIsAPattern: lambda world: lane_list.test_lanes_are_searched_by_a_part_of_the_name(
+        world, "_", ["b_.test"]
+    ),
+    broken.ParkedForEver: lambda world: lane_list.test_lanes_in_one_condition_only(
+        world, "parked", ["both", "parked"]
+    ),
+    broken.FiguresOfBefore: workers.test_figures_that_are_too_long_are_left_out,
+    broken.GroupsRemember: lambda world: look.test_groups_tell_only_of_what_is_still_dead(world, "drop"),
     broken.LimitIgnored: rule.test_a_limit_replaces_what_runs_ask,
 }
 ALL = [
@@ -71,12 +94,14 @@ BY_THE_MACHINE = [kind for kind in ALL if kind not in BY_A_TEST]
 ON_SQLITE = broken_sqlite.Meddled.__subclasses__()
 
 
+@pytest.mark.faults  # of the suite itself: it takes minutes
 @pytest.mark.parametrize("kind", BY_THE_MACHINE, ids=lambda kind: kind.__name__)
 def test_the_state_machine_catches(kind: type[ModelQueue]) -> None:
     with pytest.raises(AssertionError):
         drive(lambda: model_opener(kind), examples=300, steps=40, shrink=False)
 
 
+@pytest.mark.faults  # of the suite itself: it takes minutes
 @pytest.mark.parametrize("kind", ON_SQLITE, ids=lambda kind: kind.__name__)
 def test_the_state_machine_catches_on_sqlite(kind: type[broken_sqlite.Meddled]) -> None:
     with pytest.raises((AssertionError, Act)):  # some faults the engine itself runs into

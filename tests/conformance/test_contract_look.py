@@ -103,6 +103,33 @@ async def test_pages_of_a_listing_follow_each_other(world: World) -> None:
     assert seen == sorted(set(seen))
 
 
+async def test_a_listing_ends_where_it_is_told_to(world: World) -> None:
+    run = await one_of_each(world)
+    ids = [view.id for view in await world.queue.look(run)]
+    names = await shown(world, run)
+    for first in range(len(ids)):
+        for last in range(first, len(ids)):
+            inside = await shown(world, run, after=ids[first], upto=ids[last])
+            assert inside == names[first + 1 : last + 1]
+    assert await shown(world, run, upto=ids[0]) == names[:1]
+    assert await shown(world, run, after=ids[2], upto=ids[1]) == []
+    assert await shown(world, run, state="ready", upto=ids[3]) == []
+    assert await shown(world, run, state="dead", upto=ids[3]) == ["dead"]
+    assert await shown(world, run, upto=ids[-1] + 1_000_000) == names
+
+
+async def test_windows_that_follow_each_other_find_everything_once(world: World) -> None:
+    run = await world.run()
+    await world.add(run, [page(f"{'xy'[n % 5 == 0]}{n}") for n in range(30)])
+    for leased in (await world.claim(12)).tasks:
+        await world.settle(leased, ["done", "dead", "cancelled"][leased.id % 3], cause="x")
+    first, last = (await world.queue.look(run))[0].id - 1, (await world.queue.look(run))[-1].id
+    found: list[str] = []
+    for after in range(first, last, 7):
+        found += await shown(world, run, where=Where(url="y*"), after=after, upto=after + 7)
+    assert found == [f"y{n}" for n in range(0, 30, 5)]
+
+
 @pytest.mark.parametrize(
     ("where", "expected"),
     [
@@ -168,6 +195,39 @@ async def test_dead_letters_are_grouped_by_lane_and_cause(world: World) -> None:
     assert biggest.message == "it was http.500"
     assert start <= biggest.first_at < biggest.last_at <= start + 4_000_000
     assert len(await world.queue.dead_groups(run, limit=2)) == 2
+
+
+async def test_the_largest_group_of_dead_letters_comes_first(world: World) -> None:
+    run = await world.run()
+    await world.add(run, [page("a1", "a.test"), *pages(3, "b", "b.test"), *pages(2, "c", "c.test")])
+    await world.settle_all(await world.claim(), "dead", **failed("http.500"))
+    assert [(it.lane, it.count) for it in await world.queue.dead_groups(run)] == [
+        ("b.test", 3),
+        ("c.test", 2),
+        ("a.test", 1),
+    ]
+    assert [it.lane for it in await world.queue.dead_groups(run, limit=1)] == ["b.test"]
+
+
+@pytest.mark.parametrize("verb", ["revive", "drop"])
+async def test_groups_tell_only_of_what_is_still_dead(world: World, verb: str) -> None:
+    run, other = await world.run("one"), await world.run("other")
+    await world.add(run, "a b c")
+    await world.add(other, "a")
+    times = {}
+    for leased in (await world.claim()).tasks:
+        await world.settle(leased, "dead", **failed("http.500"))
+        if leased.run == run:
+            times[leased.url] = await world.queue.now()
+        await world.advance(1)
+    where, how = Where(url="a"), {"state": "dead"} if verb == "drop" else {}
+    assert await getattr(world.queue, verb)(run, where, **how) == 1
+    (group,) = await world.queue.dead_groups(run)
+    assert (group.count, group.first_at, group.last_at) == (2, times["b"], times["c"])
+    assert group.sample in ("b", "c")
+    assert await getattr(world.queue, verb)(run, Where(), **how) == 2
+    assert await world.queue.dead_groups(run) == []
+    assert [it.count for it in await world.queue.dead_groups(other)] == [1]
 
 
 async def test_a_run_without_dead_letters_has_no_groups(world: World) -> None:

@@ -60,6 +60,34 @@ async def test_runs_are_listed_newest_first_and_filtered(world: World) -> None:
     assert await listed(states=["finished", "cancelled"]) == []
 
 
+async def test_runs_of_one_scraper_are_listed(world: World) -> None:
+    ids = [await world.run(f"k{number}", scraper=["books", "films"][number % 2]) for number in range(4)]
+    await world.queue.set_run(ids[1], "cancel")
+
+    async def listed(**how: object) -> list[int]:
+        return [run.id for run in await world.queue.runs(**how)]
+
+    assert await listed(scraper="books") == [ids[2], ids[0]]
+    assert await listed(scraper="films", states=["running"]) == [ids[3]]
+    assert await listed(scraper="films", before=ids[3]) == [ids[1]]
+    assert await listed(scraper="film") == []
+
+
+async def test_pages_of_runs_follow_each_other(world: World) -> None:
+    ids = [await world.run(f"k{number}") for number in range(7)]
+    for id in ids[::3]:
+        await world.queue.set_run(id, "pause")
+    for how, expected in (({}, ids), ({"states": ["paused"]}, ids[::3])):
+        seen: list[int] = []
+        while some := await world.queue.runs(before=seen[-1] if seen else 0, limit=2, **how):
+            assert len(some) <= 2
+            assert not {run.id for run in some} & set(seen)
+            seen += [run.id for run in some]
+        assert seen == expected[::-1]
+    assert await world.queue.runs(before=1) == []
+    assert len(await world.queue.runs(before=ids[-1] + 1000)) == 7
+
+
 async def test_a_run_is_found_by_its_name_or_a_unique_beginning_of_it(world: World) -> None:
     one, two = await world.run("1", name="happy-otter"), await world.run("2", name="happy-otter-2")
     three = await world.run("3", name="sad-newt")

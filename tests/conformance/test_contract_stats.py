@@ -82,6 +82,25 @@ async def test_stats_of_a_run_that_never_was_are_refused(world: World) -> None:
         await world.queue.stats(4711)
 
 
+async def test_the_accounts_of_many_runs_come_in_the_order_asked_for(world: World) -> None:
+    first, paused, limited, ended, empty = [
+        await world.run(f"k{n}", max_pages=2 * (n == 2)) for n in range(5)
+    ]
+    for run in (first, paused, limited, ended):
+        await world.add(run, [*pages(4, lane="free.test"), *pages(2, "late", delay=5.0)])
+    for leased in (await world.claim(6)).tasks:
+        await world.settle(leased, records=(b"{}",), skipped=(("scope", "x"),))
+    await world.add(first, [*pages(3, "slow", "slow.test")], Pace(1.0, 2))
+    await world.queue.set_run(paused, "pause")
+    await world.queue.set_run(ended, "cancel")
+    await world.advance(6)  # what was late is ready now, though nobody has claimed it
+    asked = [ended, limited, 12345, first, empty, paused, first]
+    stats = [Stats() if run == 12345 else await world.stats(run) for run in asked]
+    assert await world.queue.stats_of(asked) == stats
+    assert len({repr(one) for one in stats}) >= 5
+    assert await world.queue.stats_of([]) == []
+
+
 async def test_stats_of_an_ended_run_stay(world: World) -> None:
     run = await world.run()
     await world.add(run, "a")

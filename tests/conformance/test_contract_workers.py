@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from conformance.world import World
 from shoal.core.lane import Mark
+from shoal.queue.base import FIGURES_CAP
 
 
 def mark(id: str, **more: Any) -> Mark:
@@ -22,7 +23,7 @@ async def known(world: World) -> dict[str, Mark]:
 async def test_a_mark_comes_back_as_it_was_given(world: World) -> None:
     given = mark(
         "w1", state="working", doing="a page", serves=("books", "task:a"), code="abc", done=7, failed=2,
-        memory=1 << 40,
+        memory=1 << 40, figures=bytes(range(256)),
     )  # fmt: skip
     await world.queue.register(given)
     assert (await known(world))["w1"] == replace(given, seen_at=await world.queue.now())
@@ -35,6 +36,29 @@ async def test_each_heartbeat_replaces_what_the_last_one_said(world: World) -> N
     found = (await known(world))["w1"]
     assert (found.serves, found.code, found.done, found.failed) == (("books", "more"), "b", 5, 1)
     assert (found.memory, found.seen_at) == (9, await world.queue.now())
+
+
+@pytest.mark.parametrize("length", [0, 1, FIGURES_CAP])
+async def test_figures_come_back_as_they_were_given(world: World, length: int) -> None:
+    given = b"\xff\x00" * (length // 2) + b"\x00" * (length % 2)
+    await world.queue.register(mark("w1", figures=given))
+    assert (await known(world))["w1"].figures == given
+
+
+async def test_figures_that_are_too_long_are_left_out(world: World) -> None:
+    await world.queue.register(mark("w1", done=1, figures=b"good"))
+    await world.queue.register(mark("w1", done=2, figures=b"x" * (FIGURES_CAP + 1)))
+    found = (await known(world))["w1"]
+    assert (found.done, found.figures) == (2, b"")
+
+
+async def test_each_heartbeat_replaces_the_figures(world: World) -> None:
+    for figures in (b"first", b"second"):
+        await world.queue.register(mark("w1", figures=figures))
+    await world.queue.register(mark("w2"))
+    assert {id: it.figures for id, it in (await known(world)).items()} == {"w1": b"second", "w2": b""}
+    await (await world.reopen()).register(mark("w1"))
+    assert (await known(world))["w1"].figures == b""
 
 
 async def test_a_worker_is_shown_with_what_it_holds(world: World) -> None:

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 from servers import postgres
 
-from conformance.world import World, open_postgres, outcome, page, pages
+from conformance.world import LANE, World, open_postgres, outcome, page, pages
 from shoal.core.lane import FREE, Pace
 from shoal.core.run import NewRun
 from shoal.errors import QueueRefused, QueueUnavailable
@@ -376,3 +376,26 @@ def test_a_namespace_that_cannot_be_is_refused(name: str) -> None:
 
 def test_a_password_is_not_shown() -> None:
     assert "secret" not in address.parse("postgresql://me:secret@db.example/d?namespace=n").shown
+
+
+async def test_dead_letters_from_before_they_were_counted_are_counted(
+    namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = migrate.scripts()
+    before = next(n for n, step in enumerate(steps) if "CREATE TABLE dead_groups" in step)
+    url = postgres.shared().url(namespace, connections=1)
+    monkeypatch.setattr(migrate, "scripts", lambda: steps[:before])
+    old = await PostgresQueue.open(url)
+    run = (await old.start_run(NewRun(scraper="books", key="k", name="run"))).id
+    await old.add(run, pages(3), {LANE: FREE})
+    claim = await old.claim("w", 3)
+    await old.settle([outcome(task, "dead", cause="http.500") for task in claim.tasks])
+    await old.close()
+    monkeypatch.undo()
+    queue = await PostgresQueue.open(url)
+    try:
+        assert [(it.cause, it.count) for it in await queue.dead_groups(run)] == [("http.500", 3)]
+        assert await queue.revive(run) == 3
+        assert await queue.dead_groups(run) == []
+    finally:
+        await queue.close()

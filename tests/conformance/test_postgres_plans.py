@@ -13,6 +13,7 @@ from servers import postgres
 from conformance.world import outcome, page, pages
 from shoal.core.lane import FREE, Pace
 from shoal.core.run import NewRun
+from shoal.queue.base import Where
 from shoal.queue.postgres import PostgresQueue, address
 
 LANES = 40
@@ -123,3 +124,35 @@ async def test_no_verb_scans_a_table_and_a_claim_pops_by_its_index(long: Long) -
     moves = [part for part in said if "DELETE FROM ready r USING" in part]
     assert len(moves) > 2
     assert all("Tid Scan" in part for part in moves)
+
+
+async def test_what_people_look_at_costs_the_same_whatever_else_there_is(long: Long) -> None:
+    queue, run = long.queue, long.run
+    claim = await queue.claim("w", 40)
+    results = ["dead", "cancelled", "retry", "done"]
+    await queue.settle([outcome(t, results[n % 4], after=60.0, cause="x") for n, t in enumerate(claim.tasks)])
+    await queue.claim("w", 20)
+
+    async def looks() -> None:
+        for _ in range(7):  # a plan for any values is made only after some for given ones
+            for state in ("ready", "delayed", "leased", "done", "dead", "cancelled", None):
+                assert await queue.look(run, state=state, limit=5)
+                await queue.look(run, state=state, where=Where(lane="1.test"), limit=5)
+            await queue.look(run, state="dead", where=Where(lane="1.test", cause="x"))
+            assert await queue.dead_groups(run)
+            await queue.stats_of([run, 4711])
+            await queue.find(run, page("b1").digest)
+        assert await queue.drop(run, limit=5) == 5
+        assert await queue.drop(run, state="dead", limit=5) == 5
+
+    said = await long.plans(looks)
+    assert len(said) > 100
+    big = ("ready", "seen_0", "ended_0")  # the others are small here
+    scanned = {
+        table: part[:600] for part in said for table in re.findall(r"Seq Scan on (\w+)", part) if table in big
+    }
+    assert not scanned, f"these are read from end to end: {scanned}"
+    most = max(int(rows) for part in said for rows in re.findall(r"actual time=\S+ rows=(\d+)", part))
+    assert most < 5_000
+    passed_over = [int(rows) for part in said for rows in re.findall(r"Rows Removed by Filter: (\d+)", part)]
+    assert max(passed_over, default=0) < 1_000

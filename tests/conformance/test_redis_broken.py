@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from conformance import test_contract_carry as carry
 from conformance import test_contract_claim as claim
+from conformance import test_contract_drop as drop
 from conformance import test_contract_fencing as fencing
+from conformance import test_contract_lane_list as lane_list
 from conformance import test_contract_lanes as lanes
+from conformance import test_contract_look as look
 from conformance import test_contract_priority as priority
 from conformance import test_contract_reap as reap
 from conformance import test_contract_results as results
@@ -21,6 +25,7 @@ from conformance import test_contract_settle as settle
 from conformance import test_contract_stats as stats
 from conformance import test_contract_swap as swap
 from conformance import test_contract_workers as workers
+from conformance import test_redis_looking as looking
 from conformance.machine import drive
 from conformance.world import World, open_redis
 from shoal.errors import Act
@@ -104,6 +109,26 @@ PLANTED: dict[str, tuple[str, str, str, Test]] = {
         "register", "return call('HGET', P .. 'asked', ARGV[2]) or ''", "return ''",
         workers.test_what_was_asked_outlives_a_restart,
     ),
+    "what was dropped is still handed out": (
+        "drop", "call('LSET', ready_list(run.id, lane, band), at, CLEARED)", "",
+        looking.test_what_is_dropped_from_the_middle_of_a_list_leaves_it,
+    ),
+    "what was dropped still counts as ready in its lane": (
+        "drop", "more_ready(run, lane, band, -1)\n      call_off", "call_off",
+        drop.test_one_run_drops_nothing_of_another_in_the_same_lane,
+    ),
+    "a group still tells of what was revived": (
+        "revive", "leave_group(run, task.number, lane, cause)\n", "",
+        partial(look.test_groups_tell_only_of_what_is_still_dead, verb="revive"),
+    ),
+    "a lane with a rule is not listed": (
+        "set_lane", "call((lane[RULE] >= 0 or lane[LIMIT] >= 0) and 'SADD' or 'SREM', P .. 'ruled', id)", "",
+        lane_list.test_lanes_without_any_run_are_listed_too,
+    ),
+    "figures stay as they were": (
+        "register", "call('HSET', P .. 'figures'", "call('HSETNX', P .. 'figures'",
+        workers.test_each_heartbeat_replaces_the_figures,
+    ),
     "what was carried in is carried in again": (
         "carry_in", "digest, number) == 1 then", "digest, number) >= 0 then",
         carry.test_carrying_in_a_second_time_does_not_undo_what_happened_since,
@@ -138,12 +163,13 @@ async def test_a_test_of_the_contract_catches(
     world = World(open_redis, tmp_path)
     world.queue = await world.open()
     try:
-        with pytest.raises((AssertionError, Act, LookupError)):
+        with pytest.raises((AssertionError, Act, LookupError, ValueError)):
             await test(world)
     finally:
         await world.close()
 
 
+@pytest.mark.faults  # of the suite itself: it takes minutes
 def test_the_state_machine_catches_a_place_in_flight_that_leaks(monkeypatch: pytest.MonkeyPatch) -> None:
     plant(
         monkeypatch,

@@ -13,6 +13,7 @@ from conformance.world import Clock, World, open_sqlite, page, pages
 from shoal.core.lane import FREE
 from shoal.core.task import Carried, LaneChange
 from shoal.errors import Usage
+from shoal.queue.base import Where
 from shoal.queue.sqlite import SqliteQueue, schema
 from shoal.queue.sqlite.checkup import checkup
 
@@ -31,26 +32,35 @@ async def world(tmp_path: Path):
 
 
 def old_file(path: Path, version: int) -> None:
-    """A state file as an earlier shoal left it, with a run, a lane, a worker and a task that is done."""
+    """A state file as an earlier shoal left it: a run, a lane, a worker, tasks done, dead and cancelled."""
     db = sqlite3.connect(path)
     for step in schema.scripts()[:version]:
         db.executescript(step)
     db.execute(
         """INSERT INTO runs (name, scraper, key, state, created_at, changed_at, weight, max_pages, spec,
-             seen, done, records, next_task, next_record)
-           VALUES ('r', 's', 'k', 'running', 1, 1, 1, 0, '{}', 1, 1, 1, 2, 2)"""
+             seen, done, dead, cancelled, records, next_task, next_record)
+           VALUES ('r', 's', 'k', 'running', 1, 1, 1, 0, '{}', 4, 1, 2, 1, 1, 5, 2)"""
     )
     db.execute(
         "INSERT INTO lanes (name, asked, spacing, max_in_flight) VALUES ('a.test', 2000000, 2000000, 3)"
     )
     db.execute("INSERT INTO heads (run, lane, spacing, max_in_flight) VALUES (1, 1, 2000000, 3)")
-    db.execute("INSERT INTO workers VALUES ('w', 'n', 'h', 1, '0', 5, 6, 'working', '')")
-    id = 1 << 32 | 1
     db.execute(
-        "INSERT INTO ended VALUES (?, 'done', 9, 0, 1, 8, 7, 1, 0, 0, 0, NULL, 'page', 'u', '', 1, 1, NULL)",
-        (id,),
+        """INSERT INTO workers (id, name, host, pid, version, started_at, seen_at, state, doing)
+           VALUES ('w', 'n', 'h', 1, '0', 5, 6, 'working', '')"""
     )
-    db.execute("INSERT INTO seen VALUES (1, 'x', ?)", (id,))
+    id = 1 << 32 | 1
+    db.executemany(
+        "INSERT INTO ended VALUES (?, ?, 9, 0, 1, 8, 7, 1, 0, 0, 0, NULL, 'page', 'u', '', ?, ?, NULL)",
+        [(id, "done", 1, 1), (id + 1, "cancelled", 0, 0)],
+    )
+    db.executemany(
+        """INSERT INTO dead (id, ended_at, url, lease, gave_back, lane, added_at, attempts, lost, priority,
+             depth, kind, cause)
+           VALUES (?, ?, ?, 9, 0, 1, 7, 1, 0, 0, 0, 'page', 'http.500')""",
+        [(id + 2, 8, "v"), (id + 3, 9, "w")],
+    )
+    db.executemany("INSERT INTO seen VALUES (1, ?, ?)", [(name, id + n) for n, name in enumerate("xyvw")])
     db.execute("INSERT INTO records VALUES (?, ?, '{}')", (id, id))
     db.execute(f"PRAGMA user_version = {version}")
     db.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
@@ -65,6 +75,15 @@ async def test_a_file_of_an_earlier_shoal_is_migrated_after_a_backup(tmp_path: P
     queue = await SqliteQueue.open(str(path), clock=Clock())
     (run,) = await queue.runs()
     assert await queue.recount(run.id) == await queue.stats(run.id)
+    assert [len(await queue.look(run.id, state=state)) for state in ("done", "cancelled", "dead")] == [
+        1,
+        1,
+        2,
+    ]
+    (group,) = await queue.dead_groups(run.id)
+    assert (group.count, group.sample, group.first_at, group.last_at) == (2, "w", 8, 9)
+    assert await queue.revive(run.id, Where(url="v")) == 1
+    assert [group.count for group in await queue.dead_groups(run.id)] == [1]
     (lane,) = await queue.lanes()
     assert (lane.spacing, lane.max_in_flight, lane.rule, lane.limit) == (2.0, 3, -1.0, -1)
     (worker,) = await queue.workers()

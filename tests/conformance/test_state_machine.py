@@ -10,7 +10,7 @@ import pytest
 from conformance.machine import drive
 from conformance.world import Clock, Opener, backends, model_opener
 
-EXAMPLES = {"redis": 40, "postgres": 25}  # each step is a few trips to a server
+EXAMPLES = {"redis": 40, "postgres": 25, "http": 15}  # each step is a few trips to a server
 MACHINES = {name: lambda opener=opener: opener for name, opener in backends().items()}
 MACHINES["model"] = model_opener  # a new one for every history
 

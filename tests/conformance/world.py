@@ -84,9 +84,21 @@ async def open_postgres(folder: Path, clock: Clock) -> Queue:
     return await PostgresQueue.open(postgres.shared().url(namespace, connections=2), clock=clock)
 
 
+async def open_http(folder: Path, clock: Clock) -> Queue:
+    from conformance import on_http
+
+    return await on_http.open_http(folder, clock)
+
+
 def backends() -> dict[str, Opener]:
     """Every backend by name. A new backend adds one line here and is done when the suite passes."""
-    return {"model": model_opener(), "sqlite": open_sqlite, "redis": open_redis, "postgres": open_postgres}
+    return {
+        "model": model_opener(),
+        "sqlite": open_sqlite,
+        "redis": open_redis,
+        "postgres": open_postgres,
+        "http": open_http,
+    }
 
 
 def page(url: str, lane: str = LANE, **more: Any) -> Task:

@@ -55,7 +55,11 @@ def test_run_offers_every_setting_as_a_flag() -> None:
     command = shoal.get_command(click.Context(shoal), "run")
     assert command is not None
     offered = {flag for param in command.params for flag in param.opts}
-    assert {setting.flag for setting in SETTINGS.values()} <= offered
+    assert {setting.flag for setting in SETTINGS.values() if not setting.served} <= offered
+    served = shoal.get_command(click.Context(shoal), "serve")
+    assert served is not None
+    offered = {flag for param in served.params for flag in param.opts}
+    assert {setting.flag for setting in SETTINGS.values() if setting.served} <= offered
 
 
 def test_version_and_no_arguments(capsys: Captured) -> None:

@@ -37,7 +37,7 @@ def test_nothing_given_means_the_defaults() -> None:
 def test_every_setting_is_a_flag_a_variable_and_a_key_of_the_file(name: str) -> None:
     values = {"queue": "x.db", "user_agent": "me/1", "log_file": "x.log", "allow_private": "1"}
     words = {"synchronous": "normal", "log_format": "json", "log_level": "debug"}
-    words |= {"scope": "site"}
+    words |= {"scope": "site", "otel": "http://collector:4318"}
     default = SETTINGS[name].default
     text = str(not default).lower() if SETTINGS[name].switch else (values | words).get(name, "21")
     lease = {"lease": "90"} if name == "heartbeat" else {}
@@ -163,6 +163,58 @@ def test_secrets_come_from_the_file_and_the_environment_and_are_never_shown() ->
     settings = load(env={"SHOAL_SECRET_OLD": "b"})
     assert settings.secrets == {"shop": "me:pw", "old": "b"}
     assert "me:pw" not in repr(settings)
+
+
+def test_secrets_may_be_bound_to_hosts() -> None:
+    write(
+        '[secrets]\nshop = {value = "me:pw", hosts = ["Shop.example", "*.shop.example:81"]}\n'
+        'key = {hosts = ["api.example"]}\nfree = "x"\n'
+    )
+    settings = load(env={"SHOAL_SECRET_KEY": "t0ken"})
+    assert settings.secrets == {"shop": "me:pw", "key": "t0ken", "free": "x"}
+    assert settings.bound == {"shop": ("shop.example", "*.shop.example:81"), "key": ("api.example",)}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{value = "x"}', '{value = "x", hosts = []}', '{value = "x", hosts = "shop.example"}',
+        '{value = "x", hosts = ["*"]}', '{value = "x", hosts = ["https://shop.example/"]}',
+        '{value = "x", hosts = ["a"], host = "b"}', '{value = 1, hosts = ["a"]}', "1",
+    ],
+)  # fmt: skip
+def test_a_secret_that_is_not_understood_is_refused_without_being_shown(line: str) -> None:
+    write(f"[secrets]\nshop = {line}\n")
+    error = refused("secrets: shop")
+    assert "hosts" in error.hint or "user:password" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("8080", "127.0.0.1:8080"),
+        ("0.0.0.0:1", "0.0.0.0:1"),
+        ("[::1]:80", "[::1]:80"),
+        ("localhost:0", "localhost:0"),
+    ],
+)
+def test_a_place_to_listen_is_a_port_or_an_address_with_one(text: str, place: str) -> None:
+    assert load({"listen": text}, env={}).listen == place
+    assert load({"dashboard": text}, env={}).dashboard == place
+
+
+@pytest.mark.parametrize("text", ["", "x", ":80", "1.2.3.4", "h:65536", "http://h:80", "-1"])
+def test_other_words_are_no_place(text: str) -> None:
+    refused("--listen", flags={"listen": text})
+
+
+def test_a_dashboard_is_off_on_or_somewhere() -> None:
+    wanted = {"0": "", "off": "", "1": "127.0.0.1:8080", "true": "127.0.0.1:8080", "9000": "127.0.0.1:9000"}
+    assert {text: load({"dashboard": text}, env={}).dashboard for text in wanted} == wanted
+
+
+def test_a_token_is_never_shown() -> None:
+    assert "hush-hush" not in repr(load(env={"SHOAL_TOKEN": "hush-hush"}))
 
 
 def test_what_can_be_given_several_times_is_a_list_in_the_file_and_lines_in_a_variable() -> None:

@@ -90,3 +90,25 @@ def test_calling_setup_again_replaces_the_place(tmp_path: Path) -> None:
 def test_a_log_file_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(Usage, match="cannot be written"):
         logs.setup(file=str(tmp_path / "none" / "x.log"))
+
+
+def test_what_a_context_is_about_is_asked_for_only_when_something_is_logged(tmp_path: Path) -> None:
+    file, asked = tmp_path / "x.log", []
+
+    def ids() -> dict[str, object]:
+        asked.append(1)
+        return {"run": "r1", "task": 7}
+
+    logs.setup(format="json", level="info", file=str(file), fields={"worker": "w-1"})
+    logs.about(ids)
+    logs.log("too.small", "debug")
+    assert not asked
+    logging.getLogger("books").warning("seen by a handler")
+    logs.about(None)
+    logs.log("after")
+    logs.setup(format="json", level="info", file=str(file))
+    logs.log("plain")
+    first, second, third = map(json.loads, file.read_text().splitlines())
+    assert (first["run"], first["task"], first["worker"], first["logger"]) == ("r1", 7, "w-1", "books")
+    assert "task" not in second and second["worker"] == "w-1"
+    assert "worker" not in third

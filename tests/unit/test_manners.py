@@ -113,3 +113,11 @@ def test_where_nobody_is_asked_no_secret_is_needed() -> None:
     ask = Ask("POST", (("X-A", "1"),), b"x", auth="nobody", proxy="nobody")
     request = Manners(bare=True).request(f"{HOME}/", ask, f"{HOME}/")
     assert (request.key, request.proxy, request.headers) == (request_digest(f"{HOME}/", ask), "", ())
+
+
+def test_a_secret_goes_to_no_host_that_it_is_not_for() -> None:
+    asking = manners(auth="shop", may=lambda name, origin: (name, origin) == ("key", HOME))
+    assert sent(asking.request(f"{HOME}/", None, f"{HOME}/")) == {}
+    assert sent(asking.request(f"{HOME}/", Ask(auth="key"), f"{HOME}/")) == {"authorization": "Bearer t0ken"}
+    with pytest.raises(GiveUp, match="bind it to that host"):
+        asking.request(f"{OTHER}/", Ask(auth="key"), f"{OTHER}/")

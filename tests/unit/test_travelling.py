@@ -123,3 +123,19 @@ def test_settings_come_out_of_a_spec_as_they_went_in() -> None:
 def test_spec_that_makes_no_sense_is_refused_in_words() -> None:
     with pytest.raises(Usage, match="run r1: max_depth"):
         serving_settings(own(), run(max_depth="very"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "asked", "given"),
+    [
+        ({}, 50_000_000, 50_000_000),
+        ({}, 2**53, 250_000_000),
+        ({"worker_memory": "400MB"}, 2**53, 100_000_000),
+        ({"worker_memory": "80MB"}, 30_000_000, 30_000_000),
+    ],
+)
+def test_run_gets_bodies_as_large_as_the_machine_can_bear(
+    flags: dict[str, Any], asked: int, given: int
+) -> None:
+    made = serving_settings(own(flags), run(max_body=asked, max_download=asked))
+    assert (made.max_body, made.max_download) == (given, given)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from shoal.control.history import History
 from shoal.control.lock import Lock
 from shoal.control.runs import seeding_began, sown
 from shoal.control.upkeep import Upkeep, _may_end
@@ -199,3 +200,11 @@ async def test_schedules_are_run_and_one_duty_that_fails_keeps_nobody_from_their
         await asyncio.sleep(0.01)
     ended.set()
     await upkeep
+
+
+async def test_upkeep_keeps_history_however_many_do_it(queue: SqliteQueue) -> None:
+    await started(queue, 3)
+    await done(queue)
+    await asyncio.gather(*(Upkeep(queue).once() for _ in range(4)))
+    samples = (await History(queue).read(60)).samples
+    assert 1 <= len(samples) <= 2 and sum(one.done for one in samples) == 3

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from shoal.cli import show
 from shoal.cli.drain import choose
-from shoal.cli.workers import mixed_code, state_of
+from shoal.cli.workers import _show, mixed_code, state_of
 from shoal.core.lane import Mark
 from shoal.errors import Usage
-from shoal.view.probe import Figure, Probe, place_of
+from shoal.view.family import Family
+from shoal.view.probe import Probe, place_of
 
 
 def mark(id: str, **more: Any) -> Mark:
@@ -37,6 +39,22 @@ def mark(id: str, **more: Any) -> Mark:
 )
 def test_state_of_a_worker(given: dict[str, Any], state: str) -> None:
     assert state_of(mark("a-1", **given), 0, 60.0) == state
+
+
+@pytest.mark.parametrize(
+    ("columns", "missing"), [(200, ""), (100, "version, pid"), (80, "version, pid, host, serves")]
+)
+def test_columns_that_there_is_no_room_for_are_left_out_and_named(
+    columns: int, missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(show, "width", lambda stream=None: columns)
+    more = {"doing": "page of h.test", "memory": 120_000_000, "serves": ("books",)}
+    _show([mark(f"node1-ab12cd-{n}", host="node1.example", pid=12345, **more) for n in (1, 2)], 0, 60.0)
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert all(len(row) <= columns for row in (head, *rows))
+    assert not any("…" in row for row in (head, *rows))
+    assert {"worker", "state", "leased", "done", "failed", "seen"} <= set(head.split())
+    assert rows[-1].startswith(f"no room for {missing}") if missing else len(rows) == 2
 
 
 @pytest.mark.parametrize(
@@ -93,7 +111,7 @@ class Watched:
         return {"ready": False}
 
     def metrics(self) -> str:
-        return str(Figure("x", "counter", "Words.").add(3, worker='a"b\\c\nd').add(0.5))
+        return str(Family("x", "counter", "Words.").add(3, worker='a"b\\c\nd').add(0.5))
 
 
 @pytest.mark.parametrize(

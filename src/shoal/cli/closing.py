@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from shoal.cli.show import cells, clean, count, cut, lasting, size
 from shoal.control.report import Summary
-from shoal.core.stats import Stats
+from shoal.view.words import account
 
 CAUSES_SHOWN = 5
 VALUE_ROOM = 60  # columns for a value of a record that is shown
@@ -127,12 +127,3 @@ def _by_cause(causes: dict[str, int], said: dict[str, str]) -> list[str]:
     if len(causes) > len(ranked):
         lines.append(f"  failed: … and {count(len(causes) - len(ranked), 'other cause')}")
     return lines
-
-
-def account(stats: Stats) -> str:
-    """The account of a run, for people to check."""
-    sign = "=" if stats.balanced else "≠"
-    return (
-        f"  seen {count(stats.seen)} {sign} done {count(stats.done)} + dead {count(stats.dead)}"
-        f" + cancelled {count(stats.cancelled)} + open {count(stats.open)}"
-    )

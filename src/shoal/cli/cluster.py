@@ -48,7 +48,7 @@ def check(settings: Settings, file: str | None, as_json: bool) -> int:
     where = whole.state_file or redact(whole.queue)
     machines = f" on {count(found.machines, 'machine')}" if found.machines else ""
     pairs: list[tuple[str, object]] = [
-        ("coordinator", f"{found.host}:{found.port}"),
+        ("coordinator", f"{found.host}:{found.port}{_asking(found, whole)}"),
         ("queue", clean(where)),
         ("workers", f"{count(found.count)}{machines}" if found.count else "as many as are started"),
         ("per machine", count(found.per_machine) if found.per_machine else "one per core"),
@@ -59,10 +59,20 @@ def check(settings: Settings, file: str | None, as_json: bool) -> int:
         pairs.append(("retries", count(whole.retries)))
     if whole.retry_delay is not None:
         pairs.append(("retry delay", f"{whole.retry_delay:g} s, doubled each time"))
-    pairs += [(f"  {name}", clean(redact(str(value)))) for name, value in found.settings.items()]
+    pairs += [(f"  {name}", clean(redact(str(value)))) for name, value in redact(found.settings).items()]
     line(f"{found.source or 'The environment'} is in order.")
     fields(pairs)
     return 0
+
+
+def _asking(found: ClusterConfig, settings: Settings) -> str:
+    """Others can reach it: a coordinator that asks nobody for a token does not start."""
+    from shoal.web.gate import is_local
+
+    if is_local(found.host) or settings.token:
+        return ""
+    where = f" --queue '{clean(redact(settings.queue))}'" if settings.queue else ""
+    return f"; others can reach it, so it needs a token: shoal token add NAME --scope admin{where}"
 
 
 def _loaded(found: ClusterConfig, settings: Settings) -> tuple[str, ...]:
@@ -109,8 +119,8 @@ def start(settings: Settings, file: str | None, role: str) -> int:
 
     FILE is what SHOAL_CLUSTER names unless given. A worker works on runs of the scrapers in the file, as
     shoal worker does. A coordinator gives back what dead workers held, finishes runs, fires schedules,
-    carries records to the store, and answers /health, /ready and /metrics. Workers do all that, too: none
-    is needed, and any number may run.
+    carries records to the store, and serves the control room: the dashboard, the API, /health, /ready and
+    /metrics. Workers do all but the last: none is needed, and any number may run.
 
     Flags and the environment win over the file.
     """

@@ -1,8 +1,9 @@
-"""Command: a click command with examples, options in sections, and --allow-private as people write it."""
+"""Command: a click command with examples, options in sections, and options whose value may be left out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
@@ -11,7 +12,12 @@ from shoal.config import SETTINGS
 from shoal.core.measure import HOST_AND_PORT
 
 GIVEN = "shoal.given"  # in the context: the words that followed the command's name
-_SECTIONS = {setting.flag: setting.section for setting in SETTINGS.values()}
+_SECTIONS = {(setting.name, setting.flag): setting.section for setting in SETTINGS.values()}
+# Options whose value may be left out, and what can only be their value.
+_ALONE: dict[str, Callable[[str], object]] = {
+    "--allow-private": HOST_AND_PORT.fullmatch,
+    "--dashboard": re.compile(r"([^\s/]+:)?[0-9]{1,5}").fullmatch,
+}
 
 
 class Command(click.Command):
@@ -31,7 +37,8 @@ class Command(click.Command):
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
             if record is not None and record[1]:
-                sections.setdefault(_SECTIONS.get(param.opts[0], "Options"), []).append(record)
+                section = _SECTIONS.get((param.name or "", param.opts[0]), "Options")
+                sections.setdefault(section, []).append(record)
         for name, records in sections.items():
             with formatter.section(name):
                 formatter.write_dl(records)
@@ -64,18 +71,18 @@ def _write_examples(examples: str, formatter: click.HelpFormatter) -> None:
 
 
 def _with_values(args: list[str]) -> Iterator[str]:
-    """Give a bare --allow-private its value, so that it never swallows the argument that follows it."""
+    """Give options that stand alone their value, so that they never swallow the argument that follows."""
     waiting = iter(args)
     for arg in waiting:
         if arg == "--":
             yield arg
             break
-        if arg != "--allow-private":
+        if arg not in _ALONE:
             yield arg
             continue
         following = next(waiting, None)
         pairs = (following or "").split(",")
-        if following is not None and all(HOST_AND_PORT.fullmatch(pair.strip()) for pair in pairs):
+        if following is not None and all(_ALONE[arg](pair.strip()) for pair in pairs):
             yield f"{arg}={following}"
             continue
         yield f"{arg}=1"

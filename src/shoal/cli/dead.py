@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any
-
 import click
-import msgspec
 
 from shoal.cli.command import Command
 from shoal.cli.options import as_json, click_options
-from shoal.cli.pick import RUN_HELP, again_hint, listing, living, parse_where, pick, run_argument, with_queue
-from shoal.cli.show import ago, count, document, line, stamp, table
+from shoal.cli.pick import RUN_HELP, listing, parse_where, pick, run_argument, with_queue
+from shoal.cli.show import ago, count, document, line, table
 from shoal.config import Settings
 from shoal.errors import Usage
-from shoal.queue.base import DeadGroup, Queue, TaskView, Where
-
-PAGE = 1000
+from shoal.queue.base import DeadGroup, Queue, TaskView
+from shoal.view.documents import group_document, letter_document
+from shoal.view.letters import dead_letters, groups
+from shoal.view.standing import again_hint, living
 
 
 @click.command(
@@ -47,8 +44,8 @@ def dead(settings: Settings, run: str | None, single: bool, where: str, limit: i
             views = [view async for view in dead_letters(queue, chosen.id, wanted, limit)]
             document([letter_document(view) for view in views]) if as_json else _show_letters(views, now)
         else:
-            groups = await _groups(queue, chosen.id, wanted, limit)
-            document([group_document(group) for group in groups]) if as_json else _show_groups(groups, now)
+            found = await groups(queue, chosen.id, wanted, limit)
+            document([group_document(group) for group in found]) if as_json else _show_groups(found, now)
         if not as_json:
             _show_next(chosen.name, (await queue.stats(chosen.id)).dead)
 
@@ -87,36 +84,6 @@ def revive(settings: Settings, run: str | None, where: str, everything: bool, as
     with_queue(settings, job)
 
 
-async def dead_letters(queue: Queue, run: int, where: Where, limit: int) -> AsyncIterator[TaskView]:
-    after = 0
-    while limit > 0:
-        page = await queue.look(run, state="dead", where=where, after=after, limit=min(PAGE, limit))
-        for view in page:
-            yield view
-        if not page:
-            return
-        limit -= len(page)
-        after = page[-1].id
-
-
-async def _groups(queue: Queue, run: int, where: Where, limit: int) -> list[DeadGroup]:
-    if where == Where():
-        return await queue.dead_groups(run, limit=limit)
-    groups: dict[tuple[str, str], DeadGroup] = {}
-    async for view in dead_letters(queue, run, where, 1_000_000):
-        key = view.lane, view.cause
-        at = view.finished_at
-        group = groups.get(key) or DeadGroup(view.lane, view.cause, 0, view.url, message_of(view), at, at)
-        groups[key] = msgspec.structs.replace(
-            group, count=group.count + 1, first_at=min(group.first_at, at), last_at=max(group.last_at, at)
-        )
-    return sorted(groups.values(), key=lambda group: -group.count)[:limit]
-
-
-def message_of(view: TaskView) -> str:
-    return next((attempt.message for attempt in reversed(view.history) if attempt.message), "")
-
-
 def _show_groups(groups: list[DeadGroup], now: int) -> None:
     if not groups:
         line("No dead letters.")
@@ -142,29 +109,3 @@ def _show_next(name: str, dead: int) -> None:
         line()
         line(f"Next: shoal why ADDRESS --run {name}    every attempt at one of them")
         line(f"      shoal revive {name} --all         put them back to work")
-
-
-def group_document(group: DeadGroup) -> dict[str, Any]:
-    return {
-        "host": group.lane,
-        "cause": group.cause,
-        "count": group.count,
-        "sample": group.sample,
-        "message": group.message,
-        "first_at": stamp(group.first_at),
-        "last_at": stamp(group.last_at),
-    }
-
-
-def letter_document(view: TaskView) -> dict[str, Any]:
-    return {
-        "url": view.url,
-        "host": view.lane,
-        "cause": view.cause,
-        "message": message_of(view),
-        "attempts": view.attempts,
-        "lost": view.lost,
-        "depth": view.depth,
-        "dead_at": stamp(view.finished_at),
-        "evidence": view.evidence,
-    }

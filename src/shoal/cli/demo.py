@@ -73,6 +73,7 @@ async def _serve(port: int, products: int, slow: float) -> None:
 
 def _crawl(products: int, slow: float, output: str) -> int:
     from shoal.cli.progress import run_ui
+    from shoal.cli.run import beside
     from shoal.config import load
     from shoal.onemachine import run_command
 
@@ -80,12 +81,14 @@ def _crawl(products: int, slow: float, output: str) -> int:
         line(f"A bookshop of {products:,} books is at {url}; crawling it.")
         sys.stdout.flush()
         os.environ["SHOAL_DEMO_URL"] = url
-        settings = load({"allow_private": url.partition("//")[2].rstrip("/")})
+        given = {"allow_private": url.partition("//")[2].rstrip("/")}
+        settings = load(given | ({} if "SHOAL_DASHBOARD" in os.environ else {"dashboard": "1"}))
         ui = run_ui()
         try:
-            code = run_command(
-                settings, target="shoal.demo.books", inputs=(), output=output, fresh=True, ui=ui
-            )
+            with beside(settings, ui.message):
+                code = run_command(
+                    settings, target="shoal.demo.books", inputs=(), output=output, fresh=True, ui=ui
+                )
         finally:
             ui.close()
     if code == 0:
@@ -120,4 +123,4 @@ def _show(output: Path) -> None:
         for _, record in zip(range(SHOWN), records, strict=False):
             line(cut(f"  {clean(record.rstrip())}", width() - 1))
     line(f"  … all of them are in {output}")
-    line("Next: shoal status · shoal new mine.py · shoal --help")
+    line("Next: shoal serve · shoal status · shoal new mine.py · shoal --help")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -11,17 +10,16 @@ import click
 from shoal.cli.command import Command, Group
 from shoal.cli.options import as_json, click_options
 from shoal.cli.pick import listing, pick, with_queue
-from shoal.cli.progress import held_words
 from shoal.cli.show import clean, count, document, lasting, line, table
-from shoal.cli.watch import host_document
 from shoal.config import Settings
 from shoal.core import measure
 from shoal.core.lane import FOR_GOOD, LaneState
 from shoal.core.task import LaneChange
 from shoal.errors import Usage
 from shoal.queue.base import Queue
-
-MANY = 100_000
+from shoal.view.documents import host_document
+from shoal.view.hosts import host_named, pace_words, ranked, set_by, why_held
+from shoal.view.words import under_way
 
 
 @click.group(
@@ -52,20 +50,18 @@ def hosts(ctx: click.Context, settings: Settings, run: str | None, limit: int, a
 
     async def job(queue: Queue) -> None:
         chosen = await pick(queue, run) if run else None
-        lanes = await queue.lanes(run=chosen.id if chosen else None, limit=MANY)
         now = await queue.now()
-        ranked = sorted(lanes, key=lambda lane: not _changed(lane, now))[:limit]
-        document([host_document(lane) for lane in ranked]) if as_json else _show(ranked, len(lanes), now)
+        found = await ranked(queue, now, run=chosen.id if chosen else None, limit=limit + 1)
+        shown = found[:limit]
+        if as_json:
+            document([host_document(lane, now) for lane in shown])
+        else:
+            _show(shown, now, more=len(found) > limit)
 
     return listing(settings, job, named=run, as_json=as_json, empty=[])
 
 
-def _changed(lane: LaneState, now: int) -> bool:
-    """Whether somebody, or its own answers, made it other than it would be."""
-    return lane.rule >= 0 or lane.limit >= 0 or lane.parked or lane.held_until > now
-
-
-def _show(lanes: list[LaneState], known: int, now: int) -> None:
+def _show(lanes: list[LaneState], now: int, *, more: bool) -> None:
     if not lanes:
         line("No hosts yet.")
         return
@@ -73,31 +69,16 @@ def _show(lanes: list[LaneState], known: int, now: int) -> None:
         (
             lane.name,
             count(lane.ready),
-            f"{lane.in_flight}/{lane.max_in_flight}" if lane.max_in_flight else str(lane.in_flight),
-            f"one every {lasting(lane.spacing)}" if lane.spacing else "free",
-            _who(lane),
-            _why(lane, now),
+            under_way(lane),
+            pace_words(lane),
+            set_by(lane),
+            why_held(lane, now),
         )
         for lane in lanes
     ]
     table(("host", "waiting", "under way", "pace", "set by", "now"), rows, right="waiting")
-    if known > len(lanes):
-        line(f"and {count(known - len(lanes), 'more host')} (--limit)")
-
-
-def _who(lane: LaneState) -> str:
-    if lane.rule >= 0 or lane.limit >= 0:
-        return "a person"
-    if lane.learned > lane.asked:
-        return "its answers"
-    return "the run" if lane.spacing else ""
-
-
-def _why(lane: LaneState, now: int) -> str:
-    if lane.held_until <= now:
-        return ""
-    word = "parked" if lane.parked else "slowed down"
-    return f"{word} {held_words(lane, now)}" + (f": {lane.reason}" if lane.reason else "")
+    if more:
+        line("and more hosts (--limit)")
 
 
 @hosts.command(
@@ -184,15 +165,16 @@ def _change(settings: Settings, host: str, change: LaneChange, as_json: bool) ->
         settings = above  # shoal hosts --queue … set …
 
     async def job(queue: Queue) -> None:
-        name = await _known(queue, host)
+        name = (await host_named(queue, host)).name
         await queue.set_lane(LaneChange(**(_given(change) | {"lane": name})))
-        (lane,) = [lane for lane in await queue.lanes(limit=MANY) if lane.name == name]
+        (lane,) = await queue.lanes(names=(name,), limit=1)
+        at = await queue.now()
         if as_json:
-            document(host_document(lane))
+            document(host_document(lane, at))
             return
         pace = f"one request every {lasting(lane.spacing)}" if lane.spacing else "no pace"
         most = f"{lane.max_in_flight} at once" if lane.max_in_flight else "any number at once"
-        now = _why(lane, await queue.now())
+        now = why_held(lane, at)
         line(f"{clean(name)}: {pace}, {most}{f'; {clean(now)}' if now else ''}.")
 
     with_queue(settings, job)
@@ -200,16 +182,3 @@ def _change(settings: Settings, host: str, change: LaneChange, as_json: bool) ->
 
 def _given(change: LaneChange) -> dict[str, Any]:
     return {name: value for name in change.__struct_fields__ if (value := getattr(change, name)) is not None}
-
-
-async def _known(queue: Queue, host: str) -> str:
-    """The lane people mean; one that no run has met is an error, with the nearest that there is."""
-    names = [lane.name for lane in await queue.lanes(limit=MANY)]
-    word = host.strip().lower().removeprefix("https://").removeprefix("http://").partition("/")[0]
-    if word in names:
-        return word
-    near = get_close_matches(word, names, n=3, cutoff=0.75) or [name for name in names if word in name][:3]
-    raise Usage(
-        f"no run has met the host {word or host}",
-        hint=f"did you mean {' or '.join(near)}?" if near else "shoal hosts lists those there are",
-    )

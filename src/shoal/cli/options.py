@@ -12,20 +12,26 @@ from shoal.config import SETTINGS, SETTINGS_FILE, Setting, load
 from shoal.core import measure
 
 F = TypeVar("F", bound=Callable[..., Any])
+_WORDS = {
+    "queue": "FILE|URL",
+    "synchronous": "full|normal",
+    "allow_private": "[LIST]",
+    "dashboard": "[PORT]",
+    "listen": "[ADDRESS:]PORT",
+    "token": "TOKEN",
+}
+# What else a control room asks for: it keeps the queue in order, and works itself when asked to.
+_SERVED = frozenset(("State", "Logs", "name", "scrapers", "allow_private", "workers", "concurrency"))
 
 
 def click_options(
     scope: str, *, without: Collection[str] = ()
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Offer the settings of a scope ("run": all; "look": where the state is) and pass them as `settings`.
+    """Offer the settings of a scope ("run", "serve"; "look": where the state is), passed as `settings`.
 
     without: names of settings whose flags mean something else to this command.
     """
-    offered = [
-        setting
-        for setting in SETTINGS.values()
-        if (setting.everywhere or scope == "run") and setting.name not in without
-    ]
+    offered = [it for it in SETTINGS.values() if _offered(it, scope) and it.name not in without]
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
@@ -43,6 +49,12 @@ def click_options(
         return decorated
 
     return decorate
+
+
+def _offered(setting: Setting, scope: str) -> bool:
+    if scope == "serve":
+        return setting.everywhere or setting.served or setting.section in _SERVED or setting.name in _SERVED
+    return setting.everywhere or (scope == "run" and not setting.served)
 
 
 def _option(setting: Setting) -> Callable[[F], F]:
@@ -65,9 +77,7 @@ def _metavar(setting: Setting) -> str:
         return "N"
     if " or " in accepts and len(accepts) < 40:
         return accepts.replace(", ", "|").replace(" or ", "|")
-    return {"queue": "FILE|URL", "synchronous": "full|normal", "allow_private": "[LIST]"}.get(
-        setting.name, "TEXT"
-    )
+    return _WORDS.get(setting.name, "TEXT")
 
 
 def _help(setting: Setting) -> str:

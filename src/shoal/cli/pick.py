@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import click
 
-from shoal.cli.show import clean, document, line
+from shoal.cli.show import document, line
 from shoal.config import Settings, load
-from shoal.control.home import moved_to
-from shoal.control.joining import worker_command
-from shoal.control.lock import Holder, held
-from shoal.control.ownership import Ownership
-from shoal.control.runs import alone, find
-from shoal.core.lane import Mark
+from shoal.control.runs import find
 from shoal.core.run import Run
-from shoal.core.typed import PREFIX
 from shoal.errors import ShoalError, Usage
 from shoal.queue.base import Queue, Where
+from shoal.view.standing import again_hint as again_hint
+from shoal.view.standing import standing as standing
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -101,65 +97,6 @@ async def pick(queue: Queue, named: str | None) -> Run:
     if not runs:
         raise NoRuns
     return runs[0]
-
-
-def left(settings: Settings, run: Run) -> bool:
-    """Whether the process of this machine that drove a run is gone, however it went."""
-    shared = run.spec.get("mode") == "distributed"
-    return (
-        not shared and settings.state_file is not None and Ownership.abandoned(settings.state_folder, run.key)
-    )
-
-
-async def standing(queue: Queue, settings: Settings, run: Run, marks: Sequence[Mark] | None = None) -> str:
-    """A run's state for people: one that nobody drives is stopped, one that waits for workers says so."""
-    if run.state == "cancelled":
-        return "moved" if await moved_to(queue, run) else run.state
-    if run.state != "running":
-        return run.state
-    if left(settings, run):
-        return "stopped"
-    if settings.state_file is not None and run.spec.get("mode") != "distributed":
-        return run.state
-    if alone(run):
-        return run.state if await holder(queue, run) else "stopped"
-    marks = await alive(queue, settings) if marks is None else marks
-    return run.state if serving(marks, run) else "waiting"
-
-
-def again_hint(settings: Settings, run: Run) -> str:
-    """The command that goes on with a run."""
-    if run.spec.get("mode") == "distributed":
-        return f"start a worker: {clean(worker_command(settings, run))}"
-    if run.scraper.startswith(PREFIX):
-        kind = clean(run.scraper.removeprefix(PREFIX))
-        return f"start a worker with a handler for {kind}: shoal worker FILE.py"
-    command = clean(run.spec.get("command") or "")
-    return f"go on with: {command}" if command else "the command that started it goes on with it"
-
-
-async def alive(queue: Queue, settings: Settings) -> list[Mark]:
-    """Workers that gave a sign of life lately."""
-    since = await queue.now() - int(settings.stale_after * 1e6)
-    return [mark for mark in await queue.workers() if mark.seen_at > since]
-
-
-def serving(marks: Sequence[Mark], run: Run) -> list[Mark]:
-    """Those among workers that can serve a run."""
-    words = {run.name, run.scraper, *(("templates",) if run.spec.get("template") else ())}
-    return [mark for mark in marks if not mark.serves or words & set(mark.serves)]
-
-
-async def living(queue: Queue, settings: Settings, run: Run) -> list[Mark]:
-    """Workers of a run that gave a sign of life lately; none for a run whose process is gone."""
-    if left(settings, run) or (settings.state_file is None and alone(run) and not await holder(queue, run)):
-        return []
-    return serving(await alive(queue, settings), run)
-
-
-async def holder(queue: Queue, run: Run) -> Holder | None:
-    """Who drives a run that is driven from one place."""
-    return await held(queue, f"run/{run.key}") or await held(queue, f"scraper/{run.scraper}")
 
 
 def missing(named: str) -> Usage:

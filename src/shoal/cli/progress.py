@@ -8,23 +8,20 @@ import math
 import os
 import sys
 import time
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TextIO
 
-from shoal.cli.closing import account as account  # for `shoal status`
 from shoal.cli.closing import closing
-from shoal.cli.show import cells, clean, count, cut, lasting, line, paint, width, wrapped
+from shoal.cli.show import cells, clean, count, cut, line, paint, width, wrapped
 from shoal.config import dumb_terminal
 from shoal.control.report import Progress, RunInfo, RunUi, Summary
-from shoal.core.forecast import Forecast, forecast, lane_seconds
-from shoal.core.lane import LaneState
+from shoal.core.forecast import Forecast, forecast
 from shoal.core.stats import Stats
-from shoal.queue.base import TaskView
 from shoal.version import __version__
+from shoal.view.rates import Rates as Rates
+from shoal.view.words import again_words, deciding, lane_words, left_words, queue_words
 
-WINDOW = 8.0  # seconds over which pages/s are measured
 REDRAW_EVERY = 0.1
 LINE_EVERY = 5.0
 LINE_EVERY_AT_REST = 60.0  # when nothing has moved
@@ -58,25 +55,6 @@ class Above(io.TextIOBase):
         for part in filter(None, text.splitlines()):
             self._ui.message(part)
         return len(text)
-
-
-class Rates:
-    """Pages and records per second over the last seconds."""
-
-    def __init__(self) -> None:
-        self._points: deque[tuple[float, int]] = deque()
-
-    def note(self, at: float, pages: int) -> None:
-        self._points.append((at, pages))
-        while len(self._points) > 2 and self._points[1][0] <= at - WINDOW:
-            self._points.popleft()
-
-    @property
-    def pages(self) -> float:
-        if len(self._points) < 2:
-            return 0.0
-        (first, before), (last, after) = self._points[0], self._points[-1]
-        return max(0, after - before) / (last - first) if last > first else 0.0
 
 
 class PlainUi:
@@ -243,60 +221,6 @@ def _held_lines(progress: Progress) -> list[str]:
 
 def foresee(progress: Progress, rate: float, max_pages: int) -> Forecast:
     return forecast(progress.stats, progress.lanes, rate=rate, now=progress.now, max_pages=max_pages)
-
-
-def queue_words(stats: Stats) -> str:
-    """What is open: waiting, under way, to be tried again."""
-    waiting = stats.ready - stats.delayed
-    parts = [f"waiting {count(waiting)}", f"under way {count(stats.leased)}"]
-    if stats.delayed:
-        parts.append(f"trying again later {count(stats.delayed)}")
-    return " · ".join(parts)
-
-
-def left_words(ahead: Forecast) -> str:
-    if not ahead.seconds:
-        return ""
-    return f"about {lasting(ahead.seconds)} left"
-
-
-def deciding(ahead: Forecast) -> str:
-    return f"slowest: {lane_sum(ahead)}  ← this site decides the end"
-
-
-def lane_sum(ahead: Forecast) -> str:
-    """How the deciding host comes to its time: "shop.example  84 left at 1/s = 1:24"."""
-    pace = f" at {1 / ahead.lane_spacing:.3g}/s" if ahead.lane_spacing else ""
-    held = f"held for {lasting(ahead.lane_held)}, then " if ahead.lane_held else ""
-    total = lasting(ahead.seconds or 0)
-    return f"{clean(ahead.lane)}  {held}{count(ahead.lane_left)} left{pace} = {total}"
-
-
-def again_words(view: TaskView, now: int) -> str:
-    """Why a page waits to be tried again: "http://… again in 54 s after connect: refused"."""
-    last = next((attempt for attempt in reversed(view.history) if attempt.cause), None)
-    after = f" after {last.cause}" if last else ""
-    said = f": {last.message}" if last and last.message not in ("", last.cause) else ""
-    return clean(f"{view.url}  again in {lasting(max(0.0, (view.due_at - now) / 1e6))}{after}{said}")
-
-
-def lane_words(lane: LaneState, now: int) -> str:
-    """Why a host gets no requests right now."""
-    word = "parked" if lane.parked else "slowed down"
-    reason = f": {clean(lane.reason)}" if lane.reason else ""
-    return f"{word} {held_words(lane, now)}: {clean(lane.name)}{reason}"
-
-
-def least_words(lane: LaneState, now: int) -> str:
-    """The least time a host needs for what waits; nothing where nothing does."""
-    least = lane_seconds(lane, now)
-    return held_words(lane, now) if lane.ready and lane.for_good(now) else lasting(least) if least else ""
-
-
-def held_words(lane: LaneState, now: int) -> str:
-    return (
-        "until released" if lane.for_good(now) else f"for {lasting(max(0.0, (lane.held_until - now) / 1e6))}"
-    )
 
 
 def opening(info: RunInfo) -> list[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import click
 
@@ -23,6 +24,7 @@ from shoal.errors import Usage
     shoal run shop.yaml -o shop.xlsx                   with a template
     cat urls | shoal run - -o pages.csv                from a pipe
     shoal run books.py -o books.jsonl --fresh          start over
+    shoal run books.py -o books.jsonl --dashboard      and look at it in a browser
     """,
 )
 @click.argument("target", metavar="TARGET", type=click.Path(allow_dash=True), required=False)
@@ -92,23 +94,37 @@ def run(
     again = shlex.join(["shoal", "run", *(word for word in given if word != "--fresh")])
     ui = run_ui()
     try:
-        return run_command(
-            settings,
-            target=target,
-            inputs=inputs,
-            fields=fields,
-            column=column or "",
-            from_raw=from_raw or "",
-            output=output,
-            fresh=fresh,
-            ui=ui,
-            again=again,
-        )
+        with beside(settings, ui.message):
+            return run_command(
+                settings,
+                target=target,
+                inputs=inputs,
+                fields=fields,
+                column=column or "",
+                from_raw=from_raw or "",
+                output=output,
+                fresh=fresh,
+                ui=ui,
+                again=again,
+            )
     except KeyboardInterrupt:  # before it began to listen for signals
         ui.message("Stopped before it began; the same command starts it.")
         return 4
     finally:
         ui.close()
+
+
+@contextlib.contextmanager
+def beside(settings: Settings, say: Callable[[str], None]) -> Iterator[None]:
+    """A dashboard for as long as the run takes, if one is wanted."""
+    if not settings.dashboard:
+        yield
+        return
+    from shoal.web.aside import dashboard
+
+    with dashboard(settings) as url:
+        say(f"Dashboard: {url}")
+        yield
 
 
 def read_fields(given: Sequence[str]) -> dict[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import click
 
@@ -15,9 +14,10 @@ from shoal.cli.run import read_fields
 from shoal.cli.show import clean, count, document, fields, lasting, line, stamp, table, wrapped
 from shoal.config import Settings
 from shoal.control import timetable
-from shoal.core.schedule import Firing, Schedule, following
+from shoal.core.schedule import Firing, Schedule
 from shoal.errors import Usage
 from shoal.queue.base import Queue
+from shoal.view.schedules import next_time, schedule_document
 
 MANY_REJECTED = 3
 OVERLAPS = ("skip", "queue", "cancel-former", "allow")
@@ -188,7 +188,7 @@ def list_(settings: Settings, as_json: bool) -> int:
 
 
 def _row(found: Schedule, now: int) -> tuple[object, ...]:
-    upcoming = "paused" if found.paused else _time(_next(found, now))
+    upcoming = "paused" if found.paused else _time(next_time(found, now))
     last = found.history[0] if found.history else None
     return (
         found.name,
@@ -219,7 +219,7 @@ def show(settings: Settings, name: str, as_json: bool) -> int:
 
 def _show(found: Schedule, now: int) -> None:
     line(f"Schedule {found.name}{', paused' if found.paused else ''}")
-    upcoming = _next(found, now)
+    upcoming = next_time(found, now)
     pairs: list[tuple[str, object]] = [
         ("when", f"{found.cron} {found.zone}"),
         ("scraper", clean(found.order.scraper)),
@@ -313,35 +313,7 @@ def _on(settings: Settings, name: str, job: Callable[[Queue], Awaitable[None]]) 
     return 0
 
 
-def _next(found: Schedule, now: int) -> int:
-    """As it is shown: a time that has just come is there until somebody sees to it."""
-    return found.next if found.next > now or not found.next else following(found, now)
-
-
 def _time(at: int) -> str:
     """A moment in UTC, as schedules are thought of."""
     text = stamp(at)
     return text[:19].replace("T", " ") + " UTC" if text else ""
-
-
-def schedule_document(found: Schedule, now: int) -> dict[str, Any]:
-    """A schedule as machines see it; the keys are stable."""
-    return {
-        "name": found.name,
-        "cron": found.cron,
-        "zone": found.zone,
-        "overlap": found.overlap,
-        "paused": found.paused,
-        "scraper": found.order.scraper,
-        "addresses": found.order.addresses,
-        "made_at": stamp(found.made_at),
-        "next_at": None if found.paused else stamp(_next(found, now)),
-        "waiting_at": stamp(found.waiting),
-        "fired": found.fired,
-        "skipped": found.skipped,
-        "missed": found.missed,
-        "history": [
-            {"at": stamp(it.at), "run": it.run or None, "skipped": it.why or None, "by_hand": it.by_hand}
-            for it in found.history
-        ],
-    }

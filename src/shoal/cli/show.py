@@ -8,10 +8,16 @@ import sys
 import textwrap
 import unicodedata
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from shoal.config import colour_wanted
+from shoal.view.words import ago as ago
+from shoal.view.words import clean as clean
+from shoal.view.words import count as count
+from shoal.view.words import lasting as lasting
+from shoal.view.words import moment as moment
+from shoal.view.words import size as size
+from shoal.view.words import stamp as stamp
 
 COLOURS = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "cyan": 36, "dim": 2, "bold": 1}
 STATES = {
@@ -52,14 +58,6 @@ def width(stream: TextIO | None = None) -> int:
     if not (stream or sys.stdout).isatty():
         return 10_000
     return shutil.get_terminal_size().columns
-
-
-def clean(text: object) -> str:
-    """Text from outside, made harmless for a terminal: one line, no control characters."""
-    return "".join(
-        char if char.isprintable() else " " if char.isspace() else "\N{REPLACEMENT CHARACTER}"
-        for char in str(text)
-    )
 
 
 def cells(text: str) -> int:
@@ -106,20 +104,47 @@ def table(
     *,
     right: str = "",
     below: Sequence[Sequence[str]] = (),
+    spare: str = "",
 ) -> None:
-    """Aligned columns; `right` names heads of numbers; `below` has lines to stand under each row."""
+    """Aligned columns; `right` names heads of numbers; `below` has lines to stand under each row.
+
+    spare: heads that may be left out, the first first, where the terminal has no room for all.
+    """
     texts = [[clean(value) for value in row] for row in rows]
+    heads, texts, left_out = _fitting(heads, texts, spare.split())
     sizes = [max(cells(row[at]) for row in [list(heads), *texts]) for at in range(len(heads))]
     numbers = set(right.split())
     for at, row in enumerate([list(heads), *texts]):
         parts = []
-        for head, text, size in zip(heads, row, sizes, strict=True):
-            gap = " " * (size - cells(text))
+        for head, text, room in zip(heads, row, sizes, strict=True):
+            gap = " " * (room - cells(text))
             parts.append(gap + text if head in numbers else text + gap)
         text = cut("  ".join(parts).rstrip(), width())
         line(paint(text, "dim") if at == 0 else _stated(text, row))
         for more in below[at - 1] if at and below else ():
             line(wrapped(f"    {clean(more)}", indent="    "))
+
+    if left_out:
+        line(paint(f"no room for {', '.join(left_out)}: widen the window, or --json", "dim"))
+
+
+def _fitting(
+    heads: Sequence[str], rows: list[list[str]], spare: list[str]
+) -> tuple[Sequence[str], list[list[str]], list[str]]:
+    """What of a table there is room for, and the heads there is none for."""
+    left_out: list[str] = []
+    while spare and _wide(heads, rows) > width():
+        head = spare.pop(0)
+        at = heads.index(head)
+        heads = [*heads[:at], *heads[at + 1 :]]
+        rows = [[*row[:at], *row[at + 1 :]] for row in rows]
+        left_out.append(head)
+    return heads, rows, left_out
+
+
+def _wide(heads: Sequence[str], rows: list[list[str]]) -> int:
+    sizes = [max(cells(row[at]) for row in [list(heads), *rows]) for at in range(len(heads))]
+    return sum(sizes) + 2 * (len(sizes) - 1)
 
 
 def _stated(text: str, row: Sequence[str]) -> str:
@@ -134,56 +159,6 @@ def fields(pairs: Sequence[tuple[str, object]]) -> None:
         head = name.ljust(size)
         text = wrapped(f"  {head}  {value}", indent=" " * (size + 4))
         line(text.replace(head, paint(head, "dim"), 1) if name else text)
-
-
-def count(number: int, word: str = "") -> str:
-    """1,234 or, with a word, "1 page" and "2 pages"."""
-    if not word:
-        return f"{number:,}"
-    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
-
-
-def size(number: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.1f} {unit}"
-        number /= 1000
-    return f"{number:.1f} TB"
-
-
-def lasting(seconds: float) -> str:
-    """How long: 0.02 s · 0.4 s · 7 s · 1:24 · 12h21 · 3 d 4 h."""
-    if 0.001 <= seconds < 0.1:
-        return f"{seconds:.2g} s"
-    if seconds < 1:
-        return f"{seconds:.1f} s"
-    if seconds < 59.5:
-        return f"{seconds:.0f} s"
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60}:{whole % 60:02}"
-    if whole < 86_400 * 2:
-        return f"{whole // 3600}h{whole % 3600 // 60:02}"
-    return f"{whole // 86_400} d {whole % 86_400 // 3600} h"
-
-
-def ago(at: int, now: int) -> str:
-    """How long before `now`, both in microseconds."""
-    seconds = max(0.0, (now - at) / 1e6)
-    return "just now" if seconds < 2 else f"{lasting(seconds)} ago"
-
-
-def moment(at: int) -> str:
-    """A moment in local time."""
-    when = datetime.fromtimestamp(at / 1e6, UTC).astimezone()
-    return when.strftime("%Y-%m-%d %H:%M:%S")
-
-
-def stamp(at: int) -> str | None:
-    """A moment for machines: ISO 8601 in UTC, None when it never came."""
-    if not at:
-        return None
-    return datetime.fromtimestamp(at / 1e6, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def plain(value: Any) -> Any:

@@ -7,25 +7,24 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any, Protocol, TextIO
+from typing import Protocol, TextIO
 
 import click
-import msgspec
 
-from shoal.cli.closing import account
 from shoal.cli.command import Command
 from shoal.cli.options import click_options
-from shoal.cli.pick import RUN_HELP, again_hint, living, pick, run_argument, standing, with_queue
-from shoal.cli.progress import LiveUi, Rates, least_words, left_words, queue_words
-from shoal.cli.show import ago, cells, clean, count, cut, line, stamp, width
-from shoal.cli.status import Status, limits, other_code
+from shoal.cli.pick import RUN_HELP, pick, run_argument, with_queue
+from shoal.cli.progress import LiveUi
+from shoal.cli.show import cells, cut, line, width
 from shoal.config import Settings, dumb_terminal
-from shoal.control.runs import being_seeded
-from shoal.core.forecast import forecast, lane_seconds
-from shoal.core.lane import LaneState, Mark
+from shoal.core.forecast import lane_seconds
 from shoal.core.run import Run
 from shoal.errors import QueueUnavailable, Usage
 from shoal.queue.base import Queue
+from shoal.view.documents import watch_document
+from shoal.view.rates import Rates
+from shoal.view.status import Status, gather, limits, other_code
+from shoal.view.words import account, ago, clean, count, least_words, left_words, pace, queue_words, under_way
 
 EVERY = 1.0
 LINE_EVERY = 5.0
@@ -118,25 +117,8 @@ async def look(queue: Queue, settings: Settings, run: Run, rates: Rates) -> Stat
     known = await queue.runs(name=run.name, limit=1)
     if not known:
         raise Usage(f"run {run.name} was removed", hint="shoal runs lists what there is")
-    run = known[0]
-    stats, now = await queue.stats(run.id), await queue.now()
-    rates.note(time.monotonic(), stats.done)
-    lanes = [lane for lane in await queue.lanes(run=run.id, limit=LANES) if lane.ready or lane.in_flight]
-    open_ = run.state in ("running", "paused")
-    return Status(
-        run=run,
-        state=await standing(queue, settings, run),
-        stats=stats,
-        now=now,
-        lanes=lanes,
-        workers=await living(queue, settings, run) if open_ else [],
-        dead=[],
-        again=[],
-        rate=rates.pages,
-        seeding=open_ and await being_seeded(queue, run),
-        hint=again_hint(settings, run),
-        ahead=forecast(stats, lanes, rate=rates.pages, now=now, max_pages=run.max_pages),
-    )
+    rates.note(time.monotonic(), (await queue.stats(run.id)).done)
+    return await gather(queue, settings, known[0], rate=rates.pages, lanes=LANES, dead=False)
 
 
 class Documents:
@@ -266,50 +248,10 @@ def _host_rows(found: Status) -> Iterator[tuple[str, ...]]:
         yield (
             clean(lane.name),
             count(lane.ready),
-            f"{lane.in_flight}/{lane.max_in_flight}" if lane.max_in_flight else str(lane.in_flight),
-            f"{1 / lane.spacing:.3g}/s" if lane.spacing else "free",
+            under_way(lane),
+            f"{pace(1 / lane.spacing)}/s" if lane.spacing else "free",
             least_words(lane, found.now),
             clean(lane.reason),
         )
     if len(ranked) > HOSTS_SHOWN:
         yield f"and {count(len(ranked) - HOSTS_SHOWN)} more", "", "", "", "", ""
-
-
-def watch_document(found: Status) -> dict[str, Any]:
-    """One look at a run for machines; the keys are stable."""
-    stats = found.stats
-    return {
-        "at": stamp(found.now),
-        "run_id": found.run.name,
-        "scraper": found.run.scraper,
-        "state": found.run.state,
-        "seen": stats.seen,
-        "pending": stats.ready,
-        "delayed": stats.delayed,
-        "claimed": stats.leased,
-        "done": stats.done,
-        "failed": stats.dead,
-        "cancelled": stats.cancelled,
-        "remaining": stats.open,
-        "records": stats.records,
-        "seeding": found.seeding,
-        "pages_per_second": round(found.rate or 0.0, 2),
-        "seconds_left": found.ahead.seconds,
-        "decided_by": found.ahead.lane or None,
-        "limits": [{"kind": kind, "words": words} for kind, words in limits(found)],
-        "workers": [_worker_document(mark) for mark in found.workers],
-        "hosts": [host_document(lane) for lane in found.lanes[:100]],
-    }
-
-
-def _worker_document(mark: Mark) -> dict[str, Any]:
-    names = ("id", "name", "host", "pid", "state", "doing", "leased", "done", "failed", "memory", "code")
-    return {name: getattr(mark, name) for name in names} | {"seen_at": stamp(mark.seen_at)}
-
-
-def host_document(lane: LaneState) -> dict[str, Any]:
-    """A host for machines; the keys are stable."""
-    made: dict[str, Any] = msgspec.to_builtins(lane)
-    times = {name: stamp(getattr(lane, name)) for name in ("next_at", "held_until")}
-    set_ = {"rule": lane.rule if lane.rule >= 0 else None, "limit": lane.limit if lane.limit >= 0 else None}
-    return made | times | set_

@@ -177,7 +177,10 @@ async def forget_locks(queue: Queue, older_than: float) -> None:
 
 
 def _holder(paper: Paper | None) -> Holder:
-    return msgspec.json.decode(paper.text, type=Holder) if paper else Holder()
+    try:
+        return msgspec.json.decode(paper.text, type=Holder) if paper else Holder()
+    except msgspec.DecodeError:
+        return Holder()  # nobody's
 
 
 def _text(holder: Holder) -> str:

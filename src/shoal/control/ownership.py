@@ -44,6 +44,8 @@ class Ownership:
     @classmethod
     def abandoned(cls, folder: Path, key: str) -> bool:
         """Whether a process of this machine drove the run with this key, and none does now."""
+        if "/" in key or "\0" in key:
+            return False  # somebody else's: whoever may start runs could name any file, or a pipe to wait at
         try:
             handle = os.open(folder / "owners" / key, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:

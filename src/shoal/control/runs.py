@@ -19,7 +19,9 @@ from shoal.queue.base import Queue
 
 Found = Literal["new", "continued", "ended"]
 SEEDING = "seeding"  # the kind of the mark that addresses are still added to a run
+HERE = "here"  # the mode of runs that a control room works on itself
 MANY = 10_000
+SUFFIX = 3  # letters at the end of a name
 
 
 def run_key(scraper: str, inputs: Sequence[str], output: str) -> str:
@@ -30,12 +32,18 @@ def run_key(scraper: str, inputs: Sequence[str], output: str) -> str:
 
 def run_name() -> str:
     """UTC and a suffix: 20260215_120000_k3f."""
-    return time.strftime("%Y%m%d_%H%M%S_", time.gmtime()) + "".join(secrets.choice(LETTERS) for _ in range(3))
+    suffix = "".join(secrets.choice(LETTERS) for _ in range(SUFFIX))
+    return time.strftime("%Y%m%d_%H%M%S_", time.gmtime()) + suffix
 
 
 def alone(run: Run) -> bool:
     """Whether only the process that started it works on it; workers leave it alone."""
     return run.spec.get("mode") == "single"
+
+
+def here(run: Run) -> bool:
+    """Whether it is for the processes of a control room, of any of them; workers leave it alone."""
+    return run.spec.get("mode") == HERE
 
 
 def version_of(run: Run) -> str:
@@ -50,11 +58,13 @@ async def find(queue: Queue, named: str) -> Run | None:
         found = await queue.runs(name=word, limit=20)
         if found:
             return _only(named, [run for run in found if run.name == word] or found)
-    runs = await queue.runs(limit=MANY)
-    for run in runs:
-        if run.scraper == named:
-            return run
-    ends = [run for run in runs if run.name.endswith(f"_{named.lower()}")]
+    newest = await queue.runs(scraper=named, limit=1)
+    if newest:
+        return newest[0]
+    end = named.lower()
+    if len(end) != SUFFIX or not set(end) <= set(LETTERS):
+        return None  # and nothing has to be looked through for it
+    ends = [run for run in await queue.runs(limit=MANY) if run.name.endswith(f"_{end}")]
     return _only(named, ends) if ends else None
 
 

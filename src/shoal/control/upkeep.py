@@ -7,11 +7,15 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+import msgspec
+
+from shoal.control.history import History
 from shoal.control.lock import forget_locks
+from shoal.control.registry import STALE_AFTER
 from shoal.control.runs import alone, being_seeded
 from shoal.core.run import Run, RunState
 from shoal.core.typed import PREFIX
@@ -23,6 +27,7 @@ log = logging.getLogger("shoal.upkeep")
 FINISH_EVERY = 0.5
 SCHEDULE_EVERY = 1.0
 RELAY_EVERY = 1.0
+HISTORY_EVERY = 5.0  # so that no slot of it is missed
 PURGE_EVERY = 3600.0
 LONGEST_PAUSE = 30.0  # seconds between two tries of what keeps failing
 MANY = 10_000
@@ -34,6 +39,8 @@ REGISTRY_EVERY = 30.0
 CROWD = 16  # workers from which on each does its upkeep less often, so that all together do it as often
 RAREST = 60.0  # seconds: a crowd that is gone in a moment leaves its work to few
 REPAIRED_FOR = 3600.0  # likewise one that a schedule began: another may have to finish what it started
+# What comes of a run or document that another version made, or that somebody who may write there made up.
+ODD = (msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError)
 AFTER_MIDNIGHT = timedelta(minutes=10)  # producers' clocks may be behind
 
 
@@ -56,12 +63,12 @@ class Duty:
         """False if it failed in a way that a person or time may heal; that is said once."""
         try:
             await self.work()
-        except Act as error:
-            if str(error) != self.failing:
-                log.warning(
-                    "upkeep_failing", extra={"duty": self.name, "error": str(error), "hint": error.hint}
-                )
-            self.failing = str(error)
+        except (Act, *ODD) as error:
+            words = str(error) if isinstance(error, Act) else f"{type(error).__name__}: {error}"
+            if words != self.failing:
+                hint = error.hint if isinstance(error, Act) else "a run or document is not understood"
+                log.warning("upkeep_failing", extra={"duty": self.name, "error": words, "hint": hint})
+            self.failing = words
             return False
         self.failing = ""
         return True
@@ -77,6 +84,8 @@ class Upkeep:
         tidy: Callable[[], Awaitable[object]] | None = None,  # after a removal, on this machine
         tick: Callable[[Queue, int], Awaitable[object]] | None = None,  # schedules
         relay: Relay | None = None,
+        stale_after: float = STALE_AFTER,  # seconds of silence after which a worker is stale
+        more: Sequence[Duty] = (),  # what whoever does the upkeep has to do besides
     ) -> None:
         self._queue = queue
         self._retention = retention
@@ -88,6 +97,7 @@ class Upkeep:
         self._duties = [
             Duty("registry", REGISTRY_EVERY, self.tidy_registry),
             Duty("finish", FINISH_EVERY, self.finish_empty),
+            Duty("history", HISTORY_EVERY, History(queue, stale_after=stale_after).note),
         ]
         if reap:
             self._duties.append(Duty("reap", REAP_EVERY, queue.reap))
@@ -97,6 +107,7 @@ class Upkeep:
             self._duties.append(Duty("schedules", SCHEDULE_EVERY, self._run_schedules))
         if relay is not None:
             self._duties.append(Duty("store", RELAY_EVERY, relay.drain_all))
+        self._duties += more
 
     async def run(self, stop: asyncio.Event) -> None:
         """Do everything in its time until stopped. What fails is tried again; nothing here ends a worker."""

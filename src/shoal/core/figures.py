@@ -1,8 +1,9 @@
-"""Figures: what a worker process has counted since it started, small enough to travel with every heartbeat."""
+"""Figures: what a worker process has counted since it started, small enough to go with every heartbeat."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
 
 import msgspec
 
@@ -28,7 +29,7 @@ class LaneFigures(msgspec.Struct, array_like=True, gc=False):
 
 
 class Figures(msgspec.Struct, omit_defaults=True):
-    """Sums that only grow while the process lives; `lag` and `lanes` are of the last while."""
+    """Sums that only grow while the process lives; `lag` is of late, `lanes` are the busiest now."""
 
     done: int = 0
     records: int = 0
@@ -44,8 +45,8 @@ class Figures(msgspec.Struct, omit_defaults=True):
     size_sum: int = 0
     asks: int = 0  # questions to the queue, and the seconds they took
     ask_seconds: float = 0.0
-    lag: float = 0.0  # longest time the event loop was held up since the last heartbeat
-    lanes: dict[str, LaneFigures] = {}
+    lag: float = 0.0  # longest time the event loop was held up in the last seconds, or is being held up
+    lanes: dict[str, LaneFigures] = {}  # sums, too; which ones are told may differ from one time to the next
 
 
 def buckets(bounds: tuple[float, ...]) -> list[int]:
@@ -70,11 +71,93 @@ def error_class(cause: str) -> str:
 
 _CLASS_OF = {
     "timeout": "timeout", "dns": "dns", "connect": "connect", "tls": "tls", "redirect": "redirects",
-    "redirects": "redirects", "robots": "robots", "blocked": "refused", "refused": "refused",
-    "private": "refused", "too_large": "too_large", "decode": "content", "content": "content",
-    "parse": "content", "handler": "handler", "error": "handler", "worker_lost": "worker_lost",
+    "redirects": "redirects", "robots": "robots", "robots_unreachable": "robots", "blocked": "refused",
+    "refused": "refused", "private": "refused", "scope": "refused", "bad_url": "refused",
+    "bad_request": "refused", "too_large": "too_large", "decode": "content", "content": "content",
+    "parse": "content", "bad_response": "content", "too_complex": "content", "missing_field": "content",
+    "bad_field": "content", "handler": "handler", "handler_timeout": "handler", "memory": "handler",
+    "client": "handler", "no_handler": "handler", "error": "handler", "worker_lost": "worker_lost",
     "expired": "expired",
 }  # fmt: skip
+
+
+def plus(one: Figures, other: Figures) -> Figures:
+    """Both together; of the lanes the busiest."""
+    lanes = dict(one.lanes)
+    for name, lane in other.lanes.items():
+        lanes[name] = _lane_plus(lanes[name], lane) if name in lanes else lane
+    return Figures(
+        failed=counts_plus(one.failed, other.failed),
+        dead=counts_plus(one.dead, other.dead),
+        took=buckets_plus(one.took, other.took),
+        size=buckets_plus(one.size, other.size),
+        lag=max(one.lag, other.lag),
+        lanes=busiest(lanes),
+        **{name: getattr(one, name) + getattr(other, name) for name in _SUMS},
+    )
+
+
+def since(before: Figures, now: Figures) -> Figures:
+    """What was counted between two reports of one process; `lag` is that of the later."""
+    sums = {name: max(0, getattr(now, name) - getattr(before, name)) for name in _SUMS}
+    failed = _counts_since(before.failed, now.failed)
+    most = LaneFigures(sums["done"], sum(failed.values()), sums["took_sum"], sums["bytes"])
+    return Figures(
+        failed=failed,
+        dead=_counts_since(before.dead, now.dead),
+        took=buckets_plus(now.took, before.took, -1),
+        size=buckets_plus(now.size, before.size, -1),
+        lag=now.lag,
+        lanes={name: _lane_since(before.lanes.get(name), lane, most) for name, lane in now.lanes.items()},
+        **sums,
+    )
+
+
+def busiest(lanes: Mapping[str, LaneFigures], most: int = LANES_KEPT) -> dict[str, LaneFigures]:
+    if len(lanes) <= most:
+        return dict(lanes)
+    ordered = sorted(lanes.items(), key=lambda item: item[1].done + item[1].failed, reverse=True)
+    return dict(ordered[:most])
+
+
+_SUMS = (
+    "done", "records", "retries", "bytes", "stale", "lost", "took_sum", "size_sum", "asks", "ask_seconds",
+)  # fmt: skip
+
+
+def buckets_plus(one: list[int], other: list[int], sign: int = 1) -> list[int]:
+    """Buckets together; either may be empty, and none falls below 0."""
+    if not one or not other:
+        return list(one or (other if sign > 0 else ()))
+    return [max(0, first + sign * second) for first, second in zip(one, other, strict=False)]
+
+
+def counts_plus(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
+
+
+def _counts_since(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+    return {name: more for name, count in now.items() if (more := count - before.get(name, 0)) > 0}
+
+
+def _lane_plus(one: LaneFigures, other: LaneFigures) -> LaneFigures:
+    return LaneFigures(
+        one.done + other.done,
+        one.failed + other.failed,
+        one.seconds + other.seconds,
+        one.bytes + other.bytes,
+    )
+
+
+def _lane_since(before: LaneFigures | None, now: LaneFigures, most: LaneFigures) -> LaneFigures:
+    """A lane that was not told of before may have been counted for long: no more than all lanes together."""
+    was = before if before is not None and before.done <= now.done else LaneFigures()
+    return LaneFigures(
+        min(max(0, now.done - was.done), most.done),
+        min(max(0, now.failed - was.failed), most.failed),
+        min(max(0.0, now.seconds - was.seconds), most.seconds),
+        min(max(0, now.bytes - was.bytes), most.bytes),
+    )
 
 
 def encode(figures: Figures) -> bytes:

@@ -64,6 +64,7 @@ def whole(least: int) -> Callable[[object], int]:
 _UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _SIZES |= {"k": 10**3, "m": 10**6, "g": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+LONGEST = 10 * 365 * 86_400.0  # seconds: nobody waits longer
 _MEASURE = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*)\s*")
 
 
@@ -79,7 +80,7 @@ def _measure(value: object, units: Mapping[str, float]) -> float:
 def seconds(*, zero: bool = False) -> Callable[[object], float]:
     def parse(value: object) -> float:
         found = _measure(value, _UNITS)
-        if found < 0 or (found == 0 and not zero):
+        if found < 0 or (found == 0 and not zero) or found > LONGEST:
             raise ValueError(value)
         return found
 

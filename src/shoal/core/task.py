@@ -21,6 +21,7 @@ Admission = Literal["added", "known", "rejected"]
 
 BANDS = 8
 REVIVED = "revived"  # the cause that marks, in a task's history, where a person gave it a fresh start
+DROPPED = "dropped"  # the cause of a task that a person gave up
 SHORT_DIGEST = 10  # bytes of a digest that every queue keeps; some keep no more
 ALONE = -1  # the band of a task that has lost a worker: it is claimed by itself, before all others
 

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 from urllib.parse import quote
 
+from shoal.core.glob import glob as starred
 from shoal.core.url import canonical, host_of, lane_of, path_of
 from shoal.errors import InvalidUrl
 
@@ -85,7 +86,7 @@ def site_of(lane: str) -> str:
 
 def glob(pattern: str) -> Callable[[str], object]:
     """A matcher in which "*" is any text; what is not ASCII is escaped as it is in canonical URLs."""
-    return re.compile(".*".join(map(re.escape, quote(pattern, safe=_PRINTABLE).split("*")))).fullmatch
+    return starred(quote(pattern, safe=_PRINTABLE)).fullmatch
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:

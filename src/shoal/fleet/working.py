@@ -64,9 +64,8 @@ async def work(
             store = await open_results(settings.store)
             stack.push_async_callback(store.close)
             relay = Relay(queue, store)
-        await _serve(
-            scraper, settings, queue, Upkeep(queue, reap=False, relay=relay), stopping, exit_when_done
-        )
+        upkeep = Upkeep(queue, reap=False, relay=relay, stale_after=settings.stale_after)
+        await _serve(scraper, settings, queue, upkeep, stopping, exit_when_done)
 
 
 async def _serve(

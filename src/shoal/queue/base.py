@@ -34,6 +34,7 @@ HEARTBEAT = 10.0
 REAP_EVERY = 2.0
 LOST_LIMIT = 3  # a task whose workers died so often is dead with cause "worker_lost"
 SLOT_HORIZON = 2.0  # a claim may reserve slots so many seconds ahead
+FIGURES_CAP = 64 * 1024  # bytes of a worker's figures; longer ones are not kept
 FOUND_CAP = 2_000  # more found tasks than this go ahead of the outcome as "part" settles
 
 RunAction = Literal["pause", "resume", "cancel", "finish"]
@@ -253,7 +254,7 @@ class Queue(Protocol):
     async def stats(self, run: int) -> Stats: ...
 
     async def stats_of(self, runs: Sequence[int]) -> list[Stats]:
-        """The accounts of many runs in one question, in the same order; an unknown one is empty."""
+        """What stats says of many runs, in one question and the same order; an unknown one is empty."""
         ...
 
     async def recount(self, run: int) -> Stats:
@@ -288,7 +289,9 @@ class Queue(Protocol):
         """One task by identity, in whatever state it is. A purged one has what is left of it."""
         ...
 
-    async def dead_groups(self, run: int, limit: int = 100) -> list[DeadGroup]: ...
+    async def dead_groups(self, run: int, limit: int = 100) -> list[DeadGroup]:
+        """What is dead now, by lane and cause, the largest first."""
+        ...
 
     async def skipped(self, run: int, limit: int = 100) -> list[tuple[str, str]]:
         """Samples of refused links: (reason, url)."""
@@ -323,7 +326,8 @@ class Queue(Protocol):
         """Give up what waits ("ready": delayed, too), or dead letters: they become cancelled ("dropped").
 
         Says how many, at most `limit`; repeated until that is 0, all that match are gone. What is
-        leased is left alone.
+        leased is left alone. A dropped task stays known, its history ends with an attempt "dropped",
+        and under max_pages it counts no more. Of an ended run nothing waits; its dead letters can go.
         """
         ...
 
@@ -399,9 +403,9 @@ class Queue(Protocol):
     ) -> list[LaneState]:
         """Lanes with the most ready work first. With a run: its lanes, and its own ready work.
 
-        order="name" is for paging: by name, after this one. `like` is a part of the name. `only`: parked;
-        held (no request before held_until, parked included); ruled (a person set its pace or limit).
-        `names`: just these. Filters hold together. Thousands of lanes do not make the first page slow.
+        order="name" is for paging: by the bytes of the name, after this one. `like` is a part of it.
+        `only`: parked; held (no request before held_until, parked included); ruled (a person set its pace
+        or limit). `names`: just these. Filters hold together. Thousands of lanes make no first page slow.
         """
         ...
 
@@ -410,7 +414,8 @@ class Queue(Protocol):
     async def register(self, mark: Mark) -> str:
         """Worker heartbeat in the registry: creates or updates. Answers what a person asked of this worker.
 
-        seen_at, leased and asked are the queue's own to say, whatever the mark says.
+        seen_at, leased and asked are the queue's own to say, whatever the mark says. Figures longer than
+        FIGURES_CAP are kept as nothing: the rest of the mark counts.
         """
         ...
 

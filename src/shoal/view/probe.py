@@ -123,29 +123,3 @@ class Probe:
     def _ready(self) -> tuple[int, str, str]:
         found = self._watched.ready()
         return (200 if found.get("ready") else 503), _JSON, json.dumps(found)
-
-
-class Figure:
-    """One metric with its samples, written as Prometheus reads them."""
-
-    def __init__(self, name: str, kind: str, help: str) -> None:
-        self._lines = [f"# HELP shoal_{name} {help}", f"# TYPE shoal_{name} {kind}"]
-        self._name = f"shoal_{name}"
-
-    def add(self, value: float, **labels: str) -> Figure:
-        inside = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items())
-        self._lines.append(
-            f"{self._name}{{{inside}}} {_number(value)}" if inside else f"{self._name} {_number(value)}"
-        )
-        return self
-
-    def __str__(self) -> str:
-        return "\n".join(self._lines) + "\n"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) else repr(value)

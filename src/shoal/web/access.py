@@ -7,9 +7,10 @@ settings). `work` is apart: speak the queue's own language as a worker or a prod
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 Scope = Literal["read", "operate", "admin", "work"]
@@ -20,6 +21,7 @@ class Caller(msgspec.Struct, frozen=True):
     name: str  # of the token; "this machine" where none is asked for
     scopes: frozenset[str]
     via: Literal["token", "session", "loopback"] = "token"
+    session: str = ""  # which one of a session it is, never shown
 
     def may(self, scope: Scope) -> bool:
         if scope == "work":
@@ -38,3 +40,9 @@ def needs(scope: Scope) -> Callable[[HTTPConnection], Awaitable[Caller]]:
 
     check.__name__ = f"needs_{scope}"
     return check
+
+
+Reader = Annotated[Caller, Depends(needs("read"))]
+Operator = Annotated[Caller, Depends(needs("operate"))]
+Admin = Annotated[Caller, Depends(needs("admin"))]
+Worker = Annotated[Caller, Depends(needs("work"))]

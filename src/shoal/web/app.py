@@ -2,19 +2,99 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI
+import logging
+from importlib import import_module
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
 
 from shoal.errors import ShoalError
 from shoal.version import __version__
-from shoal.web.problem import Problem, on_problem, on_shoal_error
+from shoal.web.describe import described
+from shoal.web.misfit import misfit
+from shoal.web.pages.failure import error_page
+from shoal.web.problem import Problem, problem_of
 from shoal.web.room import Room
+
+log = logging.getLogger("shoal.web")
+
+API = (
+    "health", "stats", "runs", "tasks", "hosts", "dead", "records", "templates", "workers", "schedules",
+    "advice", "history", "events", "submit", "batch", "jobs", "tokens", "hooks", "queue",
+)  # fmt: skip
 
 
 def build(room: Room) -> FastAPI:
+    """The whole application of one server."""
     made = FastAPI(
-        title="shoal", version=__version__, docs_url=None, redoc_url=None, openapi_url="/openapi.json"
+        title="shoal",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,  # see docs_page: it is open to those who may read
+        swagger_ui_oauth2_redirect_url=None,
     )
     made.state.room = room
-    made.add_exception_handler(Problem, on_problem)
-    made.add_exception_handler(ShoalError, on_shoal_error)
+    made.state.routers = []
+    for name in (*(f"api.{part}" for part in API), "docs_page", "pages.routes"):
+        _include(made, f"shoal.web.{name}")
+    for kind in (Problem, ShoalError, RequestValidationError, HTTPException, Exception):
+        made.add_exception_handler(kind, on_error)
+    made.openapi = lambda: described(made)  # type: ignore[method-assign]
     return made
+
+
+def _include(made: FastAPI, module: str) -> None:
+    router = import_module(module).router
+    made.include_router(router)
+    made.state.routers.append(router)
+
+
+async def on_error(request: Request, error: Exception) -> Response:
+    """Whatever went wrong, as a problem for programs and as a page for people."""
+    problem = misfit(request, error) if isinstance(error, RequestValidationError) else as_problem(error)
+    if problem.status >= 500 and not isinstance(error, ShoalError | Problem):
+        log.error("request_failed", extra={"path": request.url.path, "error": type(error).__name__})
+    return told(request, problem)
+
+
+def told(request: Request, problem: Problem) -> Response:
+    """A problem, told to whoever asked."""
+    page = _page(request, problem)
+    return problem.response(request.url.path) if page is None else page
+
+
+def as_problem(error: Exception) -> Problem:
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, ShoalError):
+        return problem_of(error)
+    if isinstance(error, HTTPException):
+        return _plain(error)
+    return Problem(
+        500,
+        "failed",
+        f"something went wrong inside shoal: {type(error).__name__}",
+        hint="the server's log says where; please report it",
+    )
+
+
+def _plain(error: HTTPException) -> Problem:
+    words = {
+        400: ("bad-request", "the request is not understood"),
+        404: ("not-found", "there is nothing at this address"),
+        405: ("wrong-method", "this address is not asked in this way"),
+    }
+    kind, detail = words.get(error.status_code, ("refused", str(error.detail)))
+    hint = "/docs lists everything there is" if error.status_code in (404, 405) else ""
+    return Problem(error.status_code, kind, detail, hint=hint, headers=error.headers or {})
+
+
+def _page(request: Request, problem: Problem) -> Response | None:
+    """The same as a page, where a browser asked for one; see pages.routes.error_page."""
+    path = request.url.path
+    if path.startswith("/api/") or "text/html" not in request.headers.get("accept", ""):
+        return None
+    return error_page(request, problem)

@@ -92,10 +92,5 @@ async def on_problem(request: Request, error: Exception) -> Response:
     return error.response(request.url.path)
 
 
-async def on_shoal_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, ShoalError)
-    return problem_of(error).response(request.url.path)
-
-
 def no_such(what: str, named: object, hint: str = "") -> Problem:
     return Problem(404, f"no-such-{what}", f"there is no {what} {named}", hint=hint)

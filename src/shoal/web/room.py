@@ -5,17 +5,23 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
+from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from shoal.config import Settings
+from shoal.control.history import History
 from shoal.control.runs import find
 from shoal.core.run import Run
 from shoal.queue.base import Queue
 from shoal.store.results import ResultStore
+from shoal.view.snapshot import Lookout, Snapshot
 from shoal.web.access import Caller, Scope
+from shoal.web.crew import Crew
+from shoal.web.live import Hub
 from shoal.web.problem import no_such
+from shoal.web.pulse import Pulse
 
 T = TypeVar("T")
 FRESH = 1.0  # seconds for which an answer of the queue is given to all who ask the same
@@ -23,7 +29,25 @@ KEPT = 1_000  # different questions whose answers are kept for that long
 
 
 class Gate(Protocol):
-    async def admit(self, connection: HTTPConnection, scope: Scope) -> Caller: ...
+    async def admit(self, connection: HTTPConnection, scope: Scope) -> Caller:
+        """Who asks, if they may."""
+        ...
+
+    async def caller(self, connection: HTTPConnection) -> Caller | None:
+        """Who asks, whatever they may."""
+        ...
+
+    async def still(self, caller: Caller) -> bool:
+        """Whether somebody who was let in may stay."""
+        ...
+
+    def touched(self) -> None:
+        """Tokens were changed."""
+        ...
+
+    def check_origin(self, connection: HTTPConnection) -> None:
+        """Refuse what a page of another site asks for."""
+        ...
 
 
 class Room:
@@ -41,20 +65,32 @@ class Room:
         self.store = store
         self.gate = gate
         self.name = name
-        self._answers: dict[tuple[Any, ...], tuple[float, asyncio.Future[Any]]] = {}
+        self.crew = Crew(queue, settings)
+        self.lookout = Lookout(queue, settings)
+        self.history = History(queue, stale_after=settings.stale_after)
+        self.hub = Hub(self)
+        self.pulse = Pulse(queue)
+        self._answers: dict[tuple[Any, ...], tuple[float, float, asyncio.Future[Any]]] = {}  # since, until
+        self._sweep_at = 0.0
 
     async def once(self, key: tuple[Any, ...], ask: Callable[[], Awaitable[T]], fresh: float = FRESH) -> T:
         """Ask the queue, or share an answer at most `fresh` seconds old with all who asked the same."""
         now = time.monotonic()
         known = self._answers.get(key)
-        if known is not None and now - known[0] < fresh and not _failed(known[1]):
-            return await asyncio.shield(known[1])
-        if len(self._answers) >= KEPT:
-            self._answers = {k: it for k, it in self._answers.items() if now - it[0] < FRESH}
+        if known is not None and now - known[0] < fresh and not _failed(known[2]):
+            return await asyncio.shield(known[2])
+        if now >= self._sweep_at or len(self._answers) >= KEPT:
+            # Whoever asks for ever new pages must not fill the memory with those nobody will ask for again.
+            self._answers = {k: it for k, it in self._answers.items() if now < it[1]}
+            self._sweep_at = now + FRESH
         answer = asyncio.ensure_future(ask())
         answer.add_done_callback(_failed)  # whoever asked may be gone: an error is then nobody's
-        self._answers[key] = (now, answer)
+        self._answers[key] = (now, now + fresh, answer)
         return await asyncio.shield(answer)
+
+    async def snapshot(self) -> Snapshot:
+        """The whole fleet, at most a second old."""
+        return await self.once(("snapshot",), self.lookout.look)
 
     def touched(self) -> None:
         """Something was changed from here: who asks next sees it."""
@@ -72,7 +108,15 @@ def _failed(answer: asyncio.Future[Any]) -> bool:
     return answer.done() and (answer.cancelled() or answer.exception() is not None)
 
 
-def room_of(connection: HTTPConnection) -> Room:
-    """A dependency: the room of this server."""
+def room_in(connection: HTTPConnection) -> Room:
+    """The room of the server that this came to."""
     room: Room = connection.app.state.room
     return room
+
+
+async def room_of(connection: HTTPConnection) -> Room:
+    """The same as a dependency; async, because anything else is given to a thread, which takes long."""
+    return room_in(connection)
+
+
+In = Annotated[Room, Depends(room_of)]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from shoal.core.figures import Figures, encode
 from shoal.core.lane import Mark
 from shoal.core.run import run_of
 from shoal.version import __version__
@@ -46,6 +47,7 @@ class Bearing:
         tally: Doing,
         title: Callable[[int], str],
         progress: Mapping[int, str] = {},
+        figures: Callable[[], Figures] = Figures,
     ) -> None:
         self._worker = worker
         self._plan = plan
@@ -53,6 +55,7 @@ class Bearing:
         self._tally = tally
         self._title = title  # of the scraper of a run
         self._progress = progress  # by task: what handlers say of themselves
+        self._figures = figures
         self._started_at = 0
         self.order = ""  # what a person asked for and we obey: drain, pause
 
@@ -75,6 +78,7 @@ class Bearing:
             done=self._tally.done,
             failed=self._tally.failed,
             memory=memory_of(),
+            figures=encode(self._figures()),
         )
 
     def _state(self, busy: bool) -> str:

@@ -27,7 +27,7 @@ from shoal.errors import FetchFailed, GiveUp, QueueFull, QueueReadOnly, QueueRef
 from shoal.worker.handling import HandlerTimeout
 from shoal.worker.slot import NotNow
 from shoal.worker.tools import NotServed
-from shoal.worker.visit import Visit
+from shoal.worker.visit import Visit, ids_of
 
 log = logging.getLogger("shoal.worker")
 
@@ -122,10 +122,8 @@ def _outcome(
 ) -> Outcome:
     log.info(
         f"page_{result}",
-        extra={
-            "run": visit.task.run,
-            "task": visit.task.id,
-            "worker": visit.tools.worker,
+        extra=ids_of(visit.task, visit.tools)
+        | {
             "url": visit.task.url,
             "cause": cause,
             "why": message[:MESSAGE_KEPT],

@@ -133,7 +133,8 @@ class Feeder:
                 serves = plan.serves if tools.roster is None else await tools.roster.serves(fresh=fresh)
                 if serves == ():
                     return Claim(0)
-                sent = min(sent, tools.clock())  # of the first try: that may be the one that was heard
+                now = tools.clock()
+                sent = min(sent, now)  # of the first try: that may be the one that was heard
                 claim = await tools.queue.claim(
                     tools.worker, limit, lease=plan.lease, serves=serves, request_id=request
                 )
@@ -147,6 +148,7 @@ class Feeder:
                 self._bell.clear()
                 await self._nap(pause * (0.5 + tools.jitter() / 2))
             else:
+                tools.figures.asked(tools.clock() - now)
                 self._accept(claim, sent)
                 return claim
 

@@ -60,6 +60,7 @@ class Worker:
             company=max(1, plan.concurrency * 3 // 4),
             patience=plan.patience,
             keep=tools.keep,
+            asked=tools.figures.asked,
         )
         self._running: dict[asyncio.Task[None], Held] = {}
         self._runners: set[asyncio.Task[None]] = set()
@@ -70,7 +71,13 @@ class Worker:
         self._hard = self._ended = False
         self._draining = False
         self._bearing = Bearing(
-            tools.worker, plan, self._leases, self.tally, self._title, tools.clients.progress
+            tools.worker,
+            plan,
+            self._leases,
+            self.tally,
+            self._title,
+            tools.clients.progress,
+            tools.figures.report,
         )
         self._told: dict[int, set[str]] = {}
         self._ticked_at = tools.clock()
@@ -132,6 +139,7 @@ class Worker:
         self._broken = broken
         feeding = asyncio.create_task(self._feeder.run(), name="feed")
         self._tick()
+        self._tools.figures.watch(self._tools.note.figures)
         self._fill_places()
         try:
             await _first(feeding, settling, broken)
@@ -175,6 +183,9 @@ class Worker:
             while me.cancelling():  # its task was called back, not the runner
                 me.uncancel()
             self.finished += 1
+            tools.figures.visited(task.lane, outcome)
+            if tools.traced is not None and outcome.attempt is not None:
+                tools.traced(task, outcome, self._run_name(task.run))
             if not running:
                 self._quiet.set()
             if leases.holds(task.id, task.lease):
@@ -213,16 +224,18 @@ class Worker:
             runner.cancel()
 
     def _on_settled(self, outcomes: Sequence[Outcome], verdicts: Sequence[Verdict]) -> None:
-        done = failed = 0
+        done, failed, figures = 0, 0, self._tools.figures
         for outcome, verdict in zip(outcomes, verdicts, strict=True):
             if verdict == "stale":
                 self.tally.stale += 1
+                figures.stale()
             else:
                 # With same_as the queue may have dropped the links: they must not be taken for known.
                 if outcome.found and outcome.same_as is None:
                     self._committed(outcome)
                 if outcome.result == "part":
                     continue
+                figures.settled(outcome)
                 if outcome.result == "done":
                     done += 1
                     self.tally.records += len(outcome.records)
@@ -235,6 +248,7 @@ class Worker:
             self.tally.failed += failed
             self._tools.note.add(failed=failed)
         self._tools.note.hold(self._leases.numbers)
+        self._tools.note.figures(figures.packed())
         self._feeder.ring()
 
     def _committed(self, outcome: Outcome) -> None:
@@ -246,6 +260,10 @@ class Worker:
         if len(told) > LANES_TOLD:
             told.clear()
         told.update(task.lane for task in outcome.found)
+
+    def _run_name(self, run: int) -> str:
+        served = self._tools.served_now(run)
+        return served.name if served is not None else ""
 
     def _title(self, run: int) -> str:
         served = self._tools.served_now(run)
@@ -298,6 +316,7 @@ class Worker:
         """Leave what is no longer ours; its outcome would be dropped anyway."""
         self._leases.lose(answer.lost)
         self._tools.note.add(lost=len(answer.lost))
+        self._tools.figures.lost(len(answer.lost))
         self._leases.drop(answer.cancelled)
         self._call_back_lost()
 
@@ -341,6 +360,7 @@ class Worker:
     def _end(self) -> None:
         self._ended = True
         self._buffer.close()
+        self._tools.figures.stop()
         if self._ticker is not None:
             self._ticker.cancel()
 

@@ -44,10 +44,12 @@ class Manners:
         sessions: Sessions | None = None,
         at_home: Callable[[str], bool] = lambda origin: False,
         credential: Callable[[str], str] = str,
+        may: Callable[[str, str], bool] = lambda name, origin: True,
         bare: bool = False,
     ) -> None:
         """at_home: whether an origin may be shown the run's own login; credential: a secret as a header.
 
+        may: whether a secret of this name may be shown to an origin at all.
         bare: nobody is really asked, so that logins and proxies are not needed.
         """
         self._bare = bare
@@ -60,6 +62,7 @@ class Manners:
         self._sessions = sessions
         self._at_home = at_home
         self._credential = credential
+        self._may = may
         self._plain = not (headers or auth or proxy)
         if auth:
             self._secret(auth)  # said now, not on the first page
@@ -74,12 +77,13 @@ class Manners:
         origin = origin_of(url)
         at_home = self._at_home(origin)
         headers = list(self._all if at_home else self._open)
-        if self._auth and at_home:
+        if self._auth and at_home and self._may(self._auth, origin):
             headers.append(("authorization", self._credential(self._secret(self._auth))))
         own = origin == origin_of(home)
         proxy, asked, ask = self.proxy, ask, ask or Ask()
         given = ask.headers if own else _abroad(ask)
         if ask.auth and own:
+            self._check(ask.auth, origin)
             given += (("authorization", self._credential(self._secret(ask.auth))),)
         if given:
             names = {name.lower() for name, _ in given}
@@ -112,6 +116,13 @@ class Manners:
             raise GiveUp(
                 "bad_request", f"there is no secret called {name!r}: set SHOAL_SECRET_{name.upper()}"
             ) from None
+
+    def _check(self, name: str, origin: str) -> None:
+        if not self._may(name, origin):
+            raise GiveUp(
+                "bad_request",
+                f"the secret {name!r} is not for {origin}: bind it to that host in [secrets] of shoal.toml",
+            )
 
     def _address(self, proxy: str) -> str:
         return proxy if "://" in proxy else self._secret(proxy)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from shoal.core.page import Response
 from shoal.core.retry import status_cause
 from shoal.core.task import Ask, Leased, Outcome
 from shoal.core.url import lane_of
 from shoal.errors import FetchFailed, FetchRefused, GiveUp
+from shoal.logs import about
 from shoal.worker import slot
 from shoal.worker.exchange import ask_robots, exchange
 from shoal.worker.extra import page_of
@@ -15,7 +18,7 @@ from shoal.worker.handling import Allowance, handle
 from shoal.worker.harvest import Harvest
 from shoal.worker.tools import Found, NoLinks, Served, Tools
 from shoal.worker.typed import perform
-from shoal.worker.visit import Visit
+from shoal.worker.visit import Visit, ids_of
 
 _CONDITIONS = frozenset({"if-none-match", "if-modified-since"})
 
@@ -23,6 +26,8 @@ _CONDITIONS = frozenset({"if-none-match", "if-modified-since"})
 async def process(task: Leased, tools: Tools, start_at: float = 0.0) -> Outcome:
     """Try a task once. Never raises for what the task or its handler does."""
     visit = Visit(task, tools)
+    # Not the visit itself: whatever is started meanwhile keeps this for as long as it lives.
+    about(partial(ids_of, task, tools))
     try:
         served = visit.served = await tools.served(task.run)
         if task.kind != "page":
@@ -42,6 +47,7 @@ async def process(task: Leased, tools: Tools, start_at: float = 0.0) -> Outcome:
         return failed(visit, error)
     finally:
         visit.hindrances = ()  # their frames hold the visit, and the visit holds the page
+        about(None)
 
 
 def give_up_on_the_dead(visit: Visit) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from shoal.core.lane import Pace
+from shoal.core.run import run_of
 from shoal.core.task import Outcome, Verdict
 from shoal.errors import QueueFull, QueueReadOnly, QueueUnavailable, ShoalError
 from shoal.queue.base import FOUND_CAP, Queue
@@ -53,6 +54,7 @@ class Settler:
         company: int,
         patience: float,
         keep: Callable[[], Awaitable[None]] | None = None,
+        asked: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self._queue = queue
         self._clock = clock
@@ -61,6 +63,7 @@ class Settler:
         self._company = company  # outcomes that are worth a commit without waiting for more
         self._patience = patience
         self._keep = keep  # awaited before a settle: what the outcomes speak of is made durable
+        self._asked = asked  # told how long the queue took to answer
         self._waiting: deque[tuple[Outcome, asyncio.Future[None] | None]] = deque()
         self._bytes = 0
         self._some = asyncio.Event()
@@ -162,6 +165,7 @@ class Settler:
             try:
                 if self._keep is not None:
                     await self._keep()
+                sent = self._clock()
                 verdicts = await self._queue.settle(batch, paces)
             except PASSING as error:
                 if (pause := patience.pause()) is None:
@@ -171,6 +175,7 @@ class Settler:
                 self._failing = True
                 await asyncio.sleep(pause)
             else:
+                self._asked(self._clock() - sent)
                 self._failing = False
                 self._relieved.set()
                 return verdicts
@@ -180,7 +185,8 @@ class Settler:
         if outcome.result == "dead" and outcome.cause.startswith("settle."):
             raise error
         cause = f"settle.{type(error).__name__}"
-        log.error("settle_refused", extra={"task": outcome.task, "error": repr(error)})
+        told = {"run": run_of(outcome.task), "task": outcome.task, "error": repr(error)}
+        log.error("settle_refused", extra=told)
         dead = Outcome(
             task=outcome.task,
             lease=outcome.lease,

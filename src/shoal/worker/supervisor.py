@@ -27,11 +27,12 @@ from shoal.core.task import Attempt, Outcome, failures
 from shoal.errors import Act, ShoalError
 from shoal.queue.base import HEARTBEAT, LEASE, REAP_EVERY, Queue, Where
 from shoal.worker.bearing import memory_of
-from shoal.worker.note import Seen, discard, read
+from shoal.worker.note import Reader, Seen, discard
 from shoal.worker.orders import DRAINED, GAVE_UP, LastWords, Orders
 from shoal.worker.patience import Patience
 from shoal.worker.settler import PASSING
 from shoal.worker.takeover import take_over
+from shoal.worker.totals import Tally, Totals
 
 log = logging.getLogger("shoal.supervisor")
 T = TypeVar("T")
@@ -61,31 +62,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 LimitsOf = Callable[[int], Awaitable[Limits]]  # of a run
 
 
-class Totals(msgspec.Struct, frozen=True):
-    """What all children together have done since the supervisor began."""
-
-    children: int = 0  # alive
-    deaths: int = 0
-    claimed: int = 0
-    done: int = 0
-    failed: int = 0
-    lost: int = 0  # leases that others took over
-    memory: int = 0  # bytes of those alive
-
-    def plus(self, seen: Seen) -> Totals:
-        return msgspec.structs.replace(
-            self,
-            claimed=self.claimed + seen.claimed,
-            done=self.done + seen.pages,
-            failed=self.failed + seen.failed,
-            lost=self.lost + seen.lost,
-        )
-
-
 class Child:
     def __init__(self, worker: str, note: Path, process: asyncio.subprocess.Process) -> None:
         self.worker = worker
-        self.note = note
+        self.note = Reader(note)
         self.process = process
         self.born = time.monotonic()
         self.extended = self.born
@@ -133,14 +113,14 @@ class Supervisor:
         self._names = names
         self._limits_of = limits_of  # where runs have limits of their own
         self._on_line = on_line  # None: children write to our own output
-        self._living: set[Child] = set()
+        self._tally = Tally[Child]()
+        self._living = self._tally.living
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
         self._killed = asyncio.Event()
         self._failure: BaseException | None = None
         self._drained = 0
         self.on_drained: Callable[[], None] | None = None  # nobody is left, and nobody comes
-        self._past = Totals()
         self.reached_at = time.monotonic()  # when the queue last answered
         self.unheard = False  # the queue was not told of all that ended: leases go back when they run out
 
@@ -162,11 +142,8 @@ class Supervisor:
         return self._drained >= self._count
 
     def totals(self) -> Totals:
-        together = self._past
-        for child in self._living:
-            together = together.plus(child.seen)
-        memory = sum(child.memory() for child in self._living)
-        return msgspec.structs.replace(together, children=len(self._living), memory=memory)
+        """May be asked for in any thread."""
+        return self._tally.now()
 
     async def finish(self, seconds: float) -> None:
         """Have children finish what is under way before they are stopped, for so long at most."""
@@ -228,8 +205,7 @@ class Supervisor:
         while not self._stopping.is_set():
             child = await self._spawn()
             code = await child.process.wait()
-            self._living.discard(child)
-            seen = read(child.note) or Seen()
+            seen = self._account(child)
             await self._bury(child, code, seen)
             if code == GAVE_UP:
                 raise _last_words(seen)
@@ -250,6 +226,13 @@ class Supervisor:
                 )
             await self._rest(1.0 if code == 0 else min(0.05 * 2.0**quick, 5.0) if quick else 0.0)
 
+    def _account(self, child: Child) -> Seen:
+        """What it had done when it ended, which stays in the sums."""
+        child.seen = child.note.read() or child.seen
+        child.note.close()
+        self._tally.ended(child)
+        return child.seen
+
     async def _rest(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -266,7 +249,7 @@ class Supervisor:
             start_new_session=True,  # Ctrl-C is for us; the children hear of it from us
         )
         child = Child(worker, self._folder / worker, process)
-        self._living.add(child)
+        self._tally.born(child)
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 child.forwarding.append(asyncio.create_task(self._forward(worker, stream)))
@@ -301,12 +284,11 @@ class Supervisor:
                 await self._settle_for(child.worker, cause, seen)
         elif child.leaving:
             charged = ()
-        self._past = self._past.plus(seen if seen.claimed else child.seen)
         if code not in (0, DRAINED) and not child.leaving:
-            self._past = msgspec.structs.replace(self._past, deaths=self._past.deaths + 1)
+            self._tally.died()
         if (code not in (0, DRAINED) or charged) and not child.leaving:
             log.warning("worker_died", extra={"worker": child.worker, "status": code, "executing": charged})
-        await self._patiently(lambda: self._queue.reap({child.worker: charged}))
+        self._tally.reaped(await self._patiently(lambda: self._queue.reap({child.worker: charged})))
         await self._forget(child.worker)
         if child.process.stdin is not None:
             child.process.stdin.close()
@@ -338,7 +320,8 @@ class Supervisor:
             cause=cause,
             evidence={"url": views[0].url if views else "", "why": message} if after is None else None,
         )
-        await self._patiently(lambda: self._queue.settle([outcome]))
+        if await self._patiently(lambda: self._queue.settle([outcome])) != ["stale"]:
+            self._tally.settled(outcome)
 
     async def _watch(self) -> None:
         """Look at the notes, and reap for everybody, until stopped."""
@@ -350,15 +333,16 @@ class Supervisor:
                 reaped = time.monotonic()
                 # Without patience: a queue that is away is no reason to look away from the children.
                 with contextlib.suppress(*PASSING):
-                    await self._queue.reap()
+                    self._tally.reaped(await self._queue.reap())
                     self.reached_at = time.monotonic()
             await self._rest(LOOK_EVERY)
 
     async def _look_at(self, child: Child) -> None:
-        seen = read(child.note)
+        seen = child.note.read()
+        if seen is not None:
+            child.seen = seen
         if seen is None or child.leaving or child.doomed is not None:
             return
-        child.seen = seen
         took = seen.seconds()
         if took > (await self._limits_for(seen)).handler_timeout:
             self._doom(child, "handler_timeout", seen)
@@ -385,10 +369,11 @@ class Supervisor:
             return self._limits
 
     def _doom(self, child: Child, cause: str, seen: Seen) -> None:
-        again = read(child.note)
+        again = child.note.read()
         if again is None or (again.task, again.lease, again.since) != (seen.task, seen.lease, seen.since):
             return
-        log.warning("worker_killed", extra={"worker": child.worker, "cause": cause, "task": seen.task})
+        told = {"run": run_of(seen.task), "task": seen.task, "worker": child.worker, "cause": cause}
+        log.warning("worker_killed", extra=told)
         child.doomed = cause, seen
         child.signal(signal.SIGKILL)
 

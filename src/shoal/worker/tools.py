@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from shoal.core.lane import Pace
 from shoal.core.page import Request, Response
-from shoal.core.task import Task
+from shoal.core.task import Leased, Outcome, Task
 from shoal.extract.contents import Contents
 from shoal.extract.page import Follow, Page
 from shoal.politeness.answers import SLOW_DOWN
@@ -18,6 +18,7 @@ from shoal.politeness.health import Health
 from shoal.politeness.pace import Adaptive
 from shoal.queue.base import Queue
 from shoal.worker.clients import Clients
+from shoal.worker.figures import Counting
 from shoal.worker.manners import Manners
 from shoal.worker.note import Note
 
@@ -223,12 +224,15 @@ class Tools:
     roster: Roster | None = None  # None: the plan says what is served, once and for all
     closing: Callable[[], Awaitable[None]] | None = None  # what else is to be closed
     clients: Clients = field(default_factory=Clients)  # of handlers of typed tasks
+    traced: Callable[[Leased, Outcome, str], None] | None = None  # told of every attempt, with its run's name
     holds: Holds = field(init=False)
+    figures: Counting = field(init=False)
     waiting: dict[object, float] = field(default_factory=dict)  # visits that only wait, and since when
     _served: dict[int, Served] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.holds = Holds(self.clock)
+        self.figures = Counting(self.clock)
 
     async def close(self) -> None:
         await self.clients.close()

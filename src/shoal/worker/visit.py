@@ -111,8 +111,8 @@ class Visit:
     def done(self, harvest: Harvest, found: Found) -> Outcome:
         task, response, served = self.task, self.response, self.served
         if log.isEnabledFor(logging.DEBUG):
-            said = {"run": task.run, "task": task.id, "worker": self.tools.worker, "url": task.url}
-            log.debug("page_done", extra=said | {"records": len(harvest.records), "found": len(found.tasks)})
+            found_here = {"records": len(harvest.records), "found": len(found.tasks)}
+            log.debug("page_done", extra=ids_of(task, self.tools) | {"url": task.url} | found_here)
         return Outcome(
             task=task.id,
             lease=task.lease,
@@ -136,6 +136,13 @@ class Visit:
             seconds=round(self.tools.clock() - self._began, 6),
             size=len(response.body) if response else 0,
         )
+
+
+def ids_of(task: Leased, tools: Tools) -> dict[str, object]:
+    """What everything that is logged during an attempt is about."""
+    served = tools.served_now(task.run)
+    name = served.name if served is not None else ""
+    return {"run": name or task.run, "task": task.id, "worker": tools.worker}
 
 
 def _moved_to(response: Response, served: Served) -> bytes | None:

@@ -79,6 +79,9 @@ def searcher(path: str) -> Callable[[Any], Any]:
     return search
 
 
+_SIMPLER = "write it simpler"
+
+
 def re_trouble(pattern: str) -> tuple[str, str] | None:
     try:
         re.compile(pattern)
@@ -88,6 +91,8 @@ def re_trouble(pattern: str) -> tuple[str, str] | None:
             f"cannot understand the regular expression {pattern!r}: {error.msg}{at}",
             "see Python's re module",
         )
+    except (RecursionError, OverflowError):
+        return "this regular expression is nested too deeply, or has too large a number", _SIMPLER
     return None
 
 
@@ -100,6 +105,8 @@ def path_trouble(path: str) -> tuple[str, str] | None:
         said = str(error).split(":\n")[0].splitlines()[0].rstrip(":")
         hint = "JMESPath: items[0].name, items[].name; names with other characters go in double quotes"
         return f"cannot understand the JMESPath {path!r}: {said}", hint
+    except RecursionError:
+        return "this JMESPath is nested too deeply", _SIMPLER
     return None
 
 

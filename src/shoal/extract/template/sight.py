@@ -24,6 +24,7 @@ _PUBLISHED = (
     "meta[name=pubdate i]", "meta[name='dc.date' i]", "meta[name='dc.date.issued' i]",
     "[itemprop=datePublished]", "time[pubdate]", "article time[datetime]", "time[datetime]",
 )  # fmt: skip
+MAX_HTML = 1_000_000
 _linked_date = re.compile(r'"datePublished"\s*:\s*"([^"]{4,40})"').search
 
 
@@ -135,6 +136,13 @@ def _text(sight: Sight) -> str | None:
     return None
 
 
+def _html(sight: Sight) -> str | None:
+    """The page as it came, as far as it is text; at most 1 MB of it."""
+    if not sight.page.is_text:
+        return None
+    return sight.page.text.encode("utf-8", "replace")[:MAX_HTML].decode("utf-8", "ignore")
+
+
 PAGE_VALUES: dict[str, Callable[[Sight], Any]] = {
     "url": _url,
     "final_url": lambda sight: sight.page.url,
@@ -146,6 +154,7 @@ PAGE_VALUES: dict[str, Callable[[Sight], Any]] = {
     "lang": _lang,
     "published": _published,
     "text": _text,
+    "html": _html,
     "kind": lambda sight: sight.kind,
     "depth": lambda sight: sight.page.depth,
     "content_type": lambda sight: sight.page.content_type or None,

@@ -28,6 +28,7 @@ from shoal.queue.postgres import (
     carry,
     checkup,
     claim,
+    drop,
     lanes,
     look,
     papers,
@@ -37,6 +38,7 @@ from shoal.queue.postgres import (
 )
 from shoal.queue.postgres.ear import Ear
 from shoal.queue.postgres.engine import Engine
+from shoal.queue.postgres.runs import stats_of
 
 
 class PostgresQueue:
@@ -72,9 +74,16 @@ class PostgresQueue:
         return await runs.start(self._engine, new)
 
     async def runs(
-        self, *, key: str = "", name: str = "", states: Collection[RunState] = (), limit: int = 100
+        self,
+        *,
+        key: str = "",
+        name: str = "",
+        states: Collection[RunState] = (),
+        scraper: str = "",
+        before: int = 0,
+        limit: int = 100,
     ) -> list[Run]:
-        return await runs.listing(self._engine, key, name, states, limit)
+        return await runs.listing(self._engine, key, name, states, scraper, before, limit)
 
     async def set_run(self, run: int, action: RunAction) -> Run:
         return await runs.act(self._engine, run, action)
@@ -114,6 +123,9 @@ class PostgresQueue:
     async def stats(self, run: int) -> Stats:
         return await runs.stats(self._engine, run)
 
+    async def stats_of(self, runs: Sequence[int]) -> list[Stats]:
+        return await stats_of(self._engine, runs)
+
     async def recount(self, run: int) -> Stats:
         return await runs.recount(self._engine, run)
 
@@ -127,9 +139,10 @@ class PostgresQueue:
         state: State | None = None,
         where: Where = Where(),
         after: int = 0,
+        upto: int = 0,
         limit: int = 100,
     ) -> list[TaskView]:
-        return await look.look(self._engine, run, state, where, after, limit)
+        return await look.look(self._engine, run, state, where, after, upto, limit)
 
     async def find(self, run: int, digest: bytes) -> TaskView | None:
         return await look.find(self._engine, run, digest)
@@ -150,6 +163,16 @@ class PostgresQueue:
 
     async def trim(self, run: int, upto: int) -> int:
         return await look.trim(self._engine, run, upto)
+
+    async def drop(
+        self,
+        run: int,
+        where: Where = Where(),
+        *,
+        state: Literal["ready", "dead"] = "ready",
+        limit: int = 10_000,
+    ) -> int:
+        return await drop.drop(self._engine, run, where, state, limit)
 
     async def revive(self, run: int, where: Where = Where()) -> int:
         return await runs.revive(self._engine, run, where)
@@ -183,8 +206,19 @@ class PostgresQueue:
     async def papers(self, kind: str) -> list[Paper]:
         return await papers.listing(self._engine, kind)
 
-    async def lanes(self, *, run: int | None = None, limit: int = 100) -> list[LaneState]:
-        return await lanes.listing(self._engine, run, limit)
+    async def lanes(
+        self,
+        *,
+        run: int | None = None,
+        limit: int = 100,
+        order: Literal["ready", "name"] = "ready",
+        after: str = "",
+        like: str = "",
+        only: Literal["", "parked", "held", "ruled"] = "",
+        names: Collection[str] = (),
+    ) -> list[LaneState]:
+        wanted = lanes.Wanted(order, after, like, only, names)
+        return await lanes.listing(self._engine, run, limit, wanted)
 
     async def set_lane(self, change: LaneChange) -> None:
         await lanes.set_lane(self._engine, change)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Any, Literal, NamedTuple
+
 from shoal.core.lane import LaneState, Pace, Slot
 from shoal.core.task import LaneChange
 from shoal.queue.postgres.columns import DEFAULT_PACE, SECOND, micros, text
@@ -9,12 +12,32 @@ from shoal.queue.postgres.engine import Engine
 from shoal.queue.postgres.settle import change
 from shoal.queue.postgres.words import given, kept
 
-_LISTING = """
-SELECT l.name, l.next_at, l.spacing, l.asked, l.learned, l.max_in_flight, l.in_flight,
-       coalesce(sum(h.ready), 0)::bigint AS waiting, l.held_until, l.parked, l.reason, {s}.tick($1) AS now, l.rule, l.cap
-FROM {s}.lanes l LEFT JOIN {s}.heads h ON h.lane = l.id AND ($2::integer IS NULL OR h.run = $2)
-WHERE $2 IS NULL OR l.id IN (SELECT lane FROM {s}.heads WHERE run = $2)
-GROUP BY l.id ORDER BY waiting DESC, l.id LIMIT $3"""
+_COLUMNS = (
+    "l.name, l.next_at, l.spacing, l.asked, l.learned, l.max_in_flight, l.in_flight, coalesce(h.ready, 0) AS waiting,"
+    " l.held_until, l.parked, l.reason, {s}.tick($1) AS now, l.rule, l.cap"
+)
+# Only runs that have not ended have ready work.
+_BUSY = """LEFT JOIN (SELECT lane, sum(ready)::bigint AS ready FROM {s}.heads WHERE run = ANY (ARRAY(
+  SELECT id FROM {s}.runs WHERE state IN ('running', 'paused'))) GROUP BY lane) h ON h.lane = l.id"""
+_BUSY_EACH = (
+    """LEFT JOIN LATERAL (SELECT sum(ready)::bigint AS ready FROM {s}.heads WHERE lane = l.id) h ON true"""
+)
+_OF_RUN = "JOIN {s}.heads h ON h.lane = l.id AND h.run = $2::integer"
+_ONLY = {
+    "parked": "l.parked > 0 AND l.held_until > {s}.tick($1)",
+    "held": "l.held_until > {s}.tick($1)",
+    "ruled": "(l.rule >= 0 OR l.cap >= 0)",
+}
+
+
+class Wanted(NamedTuple):
+    """Which lanes, and in which order; see Queue.lanes."""
+
+    order: Literal["ready", "name"] = "ready"
+    after: str = ""
+    like: str = ""
+    only: Literal["", "parked", "held", "ruled"] = ""
+    names: Collection[str] = ()
 
 
 async def reserve(engine: Engine, lane: str, pace: Pace | None, within: float | None) -> Slot:
@@ -33,15 +56,38 @@ async def set_lane(engine: Engine, item: LaneChange) -> None:
     await engine.value("SELECT {s}.set_lanes($1, $2)", engine.now(), text([change(item)]))
 
 
-async def listing(engine: Engine, run: int | None, limit: int) -> list[LaneState]:
-    rows = await engine.rows(_LISTING, engine.now(), run, limit)
-    return [
-        LaneState(
-            name=given(row[0]), next_at=row[1], spacing=row[2] / SECOND, asked=row[3] / SECOND, learned=row[4] / SECOND,
-            max_in_flight=row[5], in_flight=row[6], ready=row[7],
-            held_until=row[8] if row[8] > row[11] else 0, parked=bool(row[9]) and row[8] > row[11],
-            reason=given(row[10]) if row[8] > row[11] or row[4] else "",
-            rule=-1.0 if row[12] < 0 else row[12] / SECOND, limit=row[13],
-        )
-        for row in rows
-    ]  # fmt: skip
+async def listing(engine: Engine, run: int | None, limit: int, wanted: Wanted) -> list[LaneState]:
+    values: list[Any] = [engine.now()] if run is None else [engine.now(), run]
+    terms = [_ONLY[wanted.only]] if wanted.only else []
+
+    def term(sql: str, value: Any) -> None:
+        values.append(value)
+        terms.append(sql.replace("?", f"${len(values)}"))
+
+    if wanted.like:
+        term("strpos(l.name, ?) > 0", kept(wanted.like))
+    if wanted.names:
+        term("l.name = ANY (?::text[])", [kept(name) for name in wanted.names])
+    if wanted.order == "name" and wanted.after:
+        term("l.name > ?", kept(wanted.after))
+    few = terms or wanted.order == "name"
+    ready = _OF_RUN if run is not None else _BUSY_EACH if few else _BUSY
+    order = "l.name" if wanted.order == "name" else "waiting DESC, l.id"
+    values.append(limit)
+    rows = await engine.rows(
+        f"SELECT {_COLUMNS} FROM {{s}}.lanes l {ready} WHERE {' AND '.join(terms) or 'true'}"
+        f" ORDER BY {order} LIMIT ${len(values)}",
+        *values,
+    )
+    return [_state(row) for row in rows]
+
+
+def _state(row: Any) -> LaneState:
+    held = row[8] > row[11]
+    return LaneState(
+        name=given(row[0]), next_at=row[1], spacing=row[2] / SECOND, asked=row[3] / SECOND, learned=row[4] / SECOND,
+        max_in_flight=row[5], in_flight=row[6], ready=row[7],
+        held_until=row[8] if held else 0, parked=bool(row[9]) and held,
+        reason=given(row[10]) if held or row[4] else "",
+        rule=-1.0 if row[12] < 0 else row[12] / SECOND, limit=row[13],
+    )  # fmt: skip

@@ -45,15 +45,27 @@ _SHAPES: dict[str, tuple[str, str]] = {
         "{s}.dead t LEFT JOIN {s}.lanes l ON l.id = t.lane",
     ),
 }
+# Asked once, not of each row: there may be many.
+_OPEN = "EXISTS (SELECT 1 FROM {s}.runs WHERE id = $4 AND NOT leftovers)"
+_LEFT = "EXISTS (SELECT 1 FROM {s}.runs WHERE id = $4 AND leftovers)"
 _TABLES: dict[str | None, list[tuple[str, str]]] = {
-    "ready": [("ready", "NOT r.leftovers")],
-    "delayed": [("delayed", "NOT r.leftovers")],
+    "ready": [("ready", _OPEN)],
+    "delayed": [("delayed", _OPEN)],
     "leased": [("leased", "NOT t.cancelled")],
     "done": [("ended", "t.state = 'done'")],
-    "cancelled": [("ended", "t.state = 'cancelled'"), ("leased", "t.cancelled"), ("ready", "r.leftovers"), ("delayed", "r.leftovers")],
+    "cancelled": [("ended", "t.state = 'cancelled'"), ("leased", "t.cancelled"), ("ready", _LEFT), ("delayed", _LEFT)],
     "dead": [("dead", "true")],
     None: [(table, "true") for table in _SHAPES],
 }  # fmt: skip
+_GROUPS = """
+SELECT g.name, g.cause, g.count, f.url, f.history, f.ended_at, n.ended_at
+FROM (SELECT l.name, d.* FROM {s}.dead_groups d JOIN {s}.lanes l ON l.id = d.lane WHERE d.run = $1
+      ORDER BY d.count DESC, l.name, d.cause LIMIT $2) g
+CROSS JOIN LATERAL (SELECT url, history, ended_at FROM {s}.dead WHERE id >> 32 = $1 AND lane = g.lane AND md5(cause) = md5(g.cause)
+                    ORDER BY ended_at LIMIT 1) f
+CROSS JOIN LATERAL (SELECT ended_at FROM {s}.dead WHERE id >> 32 = $1 AND lane = g.lane AND md5(cause) = md5(g.cause)
+                    ORDER BY ended_at DESC LIMIT 1) n
+ORDER BY g.count DESC, g.name, g.cause"""
 
 
 def like(pattern: str) -> str:
@@ -62,8 +74,8 @@ def like(pattern: str) -> str:
     return escaped.replace("*", "%")
 
 
-def condition(where: Where, first: int, *, ended: bool) -> tuple[str, list[Any]]:
-    """A condition over t and l, with its values bound from $first on."""
+def condition(where: Where, first: int, table: str, run: int) -> tuple[str, list[Any]]:
+    """A condition over t, which is of this table and run, with its values bound from $first on."""
     terms: list[str] = []
     values: list[Any] = []
 
@@ -72,9 +84,13 @@ def condition(where: Where, first: int, *, ended: bool) -> tuple[str, list[Any]]
         values.append(value)
 
     if where.lane:
-        term("l.name = ?", kept(where.lane))
-    if where.cause and ended:
+        term("t.lane = (SELECT id FROM {s}.lanes WHERE name = ?)", kept(where.lane))
+        if table == "dead":  # as the index of groups has it
+            term("t.id >> 32 = ?::bigint", run)
+    if where.cause and table in ("ended", "dead"):
         term("t.cause LIKE ?", like(where.cause))
+        if "*" not in where.cause:
+            term("md5(t.cause) = md5(?)", kept(where.cause))
     elif where.cause:
         terms.append("false")
     if where.url:
@@ -96,14 +112,16 @@ def _view(row: Any) -> TaskView:
 
 
 async def look(
-    engine: Engine, run: int, state: State | None, where: Where, after: int, limit: int
+    engine: Engine, run: int, state: State | None, where: Where, after: int, upto: int, limit: int
 ) -> list[TaskView]:
     first, last = max(after + 1, run << TASK_BITS), (run + 1) << TASK_BITS
+    if upto:
+        last = min(last, upto + 1)
     parts: list[str] = []
     values: list[Any] = [first, last, limit, run]
     for table, which in _TABLES[state]:
         columns, source = _SHAPES[table]
-        extra, more = condition(where, len(values) + 1, ended=table in ("ended", "dead"))
+        extra, more = condition(where, len(values) + 1, table, run)
         values += more
         parts.append(
             f"(SELECT {columns} FROM {source} WHERE t.id >= $1 AND t.id < $2 AND {which} AND {extra} AND EXISTS (SELECT 1 FROM {{s}}.runs WHERE id = $4) ORDER BY t.id LIMIT $3)"
@@ -133,12 +151,7 @@ async def find(engine: Engine, run: int, digest: bytes) -> TaskView | None:
 
 
 async def dead_groups(engine: Engine, run: int, limit: int) -> list[DeadGroup]:
-    rows = await engine.rows(
-        """SELECT l.name, d.cause, count(*), max(d.url COLLATE "C"), max(d.history COLLATE "C"), min(d.ended_at), max(d.ended_at)
-           FROM {s}.dead d JOIN {s}.lanes l ON l.id = d.lane WHERE d.id >= $1 AND d.id < $2
-           GROUP BY l.name, d.cause ORDER BY count(*) DESC, l.name, d.cause LIMIT $3""",
-        run << TASK_BITS, (run + 1) << TASK_BITS, limit,
-    )  # fmt: skip
+    rows = await engine.rows(_GROUPS, run, limit)
     groups = []
     for lane, cause, count, sample, past, first, last in rows:
         attempts = _decode_attempts(past) if past else []

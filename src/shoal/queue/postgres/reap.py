@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from shoal.core.lane import Mark
-from shoal.queue.base import LOST_LIMIT, Extended, Reaped
+from shoal.queue.base import FIGURES_CAP, LOST_LIMIT, Extended, Reaped
 from shoal.queue.postgres.columns import micros
 from shoal.queue.postgres.engine import Engine
 from shoal.queue.postgres.words import given, kept
@@ -15,15 +15,18 @@ EXPIRED_PER_CALL = 1000
 SWEEP_SLICE = 2000
 
 _REGISTER = """
-INSERT INTO {s}.workers AS w VALUES ($1, $2, $3, $4, $5, coalesce(nullif($6::bigint, 0), {s}.tick($7)), {s}.tick($7), $8, $9, $10, $11, $12, $13, $14)
+INSERT INTO {s}.workers AS w (id, name, host, pid, version, started_at, seen_at, state, doing, serves, code, done, failed, memory, figures)
+VALUES ($1, $2, $3, $4, $5, coalesce(nullif($6::bigint, 0), {s}.tick($7)), {s}.tick($7), $8, $9, $10, $11, $12, $13, $14, $15)
 ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, state = excluded.state, doing = excluded.doing, serves = excluded.serves,
-  code = excluded.code, done = excluded.done, failed = excluded.failed, memory = excluded.memory
+  code = excluded.code, done = excluded.done, failed = excluded.failed, memory = excluded.memory, figures = excluded.figures
 RETURNING asked"""
 _WORKERS = """
 SELECT w.id, w.name, w.host, w.pid, w.version, w.started_at, w.seen_at, w.state, w.doing,
-       (SELECT count(*) FROM {s}.leases x JOIN {s}.leased t ON t.lease = x.number WHERE x.worker = w.id),
-       w.serves, w.code, w.done, w.failed, w.memory, w.asked
-FROM {s}.workers w ORDER BY w.started_at, w.id"""
+       coalesce(h.held, 0),
+       w.serves, w.code, w.done, w.failed, w.memory, w.asked, w.figures
+FROM {s}.workers w
+LEFT JOIN (SELECT x.worker, count(*) AS held FROM {s}.leases x JOIN {s}.leased t ON t.lease = x.number GROUP BY x.worker) h ON h.worker = w.id
+ORDER BY w.started_at, w.id"""
 
 
 async def reap(engine: Engine, dead_workers: Mapping[str, Collection[int]]) -> Reaped:
@@ -59,6 +62,7 @@ async def register(engine: Engine, mark: Mark) -> str:
     asked: str = await engine.value(
         _REGISTER, *words, mark.pid, mark.version, mark.started_at, engine.now(), mark.state, kept(mark.doing),
         [kept(word) for word in mark.serves], mark.code, mark.done, mark.failed, mark.memory,
+        mark.figures if len(mark.figures) <= FIGURES_CAP else b"",
     )  # fmt: skip
     return asked
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from shoal.queue.postgres.look import condition
 from shoal.queue.postgres.words import given, kept
 
 CLEAR_SLICE, CLEAR_TRIES = 20_000, 3
+LAST_RUN = 2**31 - 1  # that there can be
 
 _COLUMNS = "id, name, scraper, key, state, created_at, changed_at, finished_at, weight, max_pages, spec"
 _WANTED = {"pause": "paused", "resume": "running", "cancel": "cancelled", "finish": "finished"}
@@ -26,8 +27,7 @@ SELECT s.task FROM {s}.seen s JOIN {s}.runs r ON r.id = s.run AND r.state <> 'ca
 WHERE s.run = $1 AND s.task > 0
   AND NOT EXISTS (SELECT 1 FROM {s}.ready WHERE id = s.task) AND NOT EXISTS (SELECT 1 FROM {s}.delayed WHERE id = s.task)
   AND NOT EXISTS (SELECT 1 FROM {s}.leased WHERE id = s.task) AND NOT EXISTS (SELECT 1 FROM {s}.ended WHERE id = s.task)
-  AND NOT EXISTS (SELECT 1 FROM {s}.dead WHERE id = s.task)
-  AND NOT EXISTS (SELECT 1 FROM {s}.counters WHERE run = $1 HAVING sum(cancelled) > 0)
+  AND NOT EXISTS (SELECT 1 FROM {s}.dead WHERE id = s.task) AND NOT r.bare
 ORDER BY s.task LIMIT $2"""
 
 
@@ -67,13 +67,25 @@ async def start(engine: Engine, new: NewRun) -> Run:
     return _run(rows[0])
 
 
-async def listing(engine: Engine, key: str, name: str, states: Collection[str], limit: int) -> list[Run]:
+async def listing(
+    engine: Engine, key: str, name: str, states: Collection[str], scraper: str, before: int, limit: int
+) -> list[Run]:
+    terms: list[str] = []
+    values: list[Any] = [limit]
+    for term, value in (
+        ("key = ?", kept(key)),
+        ("starts_with(name, ?)", kept(name)),
+        ("state = ANY (?::text[])", list(states)),
+        ("scraper = ?", kept(scraper)),
+        ("id < ?::bigint", before),
+    ):
+        if value:
+            values.append(value)
+            terms.append(term.replace("?", f"${len(values)}"))
     rows = await engine.rows(
-        f"""SELECT {_COLUMNS} FROM {{s}}.runs
-            WHERE ($1 = '' OR key = $1) AND ($2 = '' OR starts_with(name, $2)) AND ($3::text[] IS NULL OR state = ANY ($3))
-            ORDER BY id DESC LIMIT $4""",
-        kept(key), kept(name), list(states) or None, limit,
-    )  # fmt: skip
+        f"SELECT {_COLUMNS} FROM {{s}}.runs WHERE {' AND '.join(terms) or 'true'} ORDER BY id DESC LIMIT $1",
+        *values,
+    )
     found = [_run(row) for row in rows]
     return [run for run in found if run.name == name] or found
 
@@ -90,7 +102,8 @@ async def act(engine: Engine, number: int, action: RunAction) -> Run:
     run = await get(engine, number)
     if refused == "ended":
         raise Usage(
-            f"run {run.name} is {run.state} already: it cannot {action}", hint="start it anew with --fresh"
+            f"run {run.name} is {run.state} already: it is too late to {action} it",
+            hint="start it anew with --fresh",
         )
     if refused:
         left = refused.partition(":")[2]
@@ -104,7 +117,19 @@ async def stats(engine: Engine, run: int) -> Stats:
     found = await engine.value("SELECT {s}.stats($1, $2, $3)", engine.now(), run, micros(SLOT_HORIZON))
     if found is None:
         await get(engine, run)
-    known = _decode_stats(found)
+    return _stats(found)
+
+
+async def stats_of(engine: Engine, runs: Sequence[int]) -> list[Stats]:
+    if not runs:
+        return []
+    numbers = [run if 0 < run <= LAST_RUN else 0 for run in runs]
+    rows = await engine.rows("SELECT {s}.stats_of($1, $2, $3)", engine.now(), numbers, micros(SLOT_HORIZON))
+    return [_stats(row[0]) if row[0] else Stats() for row in rows]
+
+
+def _stats(text: str) -> Stats:
+    known = _decode_stats(text)
     if known.skipped:
         words = {given(reason): count for reason, count in known.skipped.items()}
         known = msgspec.structs.replace(known, skipped=words)
@@ -134,9 +159,9 @@ async def revive(engine: Engine, number: int, where: Where) -> int:
     run = await get(engine, number)
     if run.state == "cancelled":
         raise Usage(f"run {run.name} was cancelled: its dead letters stay", hint="start it anew with --fresh")
-    term, values = condition(where, 3, ended=True)
+    term, values = condition(where, 3, "dead", number)
     rows = await engine.rows(
-        f"SELECT t.id FROM {{s}}.dead t JOIN {{s}}.lanes l ON l.id = t.lane WHERE t.id >= $1 AND t.id < $2 AND {term}",
+        f"SELECT t.id FROM {{s}}.dead t WHERE t.id >= $1 AND t.id < $2 AND {term}",
         number << TASK_BITS, (number + 1) << TASK_BITS, *values,
     )  # fmt: skip
     if not rows:

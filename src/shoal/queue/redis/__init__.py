@@ -32,11 +32,26 @@ except ImportError as error:
         "the Redis queue needs the package hiredis", hint="pip install 'shoal[redis]'"
     ) from error
 
-from shoal.queue.redis import admit, carry, checkup, claim, lanes, look, papers, records, runs, settle, upkeep
+from shoal.queue.redis import (
+    admit,
+    carry,
+    checkup,
+    claim,
+    drop,
+    groups,
+    lanes,
+    look,
+    papers,
+    records,
+    runs,
+    settle,
+    upkeep,
+)
 from shoal.queue.redis.address import Address
 from shoal.queue.redis.engine import Engine
 from shoal.queue.redis.hints import Hints
 from shoal.queue.redis.packing import pack_change
+from shoal.queue.redis.runs import stats_of
 
 _DURABLE = {
     "always": "everything acknowledged (appendfsync always)",
@@ -78,9 +93,16 @@ class RedisQueue:
         return await runs.start(self._engine, new)
 
     async def runs(
-        self, *, key: str = "", name: str = "", states: Collection[RunState] = (), limit: int = 100
+        self,
+        *,
+        key: str = "",
+        name: str = "",
+        states: Collection[RunState] = (),
+        scraper: str = "",
+        before: int = 0,
+        limit: int = 100,
     ) -> list[Run]:
-        return await runs.listing(self._engine, key, name, states, limit)
+        return await runs.listing(self._engine, key, name, states, scraper, before, limit)
 
     async def set_run(self, run: int, action: RunAction) -> Run:
         return await runs.act(self._engine, run, action)
@@ -121,6 +143,9 @@ class RedisQueue:
     async def stats(self, run: int) -> Stats:
         return await runs.stats(self._engine, run)
 
+    async def stats_of(self, runs: Sequence[int]) -> list[Stats]:
+        return await stats_of(self._engine, runs)
+
     async def recount(self, run: int) -> Stats:
         return await runs.recount(self._engine, run)
 
@@ -134,15 +159,16 @@ class RedisQueue:
         state: State | None = None,
         where: Where = Where(),
         after: int = 0,
+        upto: int = 0,
         limit: int = 100,
     ) -> list[TaskView]:
-        return await look.look(self._engine, run, state, where, after, limit)
+        return await look.look(self._engine, run, state, where, after, upto, limit)
 
     async def find(self, run: int, digest: bytes) -> TaskView | None:
         return await look.find(self._engine, run, digest)
 
     async def dead_groups(self, run: int, limit: int = 100) -> list[DeadGroup]:
-        return await look.dead_groups(self._engine, run, limit)
+        return await groups.listing(self._engine, run, limit)
 
     async def skipped(self, run: int, limit: int = 100) -> list[tuple[str, str]]:
         return await look.skipped(self._engine, run, limit)
@@ -157,6 +183,16 @@ class RedisQueue:
 
     async def trim(self, run: int, upto: int) -> int:
         return await records.trim(self._engine, run, upto)
+
+    async def drop(
+        self,
+        run: int,
+        where: Where = Where(),
+        *,
+        state: Literal["ready", "dead"] = "ready",
+        limit: int = 10_000,
+    ) -> int:
+        return await drop.drop(self._engine, run, where, state, limit)
 
     async def revive(self, run: int, where: Where = Where()) -> int:
         return await runs.revive(self._engine, run, where)
@@ -190,8 +226,19 @@ class RedisQueue:
     async def papers(self, kind: str) -> list[Paper]:
         return await papers.listing(self._engine, kind)
 
-    async def lanes(self, *, run: int | None = None, limit: int = 100) -> list[LaneState]:
-        return await lanes.listing(self._engine, run, limit)
+    async def lanes(
+        self,
+        *,
+        run: int | None = None,
+        limit: int = 100,
+        order: Literal["ready", "name"] = "ready",
+        after: str = "",
+        like: str = "",
+        only: Literal["", "parked", "held", "ruled"] = "",
+        names: Collection[str] = (),
+    ) -> list[LaneState]:
+        wanted = lanes.Wanted(order, after, like, only, names)
+        return await lanes.listing(self._engine, run, limit, wanted)
 
     async def set_lane(self, change: LaneChange) -> None:
         await self._engine.run("set_lane", change.lane, pack_change(change), change.reason)

@@ -60,6 +60,8 @@ class Engine:
             if layout is None:
                 await self.read("HSETNX", "meta", "version", server.LAYOUT)
             server.check_layout(self.address, int(layout or server.LAYOUT))
+            if layout is not None and int(layout) < server.LAYOUT:
+                await self.read("HSET", "meta", "version", server.LAYOUT)
             self.aof = await self._fsync()
         except (OSError, TimeoutError) as error:
             raise unreachable(self.address, error) from error

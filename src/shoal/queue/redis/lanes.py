@@ -1,11 +1,12 @@
-"""Lanes: hosts as people see them."""
+"""Lanes: hosts as people see them. Of thousands only those are read whole that are shown."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from heapq import nsmallest
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -14,49 +15,205 @@ from shoal.queue.redis.engine import Engine
 from shoal.queue.redis.packing import SECOND
 
 SLICE = 500
+NAMES = 1000  # names per call
 _NAME, _NEXT, _ASKED, _LEARNED, _SPACING, _ROOM, _FLIGHT, _HELD, _PARKED, _REASON, _RUNS, _RULE, _LIMIT = (
     range(13)
 )
 _decode = msgspec.msgpack.Decoder(list[Any]).decode
 _ALONE = 3  # in a head; the ready tasks by band follow it
 
+Lanes = dict[int, list[Any]]
 
-Found = tuple[int, int, list[Any]]  # ready tasks, id, lane
+
+class Wanted(NamedTuple):
+    """Which lanes, and in which order; see Queue.lanes."""
+
+    order: Literal["ready", "name"] = "ready"
+    after: str = ""
+    like: str = ""
+    only: Literal["", "parked", "held", "ruled"] = ""
+    names: Collection[str] = ()
+
+    @property
+    def start(self) -> str:
+        return self.after if self.order == "name" else ""
+
+    def fits(self, name: str) -> bool:
+        return (
+            self.like in name
+            and (not self.names or name in self.names)
+            and (not self.start or name > self.start)
+        )
 
 
-async def listing(engine: Engine, run: int | None, limit: int) -> list[LaneState]:
+async def listing(engine: Engine, run: int | None, limit: int, wanted: Wanted) -> list[LaneState]:
+    await _relist(engine)
     now = await engine.now()
-    found: list[Found] = []
-    async for slice_ in _all(engine) if run is None else _of_run(engine, run):
-        found = nsmallest(limit, [*found, *slice_], key=lambda one: (-one[0], one[1]))
-    return [_state(lane, ready, now) for ready, _, lane in found]
+    if wanted.only or wanted.names:
+        return await _of_few(engine, run, limit, wanted, now)
+    if wanted.order == "name":
+        return await _by_name(engine, run, limit, wanted, now)
+    return await _by_ready(engine, run, limit, wanted, now)
 
 
-async def _all(engine: Engine) -> AsyncIterator[list[Found]]:
+async def names_of(engine: Engine, ids: Sequence[int]) -> list[str]:
+    lanes = await _read(engine, ids)
+    return [lanes[id][_NAME] if id in lanes else "" for id in ids]
+
+
+def most(counts: Mapping[Any, int], limit: int) -> list[Any]:
+    """The keys with the largest counts, then by themselves; quick also where most are alike."""
+    if not counts or limit < 1:
+        return []
+    edge = sorted(counts.values(), reverse=True)[:limit][-1]
+    above = sorted((-count, key) for key, count in counts.items() if count > edge)
+    level = sorted(key for key, count in counts.items() if count == edge)
+    return [*(key for _, key in above), *level][:limit]
+
+
+async def _relist(engine: Engine) -> None:
+    """Lanes that were made by an older layout are listed by name and condition, once."""
+    known, listed = await asyncio.gather(engine.read("HLEN", "hosts"), engine.read("ZCARD", "lanenames"))
+    if known != listed:
+        last = int(await engine.read("HGET", "meta", "lane") or 0)
+        for first in range(1, last + 1, SLICE):
+            await engine.run("relist", first, min(first + SLICE - 1, last))
+
+
+async def _of_few(engine: Engine, run: int | None, limit: int, wanted: Wanted, now: int) -> list[LaneState]:
+    """Those of a condition, or with given names: all of them are read."""
+    lanes = await _read(engine, await _few(engine, wanted, now))
+    chosen = {id: lane for id, lane in lanes.items() if wanted.fits(lane[_NAME])}
+    states = await _states(engine, run, chosen, now)
+    fitting = [(id, state) for id, state in states.items() if _is_in_condition(state, wanted.only)]
+    if wanted.order == "name":
+        return [state for _, state in nsmallest(limit, fitting, key=lambda one: one[1].name)]
+    return [state for _, state in nsmallest(limit, fitting, key=lambda one: (-one[1].ready, one[0]))]
+
+
+async def _few(engine: Engine, wanted: Wanted, now: int) -> list[int]:
+    if wanted.names:
+        names = list(wanted.names)
+        return [int(id) for id in await _in_slices(engine, "hosts", names) if id is not None]
+    if wanted.only == "ruled":
+        return sorted(map(int, await engine.read("SMEMBERS", "ruled")))
+    return sorted(map(int, await engine.read("ZRANGEBYSCORE", "holds", f"({now}", "+inf")))
+
+
+def _is_in_condition(state: LaneState, only: str) -> bool:
+    return {
+        "": True,
+        "parked": state.parked,
+        "held": state.held_until > 0,
+        "ruled": state.rule >= 0 or state.limit >= 0,
+    }[only]
+
+
+async def _by_name(engine: Engine, run: int | None, limit: int, wanted: Wanted, now: int) -> list[LaneState]:
+    found: list[LaneState] = []
+    async for names in _names(engine, wanted.start, min(NAMES, max(limit, 100))):
+        fitting = [name for name in names if wanted.like in name]
+        ids = [int(id) for id in await _in_slices(engine, "hosts", fitting) if id is not None]
+        if run is not None:
+            heads = await _in_slices(engine, f"heads:{run}", ids)
+            ids = [id for id, head in zip(ids, heads, strict=True) if head is not None]
+        states = await _states(engine, run, await _read(engine, ids[: limit - len(found)]), now)
+        found += states.values()
+        if len(found) >= limit:
+            break
+    return found
+
+
+async def _names(engine: Engine, after: str, most: int) -> AsyncIterator[list[str]]:
+    first = b"-" if not after else b"(" + after.encode()
+    while texts := await engine.read("ZRANGEBYLEX", "lanenames", first, "+", "LIMIT", 0, most):
+        yield [text.decode() for text in texts]
+        first, most = b"(" + texts[-1], NAMES
+
+
+async def _by_ready(engine: Engine, run: int | None, limit: int, wanted: Wanted, now: int) -> list[LaneState]:
+    if wanted.like:
+        like = [name async for names in _names(engine, "", NAMES) for name in names if wanted.like in name]
+        ids = [int(id) for id in await _in_slices(engine, "hosts", like) if id is not None]
+        if len(ids) <= SLICE:
+            states = await _states(engine, run, await _read(engine, ids), now)
+            return [states[id] for id in nsmallest(limit, states, key=lambda id: (-states[id].ready, id))]
+        every = await _ready(engine, run)
+        ready = {id: every.get(id, 0) for id in ids if run is None or id in every}
+    else:
+        ready = await _ready(engine, run)
+    chosen = most(ready, limit)
+    lanes = await _read(engine, chosen)
+    if run is None and not wanted.like and len(chosen) < limit:
+        lanes |= await _idle(engine, limit - len(chosen), ready)
+    return [_state(lane, ready.get(id, 0), now) for id, lane in lanes.items()]
+
+
+async def _ready(engine: Engine, run: int | None) -> dict[int, int]:
+    """How many tasks are ready in each lane of a run; without one, in each where any run has some."""
+    if run is not None:
+        return dict(await _heads(engine, run))
+    total = Counter[int]()
+    live = await engine.read("ZRANGE", "live", 0, -1)
+    for heads in await asyncio.gather(*(_heads(engine, int(number)) for number in live)):
+        for id, count in heads:
+            if count:
+                total[id] += count
+    return total
+
+
+async def _heads(engine: Engine, run: int) -> list[tuple[int, int]]:
+    told: list[bytes] = []
+    cursor: bytes = b"0"
+    while True:
+        cursor, some = await engine.read("HSCAN", f"heads:{run}", cursor, "COUNT", NAMES)
+        told += some
+        if int(cursor) == 0:
+            break
+    heads = dict(zip(told[::2], told[1::2], strict=True))  # a scan may tell of one twice
+    return [(int(id), sum(_decode(head)[_ALONE:])) for id, head in heads.items()]
+
+
+async def _idle(engine: Engine, count: int, busy: Collection[int]) -> Lanes:
+    """The first lanes in which nothing is ready."""
+    found: Lanes = {}
     last = int(await engine.read("HGET", "meta", "lane") or 0)
     for first in range(1, last + 1, SLICE):
-        ids = list(range(first, min(first + SLICE, last + 1)))
-        packed = await engine.read("HMGET", "lanes", *ids)
-        lanes = {id: _decode(lane) for id, lane in zip(ids, packed, strict=True) if lane is not None}
-        ready = Counter[int]()
-        for number in {number for lane in lanes.values() for number in lane[_RUNS]}:
-            ready.update(await _ready(engine, number, [id for id in lanes if number in lanes[id][_RUNS]]))
-        yield [(ready[id], id, lane) for id, lane in lanes.items()]
+        ids = [id for id in range(first, min(first + SLICE, last + 1)) if id not in busy]
+        found |= await _read(engine, ids[: count - len(found)])
+        if len(found) >= count:
+            break
+    return found
 
 
-async def _of_run(engine: Engine, run: int) -> AsyncIterator[list[Found]]:
-    first = 0
-    while texts := await engine.read("LRANGE", f"order:{run}", first, first + SLICE - 1):
-        first += SLICE
-        ids = [int(text) for text in texts]
-        lanes = await engine.read("HMGET", "lanes", *ids)
-        ready = await _ready(engine, run, ids)
-        yield [(ready[id], id, _decode(lane)) for id, lane in zip(ids, lanes, strict=True)]
+async def _states(engine: Engine, run: int | None, lanes: Lanes, now: int) -> dict[int, LaneState]:
+    """Lanes with what is ready in them; with a run, only those that are its own."""
+    ready = Counter[int]()
+    mine = set[int]()
+    numbers = {run} if run is not None else {number for lane in lanes.values() for number in lane[_RUNS]}
+    asked = [
+        (number, [id for id, lane in lanes.items() if run is not None or number in lane[_RUNS]])
+        for number in numbers
+    ]
+    told = await asyncio.gather(*(_in_slices(engine, f"heads:{number}", ids) for number, ids in asked))
+    for (_, ids), heads in zip(asked, told, strict=True):
+        for id, head in zip(ids, heads, strict=True):
+            if head is not None:
+                ready[id] += sum(_decode(head)[_ALONE:])
+                mine.add(id)
+    return {id: _state(lane, ready[id], now) for id, lane in lanes.items() if run is None or id in mine}
 
 
-async def _ready(engine: Engine, run: int, ids: list[int]) -> dict[int, int]:
-    heads = await engine.read("HMGET", f"heads:{run}", *ids)
-    return {id: sum(_decode(head)[_ALONE:]) if head else 0 for id, head in zip(ids, heads, strict=True)}
+async def _read(engine: Engine, ids: Sequence[int]) -> Lanes:
+    packed = await _in_slices(engine, "lanes", ids)
+    return {id: _decode(lane) for id, lane in zip(ids, packed, strict=True) if lane is not None}
+
+
+async def _in_slices(engine: Engine, key: str, fields: Sequence[Any]) -> list[Any]:
+    calls: Iterable[Any] = (
+        engine.read("HMGET", key, *fields[at : at + SLICE]) for at in range(0, len(fields), SLICE)
+    )
+    return [value for values in await asyncio.gather(*calls) for value in values]
 
 
 def _state(lane: list[Any], ready: int, now: int) -> LaneState:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import re
+import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from shoal.core.glob import glob
 from shoal.core.run import TASK_BITS
 from shoal.core.task import State
-from shoal.queue.base import DeadGroup, TaskView, Where
+from shoal.queue.base import TaskView, Where
+from shoal.queue.redis import groups, places
 from shoal.queue.redis.engine import Engine
 from shoal.queue.redis.packing import DIGEST, Item, unpack_held, unpack_item, unpack_row
 
 SLICE = 200  # tasks per call
+FEW = 5000  # tasks that are sought by number
+SURE = 20  # tasks per call where leases are searched for them
+PLACED = 300  # tasks per call where most are not told of
 COUNTED = 1000  # tasks per call where only their number matters
 _MASK = (1 << TASK_BITS) - 1
 _unpack_sample = msgspec.msgpack.Decoder(tuple[str, str]).decode
@@ -65,15 +70,10 @@ def _row_view(id: int, run: int, lane: str, text: bytes) -> TaskView:
     )
 
 
-def _glob(pattern: str) -> re.Pattern[str]:
-    """Only * is special to people."""
-    return re.compile(".*".join(re.escape(part) for part in pattern.split("*")), re.DOTALL)
-
-
 class Filter:
     def __init__(self, state: State | None, where: Where) -> None:
         self._state, self._where = state, where
-        self._cause, self._url = _glob(where.cause), _glob(where.url)
+        self._cause, self._url = glob(where.cause), glob(where.url)
 
     def fits(self, view: TaskView) -> bool:
         where = self._where
@@ -87,10 +87,12 @@ class Filter:
 
 
 async def look(
-    engine: Engine, run: int, state: State | None, where: Where, after: int, limit: int
+    engine: Engine, run: int, state: State | None, where: Where, after: int, upto: int, limit: int
 ) -> list[TaskView]:
     chosen, found, now = Filter(state, where), list[TaskView](), await engine.now()
-    async for told in _slices(engine, run, state, where, after):
+    if limit < 1:
+        return []
+    async for told in slices(engine, run, state, where, after, upto, min(limit, SLICE)):
         found += [view for view in (view_of(run, now, one) for one in told) if view and chosen.fits(view)]
         if len(found) >= limit:
             break
@@ -102,36 +104,123 @@ def view_of(run: int, now: int, told: list[Any]) -> TaskView | None:
     return None if told[1] == b"gone" else view(run, now, told)
 
 
-async def _slices(
-    engine: Engine, run: int, state: State | None, where: Where, after: int
+async def slices(
+    engine: Engine,
+    run: int,
+    state: State | None,
+    where: Where,
+    after: int = 0,
+    upto: int = 0,
+    size: int = SLICE,
 ) -> AsyncIterator[list[Any]]:
-    first = after - (run << TASK_BITS) + 1 if after >= run << TASK_BITS else 1
+    """What may be looked for, in order; the state is not always the one that was asked for."""
+    begin = run << TASK_BITS
+    about = await _about(engine, run)
+    first = max(1, after - begin + 1)
+    last = min(about.last, upto - begin if upto else about.last)
     if where.ids:
-        numbers = sorted({id & _MASK for id in where.ids if id >> TASK_BITS == run and id & _MASK >= first})
+        numbers = sorted({id & _MASK for id in where.ids if id >> TASK_BITS == run})
+        numbers = [number for number in numbers if first <= number <= last]
         for at in range(0, len(numbers), SLICE):
-            yield (await engine.run("look", run, "numbers", *numbers[at : at + SLICE]))[1]
+            yield await _resolved(engine, run, "numbers", numbers[at : at + SLICE])
     elif state == "dead":
-        async for slice_ in _dead_numbers(engine, run, first):
-            yield (await engine.run("look", run, "numbers", *slice_))[1]
+        async for some in groups.numbers(engine, run, where, first, last, size):
+            yield await engine.run("look", run, "numbers", *some)
+    elif state == "leased":
+        leases = await _held(engine, run) if about.is_live else {}
+        numbers = sorted(number for number in leases if first <= number <= last)
+        for at in range(0, len(numbers), size):
+            yield await _look_held(engine, run, leases, numbers[at : at + size])
     else:
-        while first:
-            first, told = await engine.run("look", run, "range", first, SLICE)
-            yield told
+        sought = await _sought(engine, run, state, where, about)
+        needle = max(where.url.split("*"), key=len)
+        async for placed in places.find(engine, run, sought, first, last, PLACED if needle else size):
+            told = await engine.run("look", run, "placed", needle, b"".join(placed))
+            yield told if state and about.is_live else await _found_held(engine, run, told)
 
 
-async def _dead_numbers(engine: Engine, run: int, first: int = 1) -> AsyncIterator[list[int]]:
-    while True:
-        found = await engine.read("ZRANGEBYSCORE", f"deadids:{run}", first, "+inf", "LIMIT", 0, SLICE)
-        if not found:
-            return
-        numbers = [int(number) for number in found]
-        yield numbers
-        first = numbers[-1] + 1
+class About(NamedTuple):
+    """What must be known of a run to find its tasks."""
+
+    last: int  # the last number it has given
+    is_live: bool
+    is_left: bool  # it has ended, and what it had waiting is not yet removed
+    is_tagged: bool  # cancelled tasks have a tag of their own
+
+
+async def _about(engine: Engine, run: int) -> About:
+    fields = ("next_task", "state", "left", "tagged")
+    following, state, left, tagged = await engine.read("HMGET", f"run:{run}", *fields)
+    return About(int(following or 1) - 1, state in (b"running", b"paused"), left == b"1", tagged == b"1")
+
+
+async def _sought(engine: Engine, run: int, state: State | None, where: Where, about: About) -> places.Sought:
+    waiting = (places.WAITS, places.ODD)
+    # Of an ended run those that are still held, and what was not yet removed, count as cancelled.
+    late = [] if about.is_live or state == "done" else list(await _held(engine, run))
+    cancelled = () if about.is_tagged else (places.ENDED,)
+    tags: tuple[int, ...] = {
+        "ready": waiting,
+        "delayed": waiting[1:],
+        "done": (places.ENDED,),
+        "cancelled": (places.CALLED_OFF, *cancelled, *(waiting if about.is_left else ())),
+    }.get(
+        state or "",
+        (places.ENDED, places.DEAD, places.CALLED_OFF, *(waiting if about.is_live or about.is_left else ())),
+    )
+    if state in ("ready", "delayed") and not about.is_live:
+        return places.Sought(())
+    if state == "delayed" and await engine.read("ZCARD", f"delayed:{run}") <= FEW:
+        return places.Sought(
+            (), [int(number) for number in await engine.read("ZRANGE", f"delayed:{run}", 0, -1)]
+        )
+    lane = None
+    if where.lane:
+        lane = int(await engine.read("HGET", "hosts", where.lane) or 0)
+    return places.Sought(tags, late, lane)
+
+
+async def _held(engine: Engine, run: int) -> dict[int, bytes]:
+    """The leases of tasks of a run that are held, by number."""
+    leases = await engine.read("HKEYS", "leases")
+    ids = await asyncio.gather(*(engine.read("HKEYS", f"lease:{lease.decode()}") for lease in leases))
+    return {
+        int(id) & _MASK: lease
+        for lease, some in zip(leases, ids, strict=True)
+        for id in some
+        if int(id) >> TASK_BITS == run
+    }
+
+
+async def _look_held(engine: Engine, run: int, leases: dict[int, bytes], numbers: list[int]) -> list[Any]:
+    told: list[Any] = await engine.run(
+        "look", run, "held", *(word for number in numbers for word in (number, leases[number]))
+    )
+    return told
+
+
+async def _resolved(engine: Engine, run: int, which: str, words: Sequence[Any]) -> list[Any]:
+    return await _found_held(engine, run, await engine.run("look", run, which, *words))
+
+
+async def _found_held(engine: Engine, run: int, told: list[Any]) -> list[Any]:
+    """What was not found where it would wait may be leased, or have moved on while this was asked."""
+    found = {one[0]: one for one in told}
+    if missing := [number for number, one in found.items() if one[1] == b"gone"]:
+        leases = await _held(engine, run)
+        known = [number for number in missing if number in leases]
+        if known:
+            found |= {one[0]: one for one in await _look_held(engine, run, leases, known)}
+        missing = [number for number in missing if found[number][1] == b"gone"]
+    for at in range(0, len(missing), SURE):
+        again = await engine.run("look", run, "sure", *missing[at : at + SURE])
+        found |= {one[0]: one for one in again}
+    return [found[one[0]] for one in told]
 
 
 async def dead(engine: Engine, run: int, where: Where = Where()) -> AsyncIterator[TaskView]:
     chosen, now = Filter("dead", where), await engine.now()
-    async for told in _slices(engine, run, "dead", where, 0):
+    async for told in slices(engine, run, "dead", where):
         for one in told:
             found = view_of(run, now, one)
             if found and chosen.fits(found):
@@ -139,7 +228,7 @@ async def dead(engine: Engine, run: int, where: Where = Where()) -> AsyncIterato
 
 
 async def find(engine: Engine, run: int, digest: bytes) -> TaskView | None:
-    _, told = await engine.run("look", run, "digest", digest[:DIGEST])
+    told = await _resolved(engine, run, "digest", [digest[:DIGEST]])
     return view(run, await engine.now(), told[0]) if told else None
 
 
@@ -149,23 +238,6 @@ async def ids(engine: Engine, run: int, digests: Sequence[bytes]) -> list[int]:
         some = [digest[:DIGEST] for digest in digests[at : at + COUNTED]]
         found += await engine.run("ids", run, *some)
     return [(run << TASK_BITS) | number if number else 0 for number in found]
-
-
-async def dead_groups(engine: Engine, run: int, limit: int) -> list[DeadGroup]:
-    groups: dict[tuple[str, str], DeadGroup] = {}
-    async for letter in dead(engine, run):
-        message = letter.history[-1].message if letter.history else ""
-        new = DeadGroup(
-            letter.lane, letter.cause, 1, letter.url, message, letter.finished_at, letter.finished_at
-        )
-        known = groups.get((letter.lane, letter.cause), new)
-        groups[letter.lane, letter.cause] = msgspec.structs.replace(
-            known,
-            count=known.count + (known is not new),
-            first_at=min(known.first_at, new.first_at),
-            last_at=max(known.last_at, new.last_at),
-        )
-    return sorted(groups.values(), key=lambda group: (-group.count, group.lane, group.cause))[:limit]
 
 
 async def skipped(engine: Engine, run: int, limit: int) -> list[tuple[str, str]]:

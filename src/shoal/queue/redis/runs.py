@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from shoal.queue.redis.engine import Engine
 from shoal.queue.redis.packing import micros, row_state
 
 SLICE = 1000
+ACCOUNTS = 8  # runs per call
 REVIVED = 200  # dead letters per call
 _FIELDS = (
     "name",
@@ -63,27 +64,38 @@ def unknown(number: int) -> Usage:
     return Usage(f"there is no run with number {number}", hint="`shoal runs` lists them")
 
 
-async def listing(engine: Engine, key: str, name: str, states: Collection[str], limit: int) -> list[Run]:
+async def listing(
+    engine: Engine, key: str, name: str, states: Collection[str], scraper: str, before: int, limit: int
+) -> list[Run]:
+    top = f"({before}" if before else "+inf"
+
+    def fits(run: Run) -> bool:
+        return _fits(run, key, name, states, scraper)
+
     if name:
         exact = await engine.read("HGET", "names", name)
         if exact is not None:
             found = [await _read(engine, int(exact))]
-            return [run for run in found if run and _fits(run, key, "", states)]
+            return [run for run in found if run and fits(run) and (not before or run.id < before)]
     listed: list[Run] = []
-    first = 0
+    slice_ = min(SLICE, limit)
     while len(listed) < limit:
-        numbers = await engine.read("ZREVRANGE", "runs", first, first + SLICE - 1)
+        numbers = await engine.read("ZREVRANGEBYSCORE", "runs", top, "-inf", "LIMIT", 0, slice_)
         if not numbers:
             break
-        first += SLICE
-        for run in await asyncio.gather(*(_read(engine, int(number)) for number in numbers)):
-            if run is not None and _fits(run, key, name, states):
-                listed.append(run)
+        top, slice_ = f"({int(numbers[-1])}", SLICE
+        read = await asyncio.gather(*(_read(engine, int(number)) for number in numbers))
+        listed += [run for run in read if run and fits(run)]
     return listed[:limit]
 
 
-def _fits(run: Run, key: str, name: str, states: Collection[str]) -> bool:
-    return key in ("", run.key) and run.name.startswith(name) and (not states or run.state in states)
+def _fits(run: Run, key: str, name: str, states: Collection[str], scraper: str) -> bool:
+    return (
+        key in ("", run.key)
+        and run.name.startswith(name)
+        and scraper in ("", run.scraper)
+        and (not states or run.state in states)
+    )
 
 
 async def act(engine: Engine, number: int, action: RunAction) -> Run:
@@ -92,7 +104,9 @@ async def act(engine: Engine, number: int, action: RunAction) -> Run:
         raise unknown(number)
     if word == b"ended":
         name, state = (text.decode() for text in about)
-        raise Usage(f"run {name} is {state} already: it cannot {action}", hint="start it anew with --fresh")
+        raise Usage(
+            f"run {name} is {state} already: it is too late to {action} it", hint="start it anew with --fresh"
+        )
     if word == b"open":
         raise Usage(
             f"run {about[0].decode()} has {about[1]} open tasks: it cannot finish",
@@ -108,9 +122,20 @@ async def _sweep(engine: Engine, number: int, left: int) -> None:
 
 
 async def stats(engine: Engine, number: int) -> Stats:
-    answer = await engine.run("stats", number)
+    (answer,) = await engine.run("stats", number)
     if answer is None:
         raise unknown(number)
+    return _stats(answer)
+
+
+async def stats_of(engine: Engine, numbers: Sequence[int]) -> list[Stats]:
+    """All at once, but in several calls, so that none takes long."""
+    parts = [numbers[at : at + ACCOUNTS] for at in range(0, len(numbers), ACCOUNTS)]
+    told = await asyncio.gather(*(engine.run("stats", *part) for part in parts))
+    return [Stats() if answer is None else _stats(answer) for answers in told for answer in answers]
+
+
+def _stats(answer: Any) -> Stats:
     told, skips = answer
     known: dict[str, Any] = {told[at].decode(): int(told[at + 1]) for at in range(0, len(told), 2)}
     skipped = {skips[at].decode(): int(skips[at + 1]) for at in range(0, len(skips), 2)}
@@ -163,8 +188,8 @@ async def _count_seen(engine: Engine, number: int) -> int:
 
 
 async def strays(engine: Engine, number: int, limit: int) -> list[int]:
-    run, known = await get(engine, number), await stats(engine, number)
-    if run.state == "cancelled" or known.cancelled:
+    run, cut = await get(engine, number), await engine.read("HGET", f"run:{number}", "cut")
+    if run.state == "cancelled" or int(cut or 0):  # what was cancelled with its run is not there
         return []
     found: list[int] = []
     async for *_, gone in look.census(engine, number):
@@ -200,7 +225,7 @@ async def purge(engine: Engine, run: int | None, older_than: float | None) -> in
         chosen = [run]
     elif older_than is not None:
         limit = await engine.now() - micros(older_than)
-        ended = await listing(engine, "", "", ("finished", "cancelled"), 1 << 30)
+        ended = await listing(engine, "", "", ("finished", "cancelled"), "", 0, 1 << 30)
         chosen = [item.id for item in ended if item.finished_at <= limit]
         await engine.run("forget", "", micros(older_than))
     for number in chosen:

@@ -6,7 +6,7 @@ from shoal.errors import QueueRefused
 from shoal.queue.redis.address import Address
 
 OLDEST = (6, 2)
-LAYOUT = 1  # the version of how our keys are laid out
+LAYOUT = 2  # the version of how our keys are laid out
 EVICTION_FIX = "CONFIG SET maxmemory-policy noeviction, and the same line in redis.conf"
 
 

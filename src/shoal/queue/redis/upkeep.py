@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from shoal.core.lane import Mark
-from shoal.queue.base import Reaped
+from shoal.queue.base import FIGURES_CAP, Reaped
 from shoal.queue.redis.engine import Engine
 
 CALLS = 50  # of reap in a row; the rest is for the next time
@@ -40,7 +40,8 @@ async def register(engine: Engine, mark: Mark) -> str:
         mark.name, mark.host, mark.pid, mark.version, mark.started_at, 0, mark.state, mark.doing,
         mark.serves, mark.code, mark.done, mark.failed, mark.memory,
     )  # fmt: skip
-    asked: bytes = await engine.run("register", mark.id, msgspec.msgpack.encode(told))
+    figures = mark.figures if len(mark.figures) <= FIGURES_CAP else b""
+    asked: bytes = await engine.run("register", mark.id, msgspec.msgpack.encode(told), figures)
     return asked.decode()
 
 
@@ -49,19 +50,21 @@ async def ask(engine: Engine, worker: str, wanted: str) -> bool:
 
 
 async def workers(engine: Engine) -> list[Mark]:
-    leases, known, asked = await asyncio.gather(
-        engine.read("HGETALL", "leases"), engine.read("HGETALL", "workers"), engine.read("HGETALL", "asked")
+    leases, known, asked, counted = await asyncio.gather(
+        *(engine.read("HGETALL", key) for key in ("leases", "workers", "asked", "figures"))
     )
     sizes = await asyncio.gather(*(engine.read("HLEN", f"lease:{name.decode()}") for name in leases[::2]))
     leased: Counter[str] = Counter()
     for about, size in zip(leases[1::2], sizes, strict=True):
         leased[msgspec.msgpack.decode(about)[0]] += size
     words = {id.decode(): word.decode() for id, word in zip(asked[::2], asked[1::2], strict=True)}
+    figures = dict(zip(counted[::2], counted[1::2], strict=True))
     marks = []
     for name, told in zip(known[::2], known[1::2], strict=True):
         id = name.decode()
         mark: dict[str, Any] = dict(zip(_FIELDS, _unpack_mark(told), strict=True))
-        marks.append(Mark(id=id, leased=leased[id], asked=words.get(id, ""), **mark))
+        about = figures.get(name, b"")
+        marks.append(Mark(id=id, leased=leased[id], asked=words.get(id, ""), figures=about, **mark))
     return sorted(marks, key=lambda mark: (mark.started_at, mark.id))
 
 

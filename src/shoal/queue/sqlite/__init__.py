@@ -25,9 +25,12 @@ from shoal.queue.base import (
     Where,
 )
 from shoal.queue.sqlite import (
+    account,
     admit,
     carry,
     claim,
+    drop,
+    lanelist,
     lanes,
     look,
     papers,
@@ -73,9 +76,16 @@ class SqliteQueue:
         return await self._engine.write(runs.start, new)
 
     async def runs(
-        self, *, key: str = "", name: str = "", states: Collection[RunState] = (), limit: int = 100
+        self,
+        *,
+        key: str = "",
+        name: str = "",
+        states: Collection[RunState] = (),
+        scraper: str = "",
+        before: int = 0,
+        limit: int = 100,
     ) -> list[Run]:
-        return self._engine.read(runs.listing, key, name, states, limit)
+        return self._engine.read(runs.listing, key, name, states, scraper, before, limit)
 
     async def set_run(self, run: int, action: RunAction) -> Run:
         return await self._engine.write(runs.act, run, action)
@@ -113,13 +123,16 @@ class SqliteQueue:
         return await self._engine.write(reap.reap, dead_workers or {})
 
     async def stats(self, run: int) -> Stats:
-        return self._engine.read(runs.stats, run)
+        return self._engine.read(account.stats, run)
+
+    async def stats_of(self, runs: Sequence[int]) -> list[Stats]:
+        return self._engine.read(account.stats_of, runs)
 
     async def recount(self, run: int) -> Stats:
-        return self._engine.read(runs.recount, run)
+        return self._engine.read(account.recount, run)
 
     async def strays(self, run: int, limit: int = 20) -> list[int]:
-        return self._engine.read(runs.strays, run, limit)
+        return self._engine.read(account.strays, run, limit)
 
     async def look(
         self,
@@ -128,9 +141,10 @@ class SqliteQueue:
         state: State | None = None,
         where: Where = Where(),
         after: int = 0,
+        upto: int = 0,
         limit: int = 100,
     ) -> list[TaskView]:
-        return self._engine.read(look.look, run, state, where, after, limit)
+        return self._engine.read(look.look, run, state, where, after, upto, limit)
 
     async def find(self, run: int, digest: bytes) -> TaskView | None:
         return self._engine.read(look.find, run, digest)
@@ -151,6 +165,16 @@ class SqliteQueue:
 
     async def trim(self, run: int, upto: int) -> int:
         return await self._engine.write(records.trim, run, upto)
+
+    async def drop(
+        self,
+        run: int,
+        where: Where = Where(),
+        *,
+        state: Literal["ready", "dead"] = "ready",
+        limit: int = 10_000,
+    ) -> int:
+        return await self._engine.write(drop.drop, run, where, state, limit)
 
     async def revive(self, run: int, where: Where = Where()) -> int:
         return await self._engine.write(runs.revive, run, where)
@@ -184,8 +208,18 @@ class SqliteQueue:
     async def papers(self, kind: str) -> list[Paper]:
         return self._engine.read(papers.listing, kind)
 
-    async def lanes(self, *, run: int | None = None, limit: int = 100) -> list[LaneState]:
-        return self._engine.read(lanes.listing, run, limit)
+    async def lanes(
+        self,
+        *,
+        run: int | None = None,
+        limit: int = 100,
+        order: Literal["ready", "name"] = "ready",
+        after: str = "",
+        like: str = "",
+        only: Literal["", "parked", "held", "ruled"] = "",
+        names: Collection[str] = (),
+    ) -> list[LaneState]:
+        return self._engine.read(lanelist.listing, run, limit, order, after, like, only, names)
 
     async def set_lane(self, change: LaneChange) -> None:
         await self._engine.write(lanes.change, [change])

@@ -15,8 +15,8 @@ HISTORY_LIMIT = 20
 _encode = msgspec.json.Encoder().encode
 _decode_attempts = msgspec.json.Decoder(list[Attempt]).decode
 
-_MOVE = """INSERT OR REPLACE INTO dead (id, lease, gave_back, lane, ended_at, added_at, expires_at, attempts, lost, priority, depth, parent, kind, url, meta, ask, cause, history, evidence)
-           SELECT id, lease, gave_back, lane, ?, added_at, expires_at, ?, lost, priority, depth, parent, kind, url, meta, ask, ?, ?, ? FROM tasks WHERE id = ?"""
+_MOVE = """INSERT OR REPLACE INTO dead (id, run, lease, gave_back, lane, ended_at, added_at, expires_at, attempts, lost, priority, depth, parent, kind, url, meta, ask, cause, history, evidence)
+           SELECT id, run, lease, gave_back, lane, ?, added_at, expires_at, ?, lost, priority, depth, parent, kind, url, meta, ask, ?, ?, ? FROM tasks WHERE id = ?"""
 
 
 def history(text: str | None, attempt: Attempt | None) -> str | None:

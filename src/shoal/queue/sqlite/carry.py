@@ -17,6 +17,7 @@ from shoal.core.task import ALONE, Ask, Attempt, Carried, Task, band
 from shoal.errors import Usage
 from shoal.queue.base import StoredRecord
 from shoal.queue.sqlite import identity, lanes, runs
+from shoal.queue.sqlite.account import counters
 from shoal.queue.sqlite.admit import FARTHEST, more_ready
 from shoal.queue.sqlite.lanes import SECOND, micros
 
@@ -35,6 +36,7 @@ _SHAPES = {
     "tasks": "CASE WHEN r.leftovers OR t.state = 3 THEN 'cancelled' ELSE 'ready' END, iif(t.state = 2, t.due, 0),"
     " t.expires_at, t.meta, t.ask, '', 0, NULL, 0, 0",
     "ended": "t.state, 0, NULL, NULL, NULL, t.cause, t.ended_at, NULL, t.first_record, t.records",
+    "cancelled": "t.state, 0, NULL, NULL, NULL, t.cause, t.ended_at, NULL, t.first_record, t.records",
     "dead": "'dead', 0, t.expires_at, t.meta, t.ask, t.cause, t.ended_at, t.evidence, 0, 0",
 }
 
@@ -70,7 +72,7 @@ def out(db: sqlite3.Connection, now: int, run: int, after: int, limit: int) -> l
 
 def _order(db: sqlite3.Connection, run: Run) -> None:
     """The seen-set by number: it is kept by digest, and sorting it for every page would take for ever."""
-    account = runs.counters(db, run.id)
+    account = counters(db, run.id)
     state = f"{run.id} {run.changed_at} {account['seen']} {account['done']}"
     db.execute("CREATE TEMP TABLE IF NOT EXISTS carried_of (state TEXT)")
     if db.execute("SELECT 1 FROM carried_of WHERE state = ?", (state,)).fetchone():
@@ -238,7 +240,7 @@ def _insert_live(db: sqlite3.Connection, now: int, id: int, run: int, lane: int,
 def _insert_dead(db: sqlite3.Connection, now: int, id: int, lane: int, carried: Carried) -> None:
     task = carried.task
     _insert(db, "dead", _common(id >> TASK_BITS, carried) | {
-        "id": id, "lane": lane, "lease": 0, "gave_back": 0, "ended_at": carried.finished_at,
+        "id": id, "run": id >> TASK_BITS, "lane": lane, "lease": 0, "gave_back": 0, "ended_at": carried.finished_at,
         "expires_at": None if task.ttl is None else now + micros(task.ttl),
         "meta": _text(task.meta), "ask": _text(task.ask),
         "cause": carried.cause, "evidence": _text(carried.evidence),
@@ -246,7 +248,7 @@ def _insert_dead(db: sqlite3.Connection, now: int, id: int, lane: int, carried: 
 
 
 def _insert_ended(db: sqlite3.Connection, id: int, lane: int, carried: Carried) -> None:
-    _insert(db, "ended", _common(id >> TASK_BITS, carried) | {
+    _insert(db, "ended" if carried.state == "done" else "cancelled", _common(id >> TASK_BITS, carried) | {
         "id": id, "lane": lane, "lease": 0, "gave_back": 0, "ended_at": carried.finished_at,
         "state": carried.state, "cause": carried.cause,
         "first_record": carried.first_record, "records": carried.records,

@@ -9,6 +9,7 @@ event loop instead.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import random
@@ -111,6 +112,9 @@ class Engine:
                 f"{self.path} lies on a network file system ({kind}), where SQLite's locks cannot be trusted",
                 hint="put the file on a local disk (--queue sqlite:///local/path.db), or use a server for several machines",
             )
+        # Who can read it could make sessions of the control room: the key that signs them is in it.
+        with contextlib.suppress(OSError):  # it is there, or what is wrong is said when it is opened
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
     def _configure(self) -> None:
         db = self.db

@@ -8,10 +8,10 @@ from shoal.queue.base import Where
 
 
 def condition(where: Where, table: str, *, dead: bool = False) -> tuple[str, list[object]]:
-    """A condition over `table` (which has lane, url and, if dead, cause) joined with lanes as l."""
+    """A condition over `table`, which has lane, url and, if dead, cause."""
     terms, values = ["1"], list[object]()
     if where.lane:
-        terms.append("l.name = ?")
+        terms.append(f"{table}.lane = (SELECT id FROM lanes WHERE name = ?)")
         values.append(where.lane)
     if where.cause:
         if dead:
@@ -26,6 +26,11 @@ def condition(where: Where, table: str, *, dead: bool = False) -> tuple[str, lis
         terms.append(f"{table}.id IN (SELECT value FROM json_each(?))")
         values.append(msgspec.json.encode(list(where.ids)).decode())
     return " AND ".join(terms), values
+
+
+def dead_letters(where: Where) -> str:
+    """Dead letters `t` of a run (to be bound): along the index if a lane is given, else by their numbers."""
+    return "dead t INDEXED BY dead_by_group WHERE t.run = ?" if where.lane else "dead t WHERE +t.run = ?"
 
 
 def _glob(pattern: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 
-from shoal.core.lane import LaneState, Pace, Slot
+from shoal.core.lane import Pace, Slot
 from shoal.core.task import LaneChange
 
 SECOND = 1_000_000
@@ -172,24 +172,3 @@ def forget_future(db: sqlite3.Connection, now: int) -> None:
         (now, LONGEST_WAIT),
     ).fetchall()
     wake(db, [row[0] for row in rows])
-
-
-def listing(db: sqlite3.Connection, now: int, run: int | None, limit: int) -> list[LaneState]:
-    rows = db.execute(
-        """SELECT l.name, l.next_at, l.spacing, l.asked, l.learned, l.max_in_flight, l.in_flight,
-                  ifnull(sum(h.ready), 0) AS waiting, l.held_until, l.parked, l.reason, l.rule, l.most
-           FROM lanes l LEFT JOIN heads h ON h.lane = l.id AND (?1 IS NULL OR h.run = ?1)
-           WHERE ?1 IS NULL OR l.id IN (SELECT lane FROM heads WHERE run = ?1)
-           GROUP BY l.id ORDER BY waiting DESC, l.id LIMIT ?2""",
-        (run, limit),
-    ).fetchall()
-    return [
-        LaneState(
-            name=row[0], next_at=row[1], spacing=row[2] / SECOND, asked=row[3] / SECOND, learned=row[4] / SECOND,
-            max_in_flight=row[5], in_flight=row[6], ready=row[7],
-            held_until=row[8] if row[8] > now else 0, parked=bool(row[9]) and row[8] > now,
-            reason=row[10] if row[8] > now or row[4] or row[11] >= 0 else "",
-            rule=row[11] / SECOND if row[11] >= 0 else -1.0, limit=row[12],
-        )
-        for row in rows
-    ]  # fmt: skip

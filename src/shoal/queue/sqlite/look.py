@@ -13,7 +13,9 @@ from shoal.core.task import Attempt, State
 from shoal.queue.base import DeadGroup, TaskView, Where
 from shoal.queue.sqlite import identity
 from shoal.queue.sqlite.filter import condition
+from shoal.queue.sqlite.way import Held, Way, choose
 
+FIRST_STEP = 1000  # of a walk along a way with more to filter; each further step is longer
 _decode_attempts = msgspec.json.Decoder(list[Attempt]).decode
 
 _SHAPES: dict[str, tuple[str, str]] = {
@@ -23,27 +25,38 @@ _SHAPES: dict[str, tuple[str, str]] = {
         " t.kind, t.priority, t.depth, t.parent, t.attempts, t.lost, t.added_at, t.due, 0,"
         " CASE WHEN t.state IN (1, 3) THEN t.lease ELSE 0 END, ifnull(x.worker, ''), ifnull(x.expires_at, 0), '', 0, t.history, NULL,"
         " CASE WHEN t.state = 3 OR r.leftovers THEN NULL ELSE t.meta END",
-        "tasks t JOIN runs r ON r.id = t.run LEFT JOIN lanes l ON l.id = t.lane LEFT JOIN leases x ON t.state = 1 AND x.number = t.lease",
+        "JOIN runs r ON r.id = t.run LEFT JOIN lanes l ON l.id = t.lane LEFT JOIN leases x ON t.state = 1 AND x.number = t.lease",
     ),
     "ended": (
         "t.id, t.url, l.name, t.state, t.kind, t.priority, t.depth, t.parent, t.attempts, t.lost, t.added_at, 0, t.ended_at,"
         " t.lease, '', 0, t.cause, t.records, t.history, NULL, NULL",
-        "ended t LEFT JOIN lanes l ON l.id = t.lane",
+        "LEFT JOIN lanes l ON l.id = t.lane",
+    ),
+    "cancelled": (
+        "t.id, t.url, l.name, t.state, t.kind, t.priority, t.depth, t.parent, t.attempts, t.lost, t.added_at, 0, t.ended_at,"
+        " t.lease, '', 0, t.cause, 0, t.history, NULL, NULL",
+        "LEFT JOIN lanes l ON l.id = t.lane",
     ),
     "dead": (
         "t.id, t.url, l.name, 'dead', t.kind, t.priority, t.depth, t.parent, t.attempts, t.lost, t.added_at, 0, t.ended_at,"
         " t.lease, '', 0, t.cause, 0, t.history, t.evidence, t.meta",
-        "dead t LEFT JOIN lanes l ON l.id = t.lane",
+        "LEFT JOIN lanes l ON l.id = t.lane",
     ),
 }
-_TABLES = {
-    "ready": [("tasks", "t.state = 0 AND NOT r.leftovers")],
-    "delayed": [("tasks", "t.state = 2 AND NOT r.leftovers")],
+_TABLES: dict[State | None, list[tuple[str, str]]] = {
+    "ready": [("tasks", "t.state = 0")],
+    "delayed": [("tasks", "t.state = 2")],
     "leased": [("tasks", "t.state = 1")],
-    "done": [("ended", "t.state = 'done'")],
-    "cancelled": [("ended", "t.state = 'cancelled'"), ("tasks", "(t.state = 3 OR r.leftovers)")],
+    "done": [("ended", "1")],
+    "cancelled": [("cancelled", "1"), ("tasks", "t.state = 3")],
     "dead": [("dead", "1")],
-    None: [("tasks", "1"), ("ended", "1"), ("dead", "1")],
+    None: [("tasks", "1"), ("ended", "1"), ("cancelled", "1"), ("dead", "1")],
+}
+# A run that was cancelled, and whose tasks are not all removed yet.
+_LEFTOVERS: dict[State | None, list[tuple[str, str]]] = _TABLES | {
+    "ready": [],
+    "delayed": [],
+    "cancelled": [("cancelled", "1"), ("tasks", "t.state <> 1")],
 }
 
 
@@ -59,28 +72,80 @@ def _view(row: tuple[Any, ...]) -> TaskView:
 
 
 def look(
-    db: sqlite3.Connection, now: int, run: int, state: State | None, where: Where, after: int, limit: int
+    db: sqlite3.Connection,
+    now: int,
+    run: int,
+    state: State | None,
+    where: Where,
+    after: int,
+    upto: int,
+    limit: int,
 ) -> list[TaskView]:
-    first, last = max(after + 1, run << TASK_BITS), (run + 1) << TASK_BITS
+    first = max(after + 1, run << TASK_BITS)
+    last = (run + 1) << TASK_BITS
+    if upto > 0:
+        last = min(upto + 1, last)
+    row = db.execute(
+        "SELECT leftovers, ready - delayed, delayed, leased FROM runs WHERE id = ?", (run,)
+    ).fetchone()
+    if row is None or first >= last or limit < 1:
+        return []
+    leftovers, held = row[0], Held(*row[1:])
     views: list[TaskView] = []
-    for table, term in _TABLES[state]:
-        columns, source = _SHAPES[table]
-        extra, values = condition(where, "t", dead=table != "tasks")
-        rows = db.execute(
-            f"SELECT {columns} FROM {source} WHERE t.id >= ? AND t.id < ? AND {term} AND {extra} ORDER BY t.id LIMIT ?",
-            (first, last, *values, limit),
-        ).fetchall()
-        views += [_view(row) for row in rows]
+    for table, term in (_LEFTOVERS if leftovers else _TABLES)[state]:
+        if where.ids:
+            ids = sorted({id for id in where.ids if first <= id < last})
+            views += _chosen(db, table, term, where, ids)
+        elif (way := None if leftovers else choose(db, run, table, state, where, held)) is None:
+            views += _scanned(db, table, term, where, first, last, limit)
+        else:
+            views += _followed(db, table, term, where, way, first, last, limit)
     views.sort(key=lambda view: view.id)
     return views[:limit]
+
+
+def _scanned(
+    db: sqlite3.Connection, table: str, term: str, where: Where, first: int, last: int, limit: int
+) -> list[TaskView]:
+    columns, joins = _SHAPES[table]
+    extra, values = condition(where, "t", dead=table != "tasks")
+    rows = db.execute(
+        f"SELECT {columns} FROM {table} t {joins} WHERE t.id >= ? AND t.id < ? AND {term} AND {extra} ORDER BY t.id LIMIT ?",
+        (first, last, *values, limit),
+    ).fetchall()
+    return [_view(row) for row in rows]
+
+
+def _followed(
+    db: sqlite3.Connection, table: str, term: str, where: Where, way: Way, first: int, last: int, limit: int
+) -> list[TaskView]:
+    views: list[TaskView] = []
+    step = max(limit, FIRST_STEP) if where.url or where.cause else limit
+    while len(views) < limit:
+        ids = way.ids(db, first, last, step)
+        views += _chosen(db, table, term, where, ids)
+        if len(ids) < step:
+            break
+        first, step = ids[-1] + 1, 4 * step
+    return views[:limit]
+
+
+def _chosen(db: sqlite3.Connection, table: str, term: str, where: Where, ids: list[int]) -> list[TaskView]:
+    columns, joins = _SHAPES[table]
+    extra, values = condition(where, "t", dead=table != "tasks")
+    rows = db.execute(
+        f"SELECT {columns} FROM json_each(?) j CROSS JOIN {table} t ON t.id = j.value {joins} WHERE {term} AND {extra}",
+        (msgspec.json.encode(ids).decode(), *values),
+    ).fetchall()
+    return [_view(row) for row in rows]
 
 
 def find(db: sqlite3.Connection, now: int, run: int, digest: bytes) -> TaskView | None:
     task = identity.owner(db, run, digest)
     if not task:
         return None
-    for columns, source in _SHAPES.values():
-        found = db.execute(f"SELECT {columns} FROM {source} WHERE t.id = ?", (task,)).fetchone()
+    for table, (columns, joins) in _SHAPES.items():
+        found = db.execute(f"SELECT {columns} FROM {table} t {joins} WHERE t.id = ?", (task,)).fetchone()
         if found:
             return _view(found)
     # Its row went when the run was cancelled; the seen-set still knows that it was there.
@@ -89,18 +154,21 @@ def find(db: sqlite3.Connection, now: int, run: int, digest: bytes) -> TaskView 
 
 def dead_groups(db: sqlite3.Connection, now: int, run: int, limit: int) -> list[DeadGroup]:
     rows = db.execute(
-        """SELECT l.name, d.cause, count(*), max(d.url), max(d.history), min(d.ended_at), max(d.ended_at)
-           FROM dead d JOIN lanes l ON l.id = d.lane WHERE d.id >= ? AND d.id < ?
-           GROUP BY d.lane, d.cause ORDER BY count(*) DESC, l.name, d.cause LIMIT ?""",
-        (run << TASK_BITS, (run + 1) << TASK_BITS, limit),
+        """SELECT l.name, g.lane, g.cause, g.count FROM graves g CROSS JOIN lanes l ON l.id = g.lane
+           WHERE g.run = ? ORDER BY g.count DESC, g.lane, g.cause LIMIT ?""",
+        (run, limit),
     ).fetchall()
-    groups = []
-    for lane, cause, count, sample, past, first, last in rows:
-        attempts = _decode_attempts(past) if past else []
-        groups.append(
-            DeadGroup(lane, cause, count, sample, attempts[-1].message if attempts else "", first, last)
-        )
-    return groups
+    return [_group(db, run, *row) for row in rows]
+
+
+def _group(db: sqlite3.Connection, run: int, name: str, lane: int, cause: str, count: int) -> DeadGroup:
+    inside = "FROM dead WHERE run = ? AND lane = ? AND cause = ?"
+    (first,) = db.execute(f"SELECT min(ended_at) {inside}", (run, lane, cause)).fetchone()
+    url, past, last = db.execute(
+        f"SELECT url, history, ended_at {inside} ORDER BY ended_at DESC LIMIT 1", (run, lane, cause)
+    ).fetchone()
+    attempts = _decode_attempts(past) if past else []
+    return DeadGroup(name, cause, count, url, attempts[-1].message if attempts else "", first, last)
 
 
 def skipped(db: sqlite3.Connection, now: int, run: int, limit: int) -> list[tuple[str, str]]:

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 import msgspec
 
 from shoal.core.run import TASK_BITS, NewRun, Run
-from shoal.core.stats import Stats
 from shoal.core.task import REVIVED, Attempt, band
 from shoal.errors import Usage
-from shoal.queue.base import SLOT_HORIZON, RunAction, Where
+from shoal.queue.base import RunAction, Where
 from shoal.queue.sqlite import bury, lanes, workers
-from shoal.queue.sqlite.filter import condition
+from shoal.queue.sqlite.filter import condition, dead_letters
 
 SWEEP_SLICE = 2000
-CLAIMABLE_LANES = 1000
-RIPE_COUNTED = 10_000
 
 _COLUMNS = "id, name, scraper, key, state, created_at, changed_at, finished_at, weight, max_pages, spec"
-_COUNTERS = (
-    "seen, ready, delayed, leased, done, dead, cancelled, records, retries, lost, stale, bytes, trimmed"
-)
 
 
 def _run(row: tuple[object, ...]) -> Run:
@@ -62,7 +56,14 @@ def start(db: sqlite3.Connection, now: int, new: NewRun) -> Run:
 
 
 def listing(
-    db: sqlite3.Connection, now: int, key: str, name: str, states: Collection[str], limit: int
+    db: sqlite3.Connection,
+    now: int,
+    key: str,
+    name: str,
+    states: Collection[str],
+    scraper: str,
+    before: int,
+    limit: int,
 ) -> list[Run]:
     terms, values = ["1"], list[object]()
     if key:
@@ -71,6 +72,12 @@ def listing(
     if name:
         terms.append("(name = ? OR substr(name, 1, length(?)) = ?)")
         values += [name, name, name]
+    if scraper:
+        terms.append("scraper = ?")
+        values.append(scraper)
+    if before > 0:
+        terms.append("id < ?")
+        values.append(before)
     if states:
         terms.append("state IN (SELECT value FROM json_each(?))")
         values.append(msgspec.json.encode(list(states)).decode())
@@ -100,7 +107,8 @@ def act(db: sqlite3.Connection, now: int, number: int, action: RunAction) -> Run
         return run
     if run.state in ("cancelled", "finished"):
         raise Usage(
-            f"run {run.name} is {run.state} already: it cannot {action}", hint="start it anew with --fresh"
+            f"run {run.name} is {run.state} already: it is too late to {action} it",
+            hint="start it anew with --fresh",
         )
     if action == "cancel":
         cancel(db, now, number, "cancelled")
@@ -176,123 +184,16 @@ def sweep(db: sqlite3.Connection, now: int) -> None:
             db.execute("UPDATE runs SET leftovers = 0 WHERE id = ?", (run,))
 
 
-def counters(db: sqlite3.Connection, run: int) -> dict[str, int]:
-    row = db.execute(f"SELECT {_COUNTERS} FROM runs WHERE id = ?", (run,)).fetchone()
-    return dict(zip(_COUNTERS.split(", "), row, strict=True))
-
-
-def stats(db: sqlite3.Connection, now: int, run: int) -> Stats:
-    row = db.execute(f"SELECT {_COUNTERS}, state, max_pages FROM runs WHERE id = ?", (run,)).fetchone()
-    if row is None:
-        get(db, run)
-    known = dict(zip(_COUNTERS.split(", "), row, strict=False))
-    ripe = _ripe(db, now, run) if known["delayed"] else {}
-    known["delayed"] -= sum(ripe.values())
-    claimable = 0
-    if row[-2] == "running":
-        claimable = _claimable(db, now, run, ripe)
-        if row[-1]:
-            claimable = max(0, min(claimable, row[-1] - known["done"] - known["dead"] - known["leased"]))
-    skipped = dict(db.execute("SELECT reason, count FROM skips WHERE run = ?", (run,)).fetchall())
-    return Stats(**known, claimable=claimable, skipped=skipped)
-
-
-def _ripe(db: sqlite3.Connection, now: int, run: int) -> dict[int, int]:
-    """Delayed tasks by lane whose time has come and that no claim has promoted yet."""
-    rows = db.execute(
-        """SELECT lane, count(*) FROM (SELECT lane, run FROM tasks WHERE state = 2 AND due <= ? LIMIT ?)
-           WHERE run = ? GROUP BY lane""",
-        (now, RIPE_COUNTED, run),
-    ).fetchall()
-    return dict(rows)
-
-
-def _claimable(db: sqlite3.Connection, now: int, run: int, ripe: Mapping[int, int]) -> int:
-    columns = "h.lane, h.ready, iif(l.parked, 1, l.max_in_flight) - l.in_flight, l.max_in_flight OR l.parked, l.spacing, max(l.next_at, l.held_until)"
-    rows = db.execute(
-        f"SELECT {columns} FROM heads h JOIN lanes l ON l.id = h.lane WHERE h.run = ? AND h.wake_at <= ? LIMIT ?",
-        (run, now, CLAIMABLE_LANES),
-    ).fetchall()
-    due = {row[0]: row for row in rows}
-    for lane in ripe:
-        if lane not in due:
-            row = db.execute(
-                f"SELECT {columns} FROM heads h JOIN lanes l ON l.id = h.lane WHERE h.run = ? AND h.lane = ?",
-                (run, lane),
-            ).fetchone()
-            if row is not None and row[5] <= now:
-                due[lane] = row
-    total = 0
-    for lane, ready, free, limit, spacing, _ in due.values():
-        waiting = ready + ripe.get(lane, 0)
-        slots = int(lanes.micros(SLOT_HORIZON) // spacing) + 1 if spacing else waiting
-        total += max(0, min(waiting, slots, free if limit else waiting))
-    return total
-
-
-def recount(db: sqlite3.Connection, now: int, run: int) -> Stats:
-    first, last = run << TASK_BITS, (run + 1) << TASK_BITS
-    known = stats(db, now, run)
-
-    def count(table: str, term: str = "1") -> int:
-        return int(
-            db.execute(
-                f"SELECT count(*) FROM {table} WHERE id >= ? AND id < ? AND {term}", (first, last)
-            ).fetchone()[0]
-        )
-
-    open_ = db.execute("SELECT state IN ('running', 'paused') FROM runs WHERE id = ?", (run,)).fetchone()[0]
-    ready, ripe, delayed, leased = (
-        count("tasks", term) if open_ else 0
-        for term in ("state = 0", f"state = 2 AND due <= {now}", f"state = 2 AND due > {now}", "state = 1")
-    )
-    ready += ripe
-    (seen,) = db.execute("SELECT count(*) FROM seen WHERE run = ? AND task > 0", (run,)).fetchone()
-    done, dead = count("ended", "state = 'done'"), count("dead")
-    # Tasks cancelled with their run leave no row behind: what the seen-set knows and no table holds.
-    gone = (
-        seen - done - dead - ready - delayed - leased
-        if known.cancelled
-        else count("ended", "state = 'cancelled'")
-    )
-    return msgspec.structs.replace(
-        known,
-        seen=seen,
-        ready=ready + delayed,
-        delayed=delayed,
-        leased=leased,
-        done=done,
-        dead=dead,
-        cancelled=gone,
-        records=count("records") + known.trimmed,
-    )
-
-
-def strays(db: sqlite3.Connection, now: int, run: int, limit: int) -> list[int]:
-    if (
-        get(db, run).state == "cancelled"
-        or db.execute("SELECT cancelled FROM runs WHERE id = ?", (run,)).fetchone()[0]
-    ):
-        return []
-    rows = db.execute(
-        """SELECT s.task FROM seen s WHERE s.run = ? AND s.task > 0
-             AND NOT EXISTS (SELECT 1 FROM tasks WHERE id = s.task) AND NOT EXISTS (SELECT 1 FROM ended WHERE id = s.task)
-             AND NOT EXISTS (SELECT 1 FROM dead WHERE id = s.task) ORDER BY s.task LIMIT ?""",
-        (run, limit),
-    ).fetchall()
-    return [row[0] for row in rows]
-
-
 def revive(db: sqlite3.Connection, now: int, number: int, where: Where) -> int:
     """Dead letters start over, with their past kept for people but not held against them."""
     run = get(db, number)
     if run.state == "cancelled":
         raise Usage(f"run {run.name} was cancelled: its dead letters stay", hint="start it anew with --fresh")
-    term, values = condition(where, "d", dead=True)
+    term, values = condition(where, "t", dead=True)
     first, last = number << TASK_BITS, (number + 1) << TASK_BITS
     rows = db.execute(
-        f"SELECT d.id, d.lane, d.priority, d.history FROM dead d JOIN lanes l ON l.id = d.lane WHERE d.id >= ? AND d.id < ? AND {term}",
-        (first, last, *values),
+        f"SELECT t.id, t.lane, t.priority, t.history FROM {dead_letters(where)} AND t.id >= ? AND t.id < ? AND {term}",
+        (number, first, last, *values),
     ).fetchall()
     if not rows:
         return 0
@@ -322,7 +223,10 @@ def revive(db: sqlite3.Connection, now: int, number: int, where: Where) -> int:
         "UPDATE heads SET ready = ready + ? WHERE run = ? AND lane = ?",
         [(n, number, lane) for lane, n in places.items()],
     )
-    lanes.reconsider(db, number)
+    if run.state == "finished":
+        lanes.reconsider(db, number)  # what it asks of its lanes counts again
+    else:
+        lanes.wake(db, places)
     return len(rows)
 
 
@@ -355,7 +259,7 @@ def _remove(db: sqlite3.Connection, run: int) -> None:
     held = db.execute(
         "SELECT DISTINCT lease FROM tasks WHERE state IN (1, 3) AND id >= ? AND id < ?", (first, last)
     ).fetchall()
-    for table in ("tasks", "ended", "dead", "records"):
+    for table in ("tasks", "ended", "cancelled", "dead", "records"):
         db.execute(f"DELETE FROM {table} WHERE id >= ? AND id < ?", (first, last))
     db.executemany(
         "DELETE FROM leases WHERE number = ?1 AND NOT EXISTS (SELECT 1 FROM tasks WHERE state IN (1, 3) AND lease = ?1)",

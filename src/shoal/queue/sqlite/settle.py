@@ -20,8 +20,12 @@ _encode = msgspec.json.Encoder().encode
 
 _LOOK = """SELECT t.id, t.lease, t.state, t.lane, t.attempts, t.lost, t.history, t.priority, t.due, t.added_at, t.depth, t.parent, t.kind, t.url, t.gave_back
            FROM json_each(?) j CROSS JOIN tasks t ON t.id = j.value"""
-_END = """INSERT OR REPLACE INTO ended (id, state, lease, gave_back, lane, ended_at, added_at, attempts, lost, priority, depth, parent, kind, url, cause, first_record, records, history)
+_END = """INSERT OR REPLACE INTO {table} (id, state, lease, gave_back, lane, ended_at, added_at, attempts, lost, priority, depth, parent, kind, url, cause, first_record, records, history)
           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_END_WELL, _END_CANCELLED = _END.format(table="ended"), _END.format(table="cancelled")
+_ANSWERED = " UNION ALL ".join(
+    f"SELECT lease, gave_back FROM {table} WHERE id = ?1" for table in ("ended", "dead", "cancelled")
+)
 _BACK = "UPDATE tasks SET state = ?, band = ?, due = ?, attempts = ?, history = ?, gave_back = lease, lease = 0 WHERE id = ?"
 
 Row = tuple[int, int, int, int, int, int, str | None, int, int, int, int, int | None, str, str, int]
@@ -39,6 +43,7 @@ class Book:
         self.ready: dict[int, Counter[int]] = defaultdict(Counter)  # run -> lane -> tasks back to ready
         self.leases: Counter[int] = Counter()
         self.ended: list[tuple[object, ...]] = []
+        self.cancelled: list[tuple[object, ...]] = []
         self.records: list[tuple[int, int, str]] = []
         self.next_record: dict[int, int] = {}
         self.found: dict[int, list[Task]] = defaultdict(list)
@@ -69,8 +74,11 @@ class Book:
     def write(self) -> None:
         db = self.db
         if self.ended:
-            db.executemany(_END, self.ended)
+            db.executemany(_END_WELL, self.ended)
             db.executemany("DELETE FROM tasks WHERE id = ?", [(row[0],) for row in self.ended])
+        if self.cancelled:
+            db.executemany(_END_CANCELLED, self.cancelled)
+            db.executemany("DELETE FROM tasks WHERE id = ?", [(row[0],) for row in self.cancelled])
         if self.records:
             db.executemany("INSERT INTO records (id, task, data) VALUES (?, ?, ?)", self.records)
             for run, number in self.next_record.items():
@@ -131,7 +139,7 @@ def _late(
     if row is None:
         known.update(
             *db.execute(
-                "SELECT lease, gave_back FROM ended WHERE id = ?1 UNION ALL SELECT lease, gave_back FROM dead WHERE id = ?1",
+                _ANSWERED,
                 (outcome.task,),
             ).fetchall()
         )
@@ -195,7 +203,7 @@ def _is_own(db: sqlite3.Connection, run: int, task: int, digest: bytes) -> bool:
 
 
 def _end(book: Book, row: Row, outcome: Outcome, state: str, first: int, count: int) -> None:
-    book.ended.append((
+    (book.ended if state == "done" else book.cancelled).append((
         row[0], state, row[1], row[14], row[3], book.now, row[9], row[4] + 1, row[5], row[7], row[10], row[11], row[12], row[13],
         outcome.cause, first, count, bury.history(row[6], outcome.attempt),
     ))  # fmt: skip

@@ -84,7 +84,7 @@ local function end_again(task, state, ended, records, first, cause)
   end
   call('RPUSH', P .. 'ended:' .. run.id,
     pack_row(state, 0, 0, task.lane, task.attempts, task.lost, records, first, cause, '', attempt, item, ended))
-  place(run.id, task.number, ENDED, run.ended)
+  place(run.id, task.number, state == 'done' and ENDED or CALLED_OFF, run.ended)
   bump(run, 'ended', 1)
   bump(run, state, 1)
 end

@@ -17,7 +17,7 @@ local function count(number)
     else
       ready = ready + 1
     end
-  elseif where == 'gone' then
+  elseif where == 'gone' and place_of(run.id, number) ~= PASSED then
     gone[#gone + 1] = number
   end
 end

@@ -1,6 +1,16 @@
 -- Changes: what an answer or a person taught about a host (flags, hold, park, spacing, rule, limit; then its reason).
 local HOLD, PARK, LEARN, RULED, LIMITED = 1, 2, 4, 8, 16
 
+-- What people look for is found without reading all lanes.
+local function list_lane(id, lane)
+  if lane[HELD] > 0 then
+    call('ZADD', P .. 'holds', int(lane[HELD]), id)
+  else
+    call('ZREM', P .. 'holds', id)
+  end
+  call((lane[RULE] >= 0 or lane[LIMIT] >= 0) and 'SADD' or 'SREM', P .. 'ruled', id)
+end
+
 local function change_lane(name, packed, reason)
   local id = find_lane(name) or new_lane(name)
   local lane = get_lane(id)
@@ -41,6 +51,9 @@ local function change_lane(name, packed, reason)
     if #lane[RUNS] > 0 then
       settle_pace(id)
     end
+  end
+  if has(HOLD) or has(PARK) or has(RULED) or has(LIMITED) then
+    list_lane(id, lane)
   end
   touch(id)
   return lane

@@ -254,12 +254,14 @@ local function pop(run, id, count)
     if not items then
       break
     end
+    local cleared = false
     tries = tries + #items
     for _, item in ipairs(items) do
       if byte(item) == 1 then
         more_ready(run, id, band, -1)
         got[#got + 1] = {(unpack_struct('>I4', item, 2)), band, item}
       else
+        cleared = cleared or item == CLEARED
         local odd = call('HGET', P .. 'odd:' .. run.id, item)
         local task = odd and unpack_item(odd)
         if task and task.spot == IN_LIST then
@@ -271,6 +273,9 @@ local function pop(run, id, count)
           end
         end
       end
+    end
+    if cleared then
+      call('LREM', ready_list(run.id, id, band), 0, CLEARED)  -- the others that were dropped, too
     end
   end
   return got

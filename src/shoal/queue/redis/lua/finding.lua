@@ -1,5 +1,6 @@
 -- Finding: where a task is, from its number alone.
 local window = 1  -- items read together: more where many are looked for in the order of their numbers
+local crowd = {}  -- by lane: how many are looked for there, where that is known
 local held  -- id -> lease, found only if needed
 
 local function find_held(run, number)
@@ -45,18 +46,45 @@ local function lower_bound(list, number, length)
   return at or length
 end
 
+-- Most lists are filled evenly: the place where a number should be, if it is there, and its item; -1 if it is nowhere.
+local function guess(list, number, length)
+  local low, high = call('LINDEX', list, 0), call('LINDEX', list, -1)
+  if byte(low) ~= 1 or byte(high) ~= 1 then
+    return
+  end
+  low, high = unpack_struct('>I4', low, 2), unpack_struct('>I4', high, 2)
+  if number < low or number > high then
+    return -1
+  end
+  local at = high > low and floor((number - low) / (high - low) * (length - 1) + 0.5) or 0
+  local item = call('LINDEX', list, at)
+  if byte(item) == 1 and unpack_struct('>I4', item, 2) == number then
+    return at, item
+  end
+end
+
 local views = {}  -- of lists: the numbers that were looked at (first, last), and items
 
-local function search(list, number)
+local function search(list, number, window)
   local view = views[list]
   if not view or number < view.first or number > view.last then
     local length = call('LLEN', list)
-    local from = length > 0 and lower_bound(list, number, length) or 0
-    view = {first = number, last = number, items = {}}
-    for _, item in ipairs(length > 0 and call('LRANGE', list, from, from + window - 1) or {}) do
+    local from, item = 0, nil
+    if length > 0 then
+      from, item = guess(list, number, length)
+    end
+    if from == -1 then
+      return
+    end
+    if item and window == 1 then
+      return item, from
+    end
+    view = {first = number, last = number, items = {}, at = {}}
+    from = from or lower_bound(list, number, length)
+    for i, item in ipairs(length > 0 and call('LRANGE', list, from, from + window - 1) or {}) do
       if byte(item) == 1 then
         local found = unpack_struct('>I4', item, 2)
-        view.items[found] = item
+        view.items[found], view.at[found] = item, from + i - 1
         view.last = max(view.last, found)
       end
     end
@@ -65,7 +93,20 @@ local function search(list, number)
     end
     views[list] = view
   end
-  return view.items[number]
+  return view.items[number], view.at[number]
+end
+
+-- The inline item of a task that waits, its band and its place in the list.
+local function find_inline(run, number, lane)
+  local head = get_head(run, lane)
+  for band = 0, BANDS - 1 do
+    if head and head[FIRST + band] > 0 then
+      local item, at = search(ready_list(run.id, lane, band), number, crowd[lane] or window)
+      if item then
+        return item, band, at
+      end
+    end
+  end
 end
 
 local rows = {first = 0, last = -1}  -- of ended tasks, by position
@@ -82,12 +123,11 @@ end
 
 -- Where it is (held, odd, waits, row; late and left of a cancelled run; gone; nothing if it never was), its text, its lane
 -- and, of one that is held, the lease. Without texts the rows of ended tasks are not read.
-local function find_task(run, number, texts)
-  local tag, value = place_of(run.id, number)
+local function find_at(run, number, tag, value, texts)
   if tag == NOWHERE then
     return
   end
-  if tag == ENDED then
+  if tag == ENDED or tag == CALLED_OFF then
     if not texts then
       return value < run.ended and 'row' or 'gone'
     end
@@ -101,7 +141,12 @@ local function find_task(run, number, texts)
   if tag == PASSED then
     return 'gone', ''
   end
-  if tag == ODD then
+  if tag == WAITS then
+    local item = find_inline(run, number, value)
+    if item then
+      return takes_work(run) and 'waits' or 'left', item, value
+    end
+  elseif tag == ODD then
     local odd = call('HGET', P .. 'odd:' .. run.id, number)
     if odd then
       return 'odd', odd, value
@@ -111,16 +156,12 @@ local function find_task(run, number, texts)
   if lease then
     return tonumber(lease) <= run.cut and 'late' or 'held', text, value, lease
   end
-  if tag == WAITS then
-    local head = get_head(run, value)
-    for band = 0, BANDS - 1 do
-      local item = head and head[FIRST + band] > 0 and search(ready_list(run.id, value, band), number)
-      if item then
-        return takes_work(run) and 'waits' or 'left', item, value
-      end
-    end
-  end
   return 'gone', '', value
+end
+
+local function find_task(run, number, texts)
+  local tag, value = place_of(run.id, number)
+  return find_at(run, number, tag, value, texts)
 end
 
 -- The numbers a run has given, in order from `first` on, as many as one call may look at; `each` may answer true to stop.

@@ -12,4 +12,5 @@ if ARGV[2] == '' then
 end
 many('HDEL', P .. 'workers', gone)
 many('HDEL', P .. 'asked', gone)
+many('HDEL', P .. 'figures', gone)
 return #gone

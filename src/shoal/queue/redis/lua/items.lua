@@ -7,7 +7,11 @@ local IN_LIST, DELAYED, BY_ITSELF = 0, 1, 2
 local HISTORY = 20  -- attempts kept: the first and the newest
 local PLACES = 16384  -- tasks per string of places
 local DIGESTS = 10  -- bytes that are kept of a digest
-local NOWHERE, WAITS, ODD, ENDED, DEAD, PASSED = 0, 1, 2, 3, 4, 5  -- passed: cancelled, and nothing is left of it
+-- Of tasks: ended ones are done, or cancelled where a run is older than the next; called off: cancelled, with a row among
+-- those that ended; passed: cancelled, and nothing is left of it.
+local NOWHERE, WAITS, ODD, ENDED, DEAD, PASSED, CALLED_OFF = 0, 1, 2, 3, 4, 5, 6
+local CLEARED = 'x'  -- in the place of an inline item that was dropped
+local INLINE_BODY = 14  -- where the body of an inline item begins
 
 local function unpack_item(item)
   local kind, number, added, at = unpack_struct('>BI4d', item)
@@ -124,12 +128,39 @@ local function leases_of_row(row)
   return lease, back
 end
 
+-- Dead letters by lane and cause, each group by when they ended; and how many there are of each.
+local function join_group(run, number, lane, cause, ended)
+  if call('ZADD', P .. 'group:' .. run.id .. ':' .. lane .. ':' .. cause, int(ended), number) == 1 then
+    call('HINCRBY', P .. 'groups:' .. run.id, lane .. ':' .. cause, 1)
+  end
+end
+
+local function leave_group(run, number, lane, cause)
+  if call('ZREM', P .. 'group:' .. run.id .. ':' .. lane .. ':' .. cause, number) == 1
+    and call('HINCRBY', P .. 'groups:' .. run.id, lane .. ':' .. cause, -1) == 0 then
+    call('HDEL', P .. 'groups:' .. run.id, lane .. ':' .. cause)
+  end
+end
+
+-- A dead letter is one no longer: its row as a task that waits, and its lease.
+local function unbury(run, row)
+  local _, _, lease, _, lane, attempts, lost, _, _, cause, _, attempt, item = unpack_struct(ROW, row)
+  local task = unpack_item(sub(row, item))
+  remember(task, attempt)
+  task.attempts, task.lost = attempts, lost
+  call('HDEL', P .. 'dead:' .. run.id, task.number)
+  call('ZREM', P .. 'deadids:' .. run.id, task.number)
+  leave_group(run, task.number, lane, cause)
+  return task, lease
+end
+
 -- A dead letter; the caller keeps the account.
 local function bury(run, task, lease, cause, evidence, attempt, ended)
   task.spot = IN_LIST
   call('HSET', P .. 'dead:' .. run.id, task.number, pack_row('dead', lease, task.back, task.lane, task.attempts, task.lost, 0, 0,
     cause, evidence, attempt, pack_odd(task), ended))
   call('ZADD', P .. 'deadids:' .. run.id, task.number, task.number)
+  join_group(run, task.number, task.lane, cause, ended or now)
   call('HDEL', P .. 'back:' .. run.id, task.number)
   place(run.id, task.number, DEAD, 0)
 end

@@ -138,6 +138,7 @@ end
 local function new_lane(name)
   local id = call('HINCRBY', P .. 'meta', 'lane', 1)
   call('HSET', P .. 'hosts', name, id)
+  call('ZADD', P .. 'lanenames', 0, name)
   lanes[id] = {name, 0, 0, 0, 0, 0, 0, 0, 0, '', {}, -1, -1, 0}
   touch(id)
   return id

@@ -55,6 +55,16 @@ if run.cursor < buckets + places then
   flush()
   return {'more'}
 end
+local groups = call('HRANDFIELD', P .. 'groups:' .. id, SLICE_OF_KEYS)
+if #groups > 0 then
+  many('HDEL', P .. 'groups:' .. id, groups)
+  for i, group in ipairs(groups) do
+    groups[i] = P .. 'group:' .. id .. ':' .. group
+  end
+  call('UNLINK', unpack(groups))
+  flush()
+  return {'more'}
+end
 for _, name in ipairs({'heads:', 'order:', 'wake:', 'delayed:', 'ttl:', 'alone:', 'odd:', 'back:', 'ended:', 'dead:', 'deadids:',
   'records:', 'skips:', 'samples:', 'sampled:', 'aliases:', 'index:', 'run:'}) do
   call('UNLINK', P .. name .. id)

@@ -1,5 +1,5 @@
 -- uses: base
--- register: now, worker, and its mark: name, host, pid, version, started_at or 0, seen_at, then what changes.
+-- register: now, worker, and its mark: name, host, pid, version, started_at or 0, seen_at, then what changes; its figures.
 -- Answers: what a person asked of it.
 local known, mark = call('HGET', P .. 'workers', ARGV[2]), cmsgpack.unpack(ARGV[3])
 if known then
@@ -12,4 +12,5 @@ elseif mark[5] == 0 then
 end
 mark[6] = now
 call('HSET', P .. 'workers', ARGV[2], cmsgpack.pack(mark))
+call('HSET', P .. 'figures', ARGV[2], ARGV[4])
 return call('HGET', P .. 'asked', ARGV[2]) or ''

@@ -32,16 +32,12 @@ if run.max_pages > 0 then
   set(run, 'max_pages', max(run.max_pages, run.done + run.dead + run.leased))
 end
 for _, row in ipairs(found) do
-  local _, _, lease, _, _, _, _, _, _, _, _, attempt, item = unpack_struct(ROW, row)
-  local task = unpack_item(sub(row, item))
-  remember(task, attempt)
+  local task, lease = unbury(run, row)
   if task.expires > 0 then
     task.expires = now + task.expires - task.added
   end
   task.added, task.due, task.attempts, task.lost, task.back = now, now, 0, 0, lease
   remember(task, made_attempt('', 'revived', 'put back to work'))
-  call('HDEL', P .. 'dead:' .. run.id, task.number)
-  call('ZREM', P .. 'deadids:' .. run.id, task.number)
   if lease > 0 then
     call('HSET', P .. 'back:' .. run.id, task.number, int(lease))
   end

@@ -52,7 +52,7 @@ local function late_verdict(one, run, number)
   end
   local tag, position = place_of(run.id, number)
   local row
-  if tag == ENDED then
+  if tag == ENDED or tag == CALLED_OFF then
     row = call('LINDEX', P .. 'ended:' .. run.id, position)
   elseif tag == DEAD then
     row = call('HGET', P .. 'dead:' .. run.id, number)
@@ -88,8 +88,6 @@ local function is_own(run, number, digest)
   return math.abs(tonumber(call('HGET', bucket, digest))) == number
 end
 
-local INLINE_BODY = 14  -- where the body of an inline item begins
-
 local function finish(run, one, number, lane, item, state, records, first)
   if byte(item) == 1 then
     append(ended_rows, run.id,
@@ -102,23 +100,23 @@ local function finish(run, one, number, lane, item, state, records, first)
       call('HDEL', P .. 'back:' .. run.id, number)
     end
   end
-  append(ended_places, run.id, number, run.ended)
+  append(ended_places, run.id, number, pack('>BI4', state == 'done' and ENDED or CALLED_OFF, run.ended))
   bump(run, 'ended', 1)
 end
 
 -- Places that lie side by side are written together.
 local function write_places(id, places)
-  local order, position = {}, {}
+  local order, text = {}, {}
   for i = 1, #places, 2 do
     order[#order + 1] = places[i]
-    position[places[i]] = places[i + 1]
+    text[places[i]] = places[i + 1]
   end
   table.sort(order)
   local at = 1
   while at <= #order do
     local first, texts = order[at], {}
     repeat
-      texts[#texts + 1] = pack('>BI4', ENDED, position[order[at]])
+      texts[#texts + 1] = text[order[at]]
       at = at + 1
     until at > #order or order[at] ~= order[at - 1] + 1 or order[at] % PLACES == 0
     call('SETRANGE', P .. 'place:' .. id .. ':' .. floor(first / PLACES), first % PLACES * 5, table.concat(texts))

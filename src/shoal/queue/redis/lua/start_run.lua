@@ -20,7 +20,7 @@ if name == '' then
   name = fmt('r%x%08x', floor(now / SHIFT), now % SHIFT)
 end
 call('HSET', P .. 'run:' .. number, 'state', 'running', 'name', name, 'scraper', ARGV[3], 'key', key, 'weight', ARGV[5],
-  'max_pages', ARGV[6], 'spec', ARGV[7], 'share', least or 0, 'created_at', int(now), 'changed_at', int(now), 'next_task', 1)
+  'max_pages', ARGV[6], 'spec', ARGV[7], 'share', least or 0, 'created_at', int(now), 'changed_at', int(now), 'next_task', 1, 'tagged', 1)
 call('HSET', P .. 'keys', key, number)
 call('HSET', P .. 'names', name, number)
 call('ZADD', P .. 'runs', number, number)

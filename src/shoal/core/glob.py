@@ -1,0 +1,18 @@
+"""Glob: a text in which a star is any text, found in time whatever the pattern and the text are."""
+
+from __future__ import annotations
+
+import re
+
+
+def glob(pattern: str) -> re.Pattern[str]:
+    """To be asked with `fullmatch`.
+
+    The first place where a part fits is as good as any later one, so none is tried again: with stars that
+    may all be tried anew, a text of some hundred letters that is made for it takes hours.
+    """
+    first, *rest = map(re.escape, pattern.split("*"))
+    if not rest:
+        return re.compile(first)
+    *middle, last = rest
+    return re.compile(first + "".join(f"(?>.*?{part})" for part in middle if part) + ".*" + last, re.DOTALL)

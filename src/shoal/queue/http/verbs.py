@@ -1,0 +1,96 @@
+"""Verbs: the queue's contract as messages, made from its own signatures so that both sides always agree."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, get_type_hints
+
+import msgspec
+
+from shoal.queue.base import Promises, Queue
+
+PROTOCOL = 1  # raised when what is sent means something else
+MEDIA_TYPE = "application/msgpack"
+PATH = "/api/v1/queue"
+LONGEST_WAIT = 5.0  # seconds for which `wait` keeps a request open
+ADD_AT_ONCE = 2_000  # tasks of one message; a client sends more as several
+PAGE = 1_000  # of a listing that can be gone on with; a client asks for more as several
+LISTED = 10_000  # of one that cannot
+PAGES = {  # listings by pages: where the next one begins, and what says so
+    "runs": ("before", "id"),
+    "look": ("after", "id"),
+    "records": ("after", "seq"),
+    "carry_out": ("after", "number"),
+}
+MOST = dict.fromkeys((*PAGES, "claim"), PAGE)  # what `limit` may be, where it is not LISTED
+_OWN = ("close",)  # of whoever has opened it, not of the queue behind
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """What a server says of its queue."""
+
+    shoal: str
+    protocol: int
+    promises: Promises
+
+
+class Verb:
+    """One verb: its parameters as one message, its answer as another."""
+
+    def __init__(self, name: str) -> None:
+        function = getattr(Queue, name)
+        hints = get_type_hints(function)
+        self.name = name
+        self.answer: Any = hints.pop("return")
+        parameters = [it for it in inspect.signature(function).parameters.values() if it.name != "self"]
+        self.positional = tuple(it.name for it in parameters if it.kind is not it.KEYWORD_ONLY)
+        self.defaults = {it.name: it.default for it in parameters if it.default is not it.empty}
+        self.message = msgspec.defstruct(
+            f"{name.title().replace('_', '')}Message",
+            [
+                (it.name, hints[it.name]) if it.default is it.empty else (it.name, hints[it.name], it.default)
+                for it in parameters
+            ],
+            frozen=True,
+            kw_only=True,
+            omit_defaults=True,
+            forbid_unknown_fields=True,
+        )
+        self._decode = msgspec.msgpack.Decoder(self.message).decode
+        self._decode_answer = msgspec.msgpack.Decoder(self.answer).decode
+
+    def given(self, args: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+        """The arguments by name."""
+        if len(args) > len(self.positional):
+            raise TypeError(f"{self.name} takes {len(self.positional)} positional arguments")
+        return dict(zip(self.positional, args, strict=False)) | named
+
+    def pack(self, args: tuple[Any, ...], named: dict[str, Any]) -> bytes:
+        given = self.given(args, named)
+        return msgspec.msgpack.encode({name: _plain(value) for name, value in given.items()})
+
+    def unpack(self, data: bytes) -> tuple[list[Any], dict[str, Any]]:
+        """Positional and named arguments; msgspec.ValidationError for what is not a message of this verb."""
+        given = msgspec.structs.asdict(self._decode(data))
+        return [given.pop(name) for name in self.positional], given
+
+    def unpack_answer(self, data: bytes) -> Any:
+        return self._decode_answer(data)
+
+
+def _plain(value: Any) -> Any:
+    """Anything that can be walked through, as a list: callers may give sets, views and the like."""
+    if isinstance(value, str | bytes | int | float | list | tuple | set | frozenset | dict | msgspec.Struct):
+        return value
+    if value is None:
+        return None
+    if hasattr(value, "items"):
+        return {key: _plain(item) for key, item in value.items()}
+    return list(value)
+
+
+def _names() -> list[str]:
+    return [name for name, it in vars(Queue).items() if inspect.iscoroutinefunction(it) and name not in _OWN]
+
+
+VERBS: dict[str, Verb] = {name: Verb(name) for name in _names()}

@@ -1,0 +1,37 @@
+"""Schedules as people and machines see them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.core.schedule import Schedule, following
+from shoal.view.words import stamp
+
+
+def next_time(found: Schedule, now: int) -> int:
+    """As it is shown: a time that has just come is there until somebody sees to it."""
+    return found.next if found.next > now or not found.next else following(found, now)
+
+
+def schedule_document(found: Schedule, now: int) -> dict[str, Any]:
+    """The keys are stable: new ones may come, none goes or changes its meaning."""
+    return {
+        "name": found.name,
+        "cron": found.cron,
+        "zone": found.zone,
+        "overlap": found.overlap,
+        "paused": found.paused,
+        "scraper": found.order.scraper,
+        "addresses": found.order.addresses,
+        "made_at": stamp(found.made_at),
+        "next_at": None if found.paused else stamp(next_time(found, now)),
+        "waiting_at": stamp(found.waiting),
+        "latest": found.latest or None,
+        "fired": found.fired,
+        "skipped": found.skipped,
+        "missed": found.missed,
+        "history": [
+            {"at": stamp(it.at), "run": it.run or None, "skipped": it.why or None, "by_hand": it.by_hand}
+            for it in found.history
+        ],
+    }

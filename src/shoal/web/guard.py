@@ -1,0 +1,192 @@
+"""Guard: a connection that may not be slow, huge or endless. One sweep a second looks after all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from shoal.web.problem import MEDIA_TYPE, Problem
+
+SWEEP_EVERY = 1.0
+HEAD_WITHIN = 10.0  # seconds for the head of a request, from its first byte or from connecting
+HEAD_LIMIT = 16_384  # bytes of it
+BODY_WINDOW, BODY_LEAST = 10.0, 5_000  # of a body, so many bytes have to come in so many seconds
+STUCK = 20.0  # seconds for which somebody may read nothing of what we send
+LINGER = 1.0  # seconds for which what still comes is thrown away after the last word
+SPARE_FILES = 128  # for everything but connections
+
+
+def connections_allowed(wanted: int = 16_384) -> int:
+    """How many connections there may be; as many files as the system lets us have are asked for."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted + SPARE_FILES if hard == resource.RLIM_INFINITY else min(wanted + SPARE_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        soft = most
+    return wanted if soft == resource.RLIM_INFINITY else max(16, min(wanted, soft - SPARE_FILES))
+
+
+class Farewell:
+    """A transport that lets whoever still sends read the answer before the connection goes."""
+
+    def __init__(self, transport: asyncio.Transport, still_sending: Callable[[], bool]) -> None:
+        self._transport = transport
+        self._still_sending = still_sending
+        self._leaving = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        return self._leaving or self._transport.is_closing()
+
+    def close(self) -> None:
+        if self._leaving or self._transport.is_closing() or not self._still_sending():
+            self._transport.close()
+            return
+        # Closed at once, the system would answer what still comes with a reset, and our answer were lost.
+        self._leaving = True
+        self._transport.resume_reading()
+        self._transport.write_eof()
+        asyncio.get_running_loop().call_later(LINGER, self._transport.close)
+
+
+class Guarded(HttpToolsProtocol):
+    """A connection that knows since when it waits for what."""
+
+    most = 16_384  # of them at once
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._head_since: float | None = None  # None: no head is under way
+        self._head_bytes = 0
+        self._body_bytes = 0
+        self._body_mark: tuple[float, int] | None = None  # None: no body is under way
+        self._stuck_since: float | None = None
+        self._refused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(Farewell(transport, lambda: self._sending))  # type: ignore[arg-type]
+        self._head_since = self.loop.time()
+        if len(self.connections) > self.most:
+            self.refuse(503, "too-many-connections", "there are too many connections to this server")
+
+    @property
+    def _sending(self) -> bool:
+        """Whether the client may be in the middle of a request."""
+        return self._refused or self._body_mark is not None
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused or self.transport.is_closing():
+            return
+        super().data_received(data)
+        if self._head_since is None and self.timeout_keep_alive_task is None and self._at_rest():
+            self._head_since = self.loop.time()  # something came that is no request yet
+        if self._head_since is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_LIMIT:
+                self._too_long()
+
+    def _at_rest(self) -> bool:
+        return self._body_mark is None and (self.cycle is None or self.cycle.response_complete)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_since = self.loop.time()
+        self._head_bytes = 0
+
+    def on_headers_complete(self) -> None:
+        length = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if self._refused or length > HEAD_LIMIT:
+            self._too_long()
+            return
+        self._head_since = None
+        self._body_bytes, self._body_mark = 0, (self.loop.time(), 0)
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if not self._refused:
+            self._body_bytes += len(body)
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._body_mark = None
+        if not self._refused:
+            super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        self._stuck_since = self.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._stuck_since = None
+        super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:
+        self.refuse(400, "bad-request", "this is no HTTP request that could be understood")
+
+    def _too_long(self) -> None:
+        self.refuse(431, "head-too-long", f"the head of a request may have {HEAD_LIMIT:,} bytes")
+
+    def look(self, now: float) -> None:
+        """Close it if whoever is at the other end is too slow."""
+        if self._stuck_since is not None and now - self._stuck_since > STUCK:
+            self.transport.abort()
+        elif self._head_since is not None and now - self._head_since > HEAD_WITHIN:
+            self.refuse(408, "too-slow", "the head of the request did not come in time")
+        elif self._body_mark is not None:
+            self._look_at_body(now, *self._body_mark)
+
+    def forgive(self, seconds: float) -> None:
+        """We were held up: what came meanwhile could not be seen."""
+        if self._head_since is not None:
+            self._head_since += seconds
+        if self._stuck_since is not None:
+            self._stuck_since += seconds
+        if self._body_mark is not None:
+            self._body_mark = self._body_mark[0] + seconds, self._body_mark[1]
+
+    def _look_at_body(self, now: float, since: float, received: int) -> None:
+        if self.flow.read_paused:  # we are the slow ones
+            self._body_mark = now, self._body_bytes
+        elif now - since > BODY_WINDOW:
+            if self._body_bytes - received < BODY_LEAST:
+                self.refuse(408, "too-slow", "the body of the request did not come in time")
+            self._body_mark = now, self._body_bytes
+
+    def refuse(self, status: int, kind: str, detail: str) -> None:
+        """Say why, unless an answer is under way, and close the connection."""
+        self._refused = True
+        self._head_since = None
+        if self.transport.is_closing():
+            return
+        if self.cycle is not None and not self.cycle.response_complete and self.cycle.response_started:
+            self.transport.abort()
+            return
+        body = json.dumps(Problem(status, kind, detail).document()).encode()
+        content = [STATUS_LINE[status]]
+        for name, value in self.server_state.default_headers:
+            content += [name, b": ", value, b"\r\n"]
+        content += [b"content-type: ", MEDIA_TYPE.encode(), b"\r\n"]
+        content += [b"content-length: ", str(len(body)).encode(), b"\r\n", b"connection: close\r\n\r\n", body]
+        self.transport.write(b"".join(content))
+        self.transport.close()
+
+
+async def sweep(connections: Iterable[object]) -> None:
+    """Look after all connections for as long as the server lives; for its own delays nobody is blamed."""
+    loop = asyncio.get_running_loop()
+    while True:
+        before = loop.time()
+        await asyncio.sleep(SWEEP_EVERY)
+        now = loop.time()
+        late = now - before - SWEEP_EVERY
+        for connection in [it for it in connections if isinstance(it, Guarded)]:
+            if late > SWEEP_EVERY / 2:
+                connection.forgive(late)
+            connection.look(now)

@@ -1,0 +1,146 @@
+"""Hooks: the end of a run is told, signed, at least once, and again until somebody has heard."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import seeded
+from control_room import ControlRoom, room
+from small_site import Hit, SmallSite, small_site
+from user import until
+
+from shoal.control.hooks import verify
+
+
+@pytest.fixture
+def site() -> Iterator[SmallSite]:
+    with small_site() as made:
+        made.pages["/hook"] = (204, {}, b"")
+        yield made
+
+
+@pytest.fixture
+def server(tmp_path: Path, site: SmallSite) -> Iterator[ControlRoom]:
+    with room(seeded.address(tmp_path), allow_private=site.lane) as made:
+        yield made
+
+
+def submitted(server: ControlRoom, hook: dict[str, Any]) -> dict[str, Any]:
+    answer = server.post("/api/v1/runs", {"urls": ["https://a.example/"], "hooks": [hook]})
+    assert answer.status_code == 201, answer.text
+    made: dict[str, Any] = answer.json()
+    return made
+
+
+def told(site: SmallSite, path: str = "/hook") -> list[Hit]:
+    return [hit for hit in site.asked(path) if hit.method == "POST"]
+
+
+def test_the_end_of_a_run_is_told_once_and_signed(server: ControlRoom, site: SmallSite) -> None:
+    made = submitted(server, {"url": site.url("/hook")})
+    server.post(f"/api/v1/runs/{made['run']}/cancel")
+    until(lambda: told(site))
+    (hit,) = told(site)
+    secret = made["hooks"][0]["secret"]
+    signature = hit.headers["x-shoal-signature"]
+    assert verify(hit.body, signature, secret)
+    assert not verify(hit.body + b" ", signature, secret)
+    assert not verify(hit.body, signature, "whsec_other")
+    assert not verify(hit.body, signature, secret, now=0)
+    assert not verify(hit.body, "nonsense", secret)
+    message = json.loads(hit.body)
+    assert (message["event"], message["run"]["name"]) == ("cancelled", made["run"])
+    assert hit.headers["x-shoal-delivery"] == message["id"]
+    until(lambda: server.ask("/api/v1/hooks/deliveries")["items"][0]["state"] == "delivered")
+    (delivery,) = server.ask("/api/v1/hooks/deliveries")["items"]
+    assert (delivery["tries"], delivery["status"], delivery["run"]) == (1, 204, made["run"])
+
+
+def test_a_hook_of_the_fleet_is_told_of_every_run_and_only_what_it_asked_for(
+    server: ControlRoom, site: SmallSite
+) -> None:
+    answer = server.post("/api/v1/hooks", {"url": site.url("/hook"), "events": ["cancelled"]})
+    assert answer.status_code == 201
+    assert answer.json()["secret"].startswith("whsec_")
+    site.pages["/finished"] = (200, {}, b"")
+    server.post("/api/v1/hooks", {"url": site.url("/finished"), "events": ["finished"]})
+    names = set()
+    for _ in range(3):
+        name = server.post("/api/v1/runs", {"urls": ["https://a.example/"]}).json()["run"]
+        server.post(f"/api/v1/runs/{name}/cancel")
+        names.add(name)
+    until(lambda: len(told(site)) >= 3)
+    assert {json.loads(hit.body)["run"]["name"] for hit in told(site)} == names
+    assert told(site, "/finished") == []
+    (listed, _) = server.ask("/api/v1/hooks")["items"]
+    assert "secret" not in listed
+    assert listed["url"].endswith("/…")
+    assert server.delete(f"/api/v1/hooks/{answer.json()['id']}").status_code == 200
+    assert len(server.ask("/api/v1/hooks")["items"]) == 1
+
+
+def test_one_that_fails_is_told_again_and_redirects_are_not_followed(
+    server: ControlRoom, site: SmallSite
+) -> None:
+    site.pages["/hook"] = (302, {"Location": site.url("/secret")}, b"")
+    made = submitted(server, {"url": site.url("/hook")})
+    server.post(f"/api/v1/runs/{made['run']}/cancel")
+    until(lambda: server.ask("/api/v1/hooks/deliveries")["items"][:1])
+    until(lambda: server.ask("/api/v1/hooks/deliveries")["items"][0]["status"] == 302)
+    (delivery,) = server.ask("/api/v1/hooks/deliveries")["items"]
+    assert (delivery["state"], delivery["tries"]) == ("waiting", 1)
+    assert delivery["next_at"]
+    assert told(site, "/secret") == site.asked("/secret") == []
+    site.pages["/hook"] = (200, {}, b"")
+    until(lambda: len(told(site)) == 2)
+    until(lambda: server.ask("/api/v1/hooks/deliveries")["items"][0]["state"] == "delivered")
+
+
+def test_a_name_that_leads_to_a_private_address_is_refused_when_it_is_connected_to(
+    tmp_path: Path, site: SmallSite
+) -> None:
+    """A name that looks public at the door is judged again by the address behind it."""
+    queue = seeded.address(tmp_path)
+    with room(queue, "--no-upkeep", allow_private=site.lane) as lenient:
+        made = submitted(lenient, {"url": site.url("/hook")})
+        lenient.post(f"/api/v1/runs/{made['run']}/cancel")
+    with room(queue) as strict:
+        until(lambda: strict.ask("/api/v1/hooks/deliveries")["items"][:1])
+        until(lambda: strict.ask("/api/v1/hooks/deliveries")["items"][0]["state"] == "given_up")
+        assert "private" in strict.ask("/api/v1/hooks/deliveries")["items"][0]["error"]
+    assert told(site) == []
+
+
+def test_what_was_not_told_when_the_server_died_is_told_by_the_next(tmp_path: Path, site: SmallSite) -> None:
+    queue = seeded.address(tmp_path)
+    with room(queue, "--no-upkeep", allow_private=site.lane) as first:
+        made = submitted(first, {"url": site.url("/hook")})
+        first.post(f"/api/v1/runs/{made['run']}/cancel")
+        first.stop(signal.SIGKILL)
+    with room(queue, allow_private=site.lane) as one, room(queue, allow_private=site.lane) as two:
+        until(lambda: told(site))
+        for server in (one, two):
+            until(lambda: server.ask("/api/v1/hooks/deliveries")["items"][0]["state"] == "delivered")  # noqa: B023
+    assert len(told(site)) == 1
+
+
+def test_secrets_of_hooks_are_in_no_answer_and_no_log(server: ControlRoom, site: SmallSite) -> None:
+    made = submitted(server, {"url": site.url("/hook?token=very-secret")})
+    secret = made["hooks"][0]["secret"]
+    server.post(f"/api/v1/runs/{made['run']}/cancel")
+    until(lambda: told(site))
+    for path in (
+        "/api/v1/hooks",
+        "/api/v1/hooks/deliveries",
+        f"/api/v1/runs/{made['run']}",
+        "/api/v1/actions",
+    ):
+        text = server.get(path).text
+        assert secret not in text and "very-secret" not in text, path
+    said = "\n".join(server.said)
+    assert secret not in said and "very-secret" not in said

@@ -1,0 +1,289 @@
+"""Who may ask a control room, and what they may do: tokens, sessions, and pages of somebody else's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from control_room import ControlRoom, room
+from user import User, until
+
+OWN = "an-own-token-that-is-long-enough"
+
+
+@pytest.fixture(scope="module")
+def open_room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlRoom]:
+    """Without any token."""
+    with room(f"sqlite:///{tmp_path_factory.mktemp('open')}/queue.db", "--no-upkeep") as made:
+        yield made
+
+
+class Closed:
+    """A control room with a token of each kind."""
+
+    def __init__(self, made: ControlRoom) -> None:
+        self.room = made
+        self.tokens = {name: self.make(name) for name in ("read", "operate", "admin", "work")}
+
+    def make(self, name: str, scope: str = "") -> str:
+        answer = self.room.post("/api/v1/tokens", {"name": name, "scopes": [scope or name]})
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["token"])
+
+    def ask(self, method: str, path: str, token: str = "", **more: object) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        headers |= dict(more.pop("headers", {}))  # type: ignore[call-overload]
+        with httpx.Client(base_url=self.room.url, trust_env=False) as client:
+            return client.request(method, path, headers=headers, **more)  # type: ignore[arg-type]
+
+    def browser(self, token: str) -> AbstractContextManager[httpx.Client]:
+        return browsing(self.room.url, token)
+
+
+@contextmanager
+def browsing(url: str, token: str) -> Iterator[httpx.Client]:
+    """Somebody who logged in."""
+    with httpx.Client(base_url=url, trust_env=False, headers={"Accept": "text/html"}) as client:
+        answer = client.post("/login", data={"token": token, "next": "/"})
+        assert answer.status_code == 303, answer.text
+        yield client
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Closed]:
+    queue = f"sqlite:///{tmp_path_factory.mktemp('closed')}/queue.db"
+    with room(queue, "--access-log", "--log-level", "debug", token=OWN) as made:
+        yield Closed(made)
+
+
+# Without a token
+
+
+def test_without_any_token_this_machine_may_do_everything(open_room: ControlRoom) -> None:
+    assert open_room.get("/api/v1/tokens").status_code == 200
+    for name in ("localhost", "127.0.0.1:1", "[::1]:8080", "127.9.9.9"):
+        assert open_room.get("/stats", headers={"Host": name}).status_code == 200, name
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Host": "127.0.0.1.evil.example"},
+        {"Host": "localhost.evil.example:80"},
+        {"Host": "10.0.0.1"},
+        {"Host": ""},
+        {"X-Forwarded-For": "127.0.0.1"},
+        {"Forwarded": "for=127.0.0.1"},
+    ],
+)
+def test_names_of_others_and_proxies_are_refused_where_nobody_is_asked(
+    open_room: ControlRoom, headers: dict[str, str]
+) -> None:
+    for path in ("/stats", "/api/v1/runs", "/metrics", "/openapi.json"):
+        answer = open_room.get(path, headers=headers)
+        assert answer.status_code == 403, (path, answer.text)
+        assert "token" in answer.json()["hint"]
+    page = open_room.get("/runs", headers={"Accept": "text/html"} | headers)
+    assert page.status_code == 403 and page.headers["content-type"].startswith("text/html")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 422),
+        ({"Sec-Fetch-Site": "same-origin"}, 422),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://127.0.0.1:1"}, 403),
+    ],
+)
+def test_a_page_of_somebody_else_s_cannot_act(
+    open_room: ControlRoom, headers: dict[str, str], status: int
+) -> None:
+    assert open_room.post("/api/v1/tokens", {"name": "!"}, headers=headers).status_code == status
+
+
+def test_our_own_page_can(open_room: ControlRoom) -> None:
+    assert (
+        open_room.post("/api/v1/tokens", {"name": "!"}, headers={"Origin": open_room.url}).status_code == 422
+    )
+
+
+# With tokens
+
+PATHS = [
+    ("GET", "/stats", "read"), ("GET", "/workers", "read"), ("GET", "/metrics", "read"),
+    ("GET", "/api/v1/runs", "read"),
+    ("GET", "/openapi.json", "read"), ("POST", "/api/v1/runs", "operate"), ("GET", "/api/v1/tokens", "admin"),
+    ("DELETE", "/api/v1/tokens/nobody", "admin"), ("POST", "/api/v1/queue/now", "work"),
+]  # fmt: skip
+MAY = {
+    "read": {"read"}, "operate": {"read", "operate"}, "work": {"work"},
+    "admin": {"read", "operate", "admin", "work"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "path", "scope"), PATHS)
+def test_a_token_may_what_its_scopes_say(closed: Closed, method: str, path: str, scope: str) -> None:
+    answer = closed.ask(method, path)
+    assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+    assert answer.headers["content-type"] == "application/problem+json"
+    for name, token in closed.tokens.items():
+        status = closed.ask(method, path, token).status_code
+        assert (status != 403) == (scope in MAY[name]), (name, status)
+        assert status != 401
+
+
+def test_health_is_open_to_all(closed: Closed) -> None:
+    for path in ("/health", "/ready", "/api/health", "/api/ready"):
+        assert closed.ask("GET", path).status_code == 200
+
+
+def test_a_wrong_token_is_refused_and_guessing_takes_time(closed: Closed) -> None:
+    assert closed.ask("GET", "/stats", headers={"Authorization": "Basic b3duOm93bg=="}).status_code == 401
+    there = {"X-Forwarded-For": "192.0.2.1"}  # as a proxy on this machine says it
+    guesses = [closed.ask("GET", "/stats", f"guess-{number}", headers=there) for number in range(12)]
+    statuses = [answer.status_code for answer in guesses]
+    assert set(statuses[:8]) == {401} and statuses[-1] == 429 and int(guesses[-1].headers["retry-after"])
+    assert closed.ask("POST", "/login", data={"token": "guess"}, headers=there).status_code == 429
+    assert closed.ask("GET", "/stats", OWN, headers=there).status_code == 200  # who has one is let in
+    assert closed.ask("GET", "/stats", "guess").status_code == 401  # others have their own guesses
+
+
+def test_nobody_we_know_may_not_send_much(closed: Closed) -> None:
+    assert closed.ask("POST", "/api/v1/runs", content=b"x" * 20_000).status_code == 413
+    assert closed.ask("POST", "/api/v1/runs", OWN, content=b"x" * 20_000).status_code == 422
+    assert closed.ask("POST", "/api/v1/runs", content=b"{}").status_code == 401
+
+
+def test_a_token_in_an_address_opens_nothing(closed: Closed) -> None:
+    assert closed.ask("GET", f"/stats?token={OWN}&access_token={OWN}").status_code == 401
+
+
+def test_a_token_that_was_removed_opens_nothing_and_ends_its_sessions(closed: Closed) -> None:
+    token = closed.make("short", "read")
+    with closed.browser(token) as browser:
+        assert closed.ask("GET", "/stats", token).status_code == browser.get("/stats").status_code == 200
+        assert closed.ask("DELETE", "/api/v1/tokens/short", OWN).status_code == 204
+        assert closed.ask("GET", "/stats", token).status_code == 401
+        assert browser.get("/stats").status_code in (303, 401)
+        closed.make("short", "read")  # another of the same name does not bring it back
+        assert browser.get("/stats").status_code in (303, 401)
+
+
+def test_without_its_last_token_a_server_that_others_can_reach_is_closed_to_all(tmp_path: Path) -> None:
+    queue = f"sqlite:///{tmp_path}/queue.db"
+    with User(tmp_path) as user:
+        token = user.shoal("token", "add", "last", "--queue", queue).out.splitlines()[0]
+        with room(queue, "--no-upkeep", "--listen", "0.0.0.0:0") as made:
+            given = {"Authorization": f"Bearer {token}", "Host": "127.0.0.1"}
+            assert made.get("/stats", headers=given).status_code == 200
+            assert user.shoal("token", "remove", "last", "--queue", queue).code == 0
+            until(lambda: made.get("/stats", headers=given).status_code != 200)
+            assert made.get("/stats", headers={"Host": "127.0.0.1"}).status_code == 401
+
+
+# Sessions
+
+
+def test_a_session_is_a_cookie_that_scripts_and_other_sites_do_not_get(closed: Closed) -> None:
+    answer = closed.ask("POST", "/login", data={"token": closed.tokens["read"], "next": "/"})
+    cookie = answer.headers["set-cookie"]
+    assert all(word in cookie for word in ("HttpOnly", "SameSite=strict", "Max-Age=43200", "Path=/"))
+    assert closed.tokens["read"] not in cookie
+    secure = closed.ask(
+        "POST",
+        "/login",
+        data={"token": closed.tokens["read"], "next": "/"},
+        headers={"X-Forwarded-Proto": "https"},
+    )
+    assert "Secure" in secure.headers["set-cookie"]
+
+
+def test_a_session_may_act_only_with_the_word_of_its_pages(closed: Closed) -> None:
+    with closed.browser(closed.tokens["admin"]) as browser, closed.browser(closed.tokens["admin"]) as other:
+        words = [re.findall(r'name="csrf" content="(\w+)"', it.get("/").text)[0] for it in (browser, other)]
+        for headers, status in (
+            ({}, 403),
+            ({"X-Shoal-CSRF": "x" * 64}, 403),
+            ({"X-Shoal-CSRF": words[1]}, 403),
+            ({"X-Shoal-CSRF": words[0], "Origin": "https://evil.example"}, 403),
+            ({"X-Shoal-CSRF": words[0], "Sec-Fetch-Site": "cross-site"}, 403),
+            ({"X-Shoal-CSRF": words[0]}, 422),
+            ({"X-Shoal-CSRF": words[0], "Origin": closed.room.url}, 422),
+        ):
+            answer = browser.post("/api/v1/tokens", json={"name": "!"}, headers={"Accept": "*/*", **headers})
+            assert answer.status_code == status, (headers, answer.text)
+
+
+def test_a_session_has_the_scopes_of_its_token(closed: Closed) -> None:
+    with closed.browser(closed.tokens["read"]) as browser:
+        assert browser.get("/stats").status_code == 200
+        assert browser.get("/api/v1/tokens").status_code == 403
+
+
+@pytest.mark.parametrize("wrong", ["", "x", "x.y", "e30.00", "." * 2000, "\xe4.\xe4"])
+def test_a_cookie_of_somebody_s_own_making_is_none(closed: Closed, wrong: str) -> None:
+    with closed.browser(closed.tokens["read"]) as browser:
+        name, value = next(iter(browser.cookies.items()))
+    for cookie in (wrong, value[:-1] + ("0" if value[-1] != "0" else "1"), "a" + value):
+        headers = {"Cookie": f"{name}={cookie}".encode("latin-1")}
+        assert closed.ask("GET", "/stats", headers=headers).status_code == 401  # type: ignore[arg-type]
+
+
+def test_nobody_is_logged_in_by_a_page_of_somebody_else_s(closed: Closed) -> None:
+    for headers in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+        answer = closed.ask("POST", "/login", data={"token": closed.tokens["read"]}, headers=headers)
+        assert answer.status_code == 403 and "set-cookie" not in answer.headers
+
+
+def test_servers_of_one_queue_share_sessions_and_tokens(tmp_path: Path) -> None:
+    queue = f"sqlite:///{tmp_path}/queue.db"
+    with room(queue, "--no-upkeep", token=OWN) as one, room(queue, "--no-upkeep", token=OWN) as two:
+        token = one.post("/api/v1/tokens", {"name": "x", "scopes": ["read"]}).json()["token"]
+        with browsing(one.url, token) as browser:
+            assert browser.get("/stats").status_code == 200
+            browser.base_url = two.url
+            assert browser.get("/stats").status_code == 200
+
+
+def test_tokens_are_in_no_log_page_or_message(closed: Closed) -> None:
+    with closed.browser(closed.tokens["admin"]) as browser:
+        shown = "".join(browser.get(path).text for path in ("/", "/settings", "/docs", "/login", "/nothing"))
+    closed.ask("GET", "/stats?token=" + closed.tokens["read"], closed.tokens["read"])
+    for path in ("/", "/api/v1/runs/"):
+        shown += closed.ask("GET", path + closed.tokens["read"], closed.tokens["read"]).text
+    closed.ask("GET", "/search?q=" + closed.tokens["read"], closed.tokens["read"])
+    said = "\n".join(closed.room.said) + shown + closed.ask("GET", "/api/v1/tokens", OWN).text
+    for token in (*closed.tokens.values(), OWN):
+        assert token not in said
+    assert "request" in said and "/stats?token=[hidden]" in said  # it was logged, without that
+
+
+# The command
+
+
+def test_tokens_are_made_listed_and_removed_by_the_command(tmp_path: Path) -> None:
+    with User(tmp_path) as user:
+        assert "No tokens" in user.shoal("token", "list").out
+        made = user.shoal("token", "add", "ops", "--scope", "operate")
+        token = made.out.splitlines()[0]
+        assert made.code == 0 and token.startswith("shoal_") and len(token) > 40
+        listed = user.shoal("token", "list").out
+        assert "ops" in listed and "operate" in listed and token not in listed and token[-4:] in listed
+        again = user.shoal("token", "add", "ops")
+        assert again.code == 2 and "there is a token ops already" in again.err
+        assert user.shoal("token", "add", "no good").code == 2
+        assert token.encode() not in b"".join(path.read_bytes() for path in (tmp_path / ".shoal").glob("*"))
+        assert user.ask("token", "list")[0]["scopes"] == ["operate"]
+        assert user.shoal("token", "remove", "ops").code == 0
+        assert user.shoal("token", "remove", "ops").code == 2
+        short = user.shoal("serve", "--listen", "127.0.0.1:0", SHOAL_TOKEN="short")
+        assert short.code == 2 and "could be guessed" in short.err and "short\n" not in short.err

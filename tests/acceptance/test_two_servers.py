@@ -1,0 +1,255 @@
+"""Two servers of one queue behind the nginx of the documentation: either may be asked, either may die."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from control_room import ControlRoom, room
+from flotilla import Fleet, ended, fleet_of
+from servers.nginx import Nginx, nginx
+from small_site import Hit, Said, page
+from user import until
+from websockets.sync.client import connect
+
+OWN = "an-own-token-that-is-long-enough"
+QUICK = ("--lease", "4s", "--heartbeat", "1s", "--health", "0", "--concurrency", "8", "--batch-size", "8")
+FORGIVEN = 2.5  # seconds after which nginx asks a server again that did not answer
+BEARER = {"Authorization": f"Bearer {OWN}"}
+
+
+class Pair:
+    def __init__(self, fleet: Fleet, stack: ExitStack) -> None:
+        self.fleet = fleet
+        self._stack = stack
+        self.rooms = [self._serve(), self._serve()]
+        self.front: Nginx = stack.enter_context(nginx([f"127.0.0.1:{it.port}" for it in self.rooms]))
+        self.client = stack.enter_context(self.asking())
+
+    def _serve(self, *flags: str) -> ControlRoom:
+        more = {"allow_private": self.fleet.site.lane, "api_rate": "100000"}
+        return self._stack.enter_context(room(self.fleet.queue, *flags, token=OWN, **more))
+
+    def asking(self, **more: Any) -> httpx.Client:
+        """Somebody who asks at the front."""
+        more = {"headers": BEARER, "timeout": 30.0} | more
+        return httpx.Client(base_url=self.front.url, verify=self.front.context, trust_env=False, **more)
+
+    def kill(self, number: int) -> None:
+        self.rooms[number].stop(signal.SIGKILL)
+
+    def revive(self, number: int) -> None:
+        """At the same place as before."""
+        self.rooms[number] = self._serve("--listen", f"127.0.0.1:{self.rooms[number].port}")
+
+
+@contextmanager
+def pair_in(folder: Path) -> Iterator[Pair]:
+    with fleet_of("sqlite", folder) as fleet, ExitStack() as stack:
+        yield Pair(fleet, stack)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """For tests that leave both alive."""
+    with pair_in(tmp_path_factory.mktemp("pair")) as made:
+        yield made
+
+
+def submit(client: httpx.Client | ControlRoom, urls: list[str], **headers: str) -> httpx.Response:
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    if isinstance(client, ControlRoom):
+        return client.post("/api/v1/runs", {"urls": urls}, headers=names)
+    return client.post("/api/v1/runs", json={"urls": urls}, headers=names)
+
+
+def slow(seconds: float) -> Any:
+    def answer(hit: Hit) -> Said:
+        time.sleep(seconds)
+        return page(hit.path)
+
+    return answer
+
+
+# Either may be asked
+
+
+def test_what_one_took_the_other_knows_at_once(pair: Pair) -> None:
+    one, other = pair.rooms
+    run = submit(one, ["https://a.example/1"]).json()["run"]
+    assert other.ask(f"/api/v1/runs/{run}")["ready"] == 1
+    assert other.post(f"/api/v1/runs/{run}/pause").status_code == 200
+    assert pair.client.get(f"/api/v1/runs/{run}").json()["state"] == "paused"
+    for _ in range(6):
+        assert pair.client.get("/stats").status_code == 200
+
+
+def test_a_batch_given_to_one_is_answered_by_the_other(pair: Pair) -> None:
+    pair.fleet.site.pages["/batch/*"] = page("Alpha")
+    urls = [pair.fleet.site.url(f"/batch/{n}") for n in range(5)]
+    said = pair.rooms[0].post("/api/crawl/batch", {"urls": urls}, timeout=40).json()
+    assert pair.rooms[1].ask(f"/api/crawl/batch/{said['session_id']}") == said
+
+
+def test_who_logged_in_at_one_is_known_to_the_other(pair: Pair) -> None:
+    with pair.asking(headers={"Accept": "text/html"}) as browser:
+        answer = browser.post("/login", data={"token": OWN, "next": "/"})
+        assert answer.status_code == 303, answer.text
+        assert "secure" in answer.headers["set-cookie"].lower()
+        word = re.findall(r'name="csrf" content="(\w+)"', browser.get("/").text)[0]
+        cookie = "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
+        for room in pair.rooms:
+            headers = {"Cookie": cookie, "Accept": "text/html"}
+            assert httpx.get(f"{room.url}/runs", headers=headers, trust_env=False).status_code == 200
+            headers["X-Shoal-CSRF"] = word
+            path = f"{room.url}/api/v1/tokens"
+            answer = httpx.post(path, json={"name": "!"}, headers=headers, trust_env=False)
+            assert answer.status_code == 422, answer.text  # let in: only what it says is wrong
+        origin = {"X-Shoal-CSRF": word, "Origin": pair.front.url}
+        assert browser.post("/api/v1/tokens", json={"name": "!"}, headers=origin).status_code == 422
+        evil = origin | {"Origin": "https://evil.example"}
+        assert browser.post("/api/v1/tokens", json={"name": "!"}, headers=evil).status_code == 403
+
+
+def test_one_key_given_to_both_at_once_adds_once(pair: Pair) -> None:
+    urls = [f"https://h{n}.example/" for n in range(3_000)]
+    answers: list[httpx.Response] = []
+
+    def ask(room: ControlRoom) -> None:
+        answers.append(submit(room, urls, Idempotency_Key="both"))
+
+    both = [threading.Thread(target=ask, args=(room,)) for room in (*pair.rooms, *pair.rooms)]
+    for one in both:
+        one.start()
+    for one in both:
+        one.join()
+    assert {answer.status_code for answer in answers} <= {201, 409}
+    (name,) = {answer.json()["run"] for answer in answers if answer.status_code == 201}
+    again = submit(pair.client, urls, Idempotency_Key="both")
+    assert (again.status_code, again.json()["run"]) == (201, name)
+    assert pair.client.get(f"/api/v1/runs/{name}").json()["seen"] == 3_000
+
+
+def test_events_flow_through_whoever_acts(pair: Pair) -> None:
+    run = submit(pair.rooms[0], ["https://a.example/sse"]).json()["run"]
+    with pair.client.stream("GET", f"/api/v1/events?topic=fleet&topic=run:{run}") as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        lines = answer.iter_lines()
+        first = next(line for line in lines if line.startswith("data: "))
+        assert json.loads(first[6:])["event"] in ("fleet", "run")
+        for room, verb in zip(pair.rooms, ("pause", "resume"), strict=True):
+            began = time.monotonic()
+            room.post(f"/api/v1/runs/{run}/{verb}")
+            _heard(lines, verb)
+            assert time.monotonic() - began < 6
+
+
+def _heard(lines: Iterator[str], verb: str) -> None:
+    for line in lines:
+        if line.startswith("data: "):
+            event = json.loads(line[6:])
+            if event["event"] == "action" and event["data"]["what"] == verb:
+                return
+    raise AssertionError("the stream ended")
+
+
+def test_a_websocket_goes_through(pair: Pair) -> None:
+    url = pair.front.url.replace("https", "wss") + "/ws"
+    with connect(url, ssl=pair.front.context, additional_headers=BEARER, origin=pair.front.url) as wire:  # type: ignore[arg-type]
+        for _ in range(2):
+            assert json.loads(wire.recv(timeout=10))["event"] == "fleet"
+
+
+def test_plain_http_leads_to_tls_and_a_queue_does_not_follow(pair: Pair) -> None:
+    answer = httpx.get(f"{pair.front.plain}/stats", trust_env=False)
+    assert (answer.status_code, answer.headers["location"]) == (301, "https://localhost/stats")
+    done = pair.fleet.user.shoal("status", SHOAL_QUEUE=pair.front.plain, SHOAL_TOKEN=OWN)
+    assert (done.code, "leads elsewhere" in done.err) == (1, True)
+
+
+def test_who_asks_too_often_is_told_so_by_nginx_and_workers_are_not(pair: Pair) -> None:
+    places = [f"127.0.0.1:{it.port}" for it in pair.rooms]
+    few = {"rate=100r/s": "rate=1r/s", "burst=500": "burst=5"}
+    with (
+        nginx(places, **few) as front,
+        httpx.Client(base_url=front.url, verify=front.context, headers=BEARER, trust_env=False) as client,
+    ):
+        asked = [client.get("/stats").status_code for _ in range(15)]
+        assert set(asked) == {200, 429}
+        assert asked[:3] == [200, 200, 200]
+        assert {client.get("/api/v1/queue").status_code for _ in range(30)} == {200}
+
+
+# Either may die
+
+
+def test_one_that_is_killed_is_not_missed(tmp_path: Path) -> None:
+    """Lookers, a producer and a worker go on through the other; nothing is lost, nothing doubled."""
+    with pair_in(tmp_path) as pair:
+        fleet = pair.fleet
+        fleet.site.pages["/p/*"] = slow(0.03)
+        run = fleet.submit([f"/p/{n}" for n in range(240)])
+        tls = {
+            "SHOAL_QUEUE": pair.front.url,
+            "SHOAL_TOKEN": OWN,
+            "SHOAL_CA_FILE": str(pair.front.certificate),
+        }
+        worker = fleet.worker(fleet.scraper(), "--exit-when-done", *QUICK, **tls)
+        looking = Looking(pair)
+        until(lambda: fleet.stats(run).done >= 30)
+        pair.kill(0)
+        names = {_submitted(pair, "while one is dead") for _ in range(3)}
+        until(lambda: fleet.stats(run).done >= 90)
+        pair.revive(0)
+        time.sleep(FORGIVEN)
+        pair.kill(1)
+        names.add(_submitted(pair, "while one is dead"))
+        said = ended(worker, 40)
+        assert said.code == 0, said.err
+        assert looking.end() == {200}
+        assert len(names) == 1
+        stats = fleet.stats(run)
+        assert (stats.seen, stats.done, stats.dead) == (240, 240, 0)
+        assert fleet.records(run) == sorted(fleet.site.url(f"/p/{n}") for n in range(240))
+
+
+def _submitted(pair: Pair, key: str) -> str:
+    """The name of the run, asked for again as long as nobody answers, as a careful client does."""
+    answers: list[httpx.Response] = []
+
+    def answered() -> bool:
+        answers.append(submit(pair.client, ["https://a.example/"], Idempotency_Key=key))
+        return answers[-1].status_code == 201
+
+    until(answered)
+    return str(answers[-1].json()["run"])
+
+
+class Looking:
+    """Somebody who looks at the fleet all the time."""
+
+    def __init__(self, pair: Pair) -> None:
+        self.statuses: set[int] = set()
+        self._ended = threading.Event()
+        self._pair = pair
+        self._thread = threading.Thread(target=self._look)
+        self._thread.start()
+
+    def _look(self) -> None:
+        with self._pair.asking() as client:
+            while not self._ended.wait(0.02):
+                self.statuses.add(client.get("/api/v1/runs?limit=5").status_code)
+
+    def end(self) -> set[int]:
+        self._ended.set()
+        self._thread.join()
+        return self.statuses

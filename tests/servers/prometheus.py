@@ -1,0 +1,112 @@
+"""A private Prometheus for tests: on a free port, with its data in a temporary folder; and promtool."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PATIENCE = 30.0
+
+
+def program(name: str) -> str:
+    """A program of the package; where there is none, tests are skipped on a laptop and fail in CI."""
+    if found := shutil.which(name):
+        return found
+    missing = f"no {name} here: install your system's package prometheus"
+    if os.environ.get("CI"):
+        pytest.fail(missing)
+    pytest.skip(missing)
+
+
+def promtool(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [program("promtool"), *words], input=given, capture_output=True, text=True, timeout=30, check=False
+    )
+
+
+class Prometheus:
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    def ask(self, path: str, **words: str) -> Any:
+        query = f"?{urllib.parse.urlencode(words)}" if words else ""
+        with urllib.request.urlopen(f"http://{self.place}/api/v1/{path}{query}", timeout=5) as answer:
+            return json.load(answer)["data"]
+
+    def value(self, expression: str) -> float:
+        """The one value of an expression; NaN where there is none."""
+        found = self.ask("query", query=expression)["result"]
+        return float(found[0]["value"][1]) if found else float("nan")
+
+    def firing(self) -> set[str]:
+        alerts = self.ask("alerts")["alerts"]
+        return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}
+
+    def healthy(self) -> list[str]:
+        """Targets that were scraped without fault."""
+        targets = self.ask("targets")["activeTargets"]
+        return [target["scrapeUrl"] for target in targets if target["health"] == "up"]
+
+
+@contextmanager
+def prometheus(targets: dict[str, str], rules: str, *, every: str = "1s") -> Iterator[Prometheus]:
+    """Scrape these (place by job) and evaluate these rules."""
+    with tempfile.TemporaryDirectory(prefix="shoal-prometheus-") as name:
+        folder = Path(name)
+        (folder / "rules.yml").write_text(rules)
+        jobs = [{"job_name": job, "static_configs": [{"targets": [place]}]} for job, place in targets.items()]
+        config = {
+            "global": {"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": every},
+            "rule_files": [str(folder / "rules.yml")],
+            "scrape_configs": jobs,
+        }
+        (folder / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
+        place = f"127.0.0.1:{_free_port()}"
+        command = [
+            program("prometheus"),
+            f"--config.file={folder / 'prometheus.yml'}",
+            f"--storage.tsdb.path={folder / 'data'}",
+            f"--web.listen-address={place}",
+            "--log.level=error",
+        ]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            try:
+                _wait(process, place)
+                yield Prometheus(place)
+            finally:
+                process.terminate()
+                try:
+                    process.wait(10)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+
+
+def _wait(process: subprocess.Popen[bytes], place: str) -> None:
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            with urllib.request.urlopen(f"http://{place}/-/ready", timeout=2):
+                return
+        except OSError:
+            if process.poll() is not None or time.monotonic() > end:
+                pytest.fail("prometheus did not start")
+            time.sleep(0.05)
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])

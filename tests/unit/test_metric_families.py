@@ -1,0 +1,174 @@
+"""Metrics: how families are written, what they hold, and that sums of a fleet never fall."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+from servers.prometheus import promtool
+
+from shoal.cli.metrics import kept
+from shoal.core.figures import CLASSES, SECONDS, Figures, encode
+from shoal.core.lane import LaneState, Mark
+from shoal.core.run import Run
+from shoal.core.stats import Stats
+from shoal.view.family import Family
+from shoal.view.metrics import RUNS, FleetCount, fleet_families, fleet_metrics, worker_families
+from shoal.view.snapshot import RunLook, Snapshot
+from shoal.worker.totals import Totals
+
+DOCS = Path(__file__).parents[2] / "docs"
+NAMES = re.compile(r"\bshoal_[a-z_]+")
+
+
+def mark(id: str, figures: Figures | None = None, **more: Any) -> Mark:
+    return Mark(
+        id, id, "h", 1, "1", 0, more.pop("seen_at", 10**9), figures=encode(figures or Figures()), **more
+    )
+
+
+def run(number: int, **stats: int) -> RunLook:
+    return RunLook(Run(number, f"r{number}", "books", "k", "running", 0, 0), "running", Stats(**stats))
+
+
+SNAPSHOT = Snapshot(
+    at=10**9,
+    runs=(run(1, ready=7, delayed=3, leased=2, done=5, dead=1, claimable=4, records=6),),
+    totals=Stats(ready=7, delayed=3, leased=2, done=5, dead=1, claimable=4, records=6, trimmed=1),
+    workers=(mark("a", Figures(done=5, lag=0.5), memory=100), mark("b", state="idle", seen_at=0)),
+    parked=(LaneState("h", 0, 0.0, 0.0, 0.0, 0, 0, 1, parked=True),),
+    oldest_at=10**9 - 2_500_000,
+    unfinished=1,
+    stale_after=60.0,
+)
+
+
+def samples(text: str) -> dict[str, float]:
+    return {
+        line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line[0] != "#"
+    }
+
+
+def both() -> str:
+    """Everything that exists, of a worker and of the control room."""
+    worker = "".join(map(str, worker_families("w", Totals(), reachable=True, stopping=False)))
+    return worker + fleet_metrics(SNAPSHOT)
+
+
+def test_histogram_counts_upwards_and_ends_with_all() -> None:
+    family = Family("x", "histogram", "Words.").spread((0.1, 1.0), (2, 0, 3), 9.5, a="b")
+    assert str(family) == (
+        "# HELP shoal_x Words.\n# TYPE shoal_x histogram\n"
+        'shoal_x_bucket{a="b",le="0.1"} 2\nshoal_x_bucket{a="b",le="1"} 2\n'
+        'shoal_x_bucket{a="b",le="+Inf"} 5\n'
+        'shoal_x_sum{a="b"} 9.5\nshoal_x_count{a="b"} 5\n'
+    )
+
+
+def test_control_room_shows_what_the_store_holds() -> None:
+    shown = samples(fleet_metrics(SNAPSHOT))
+    states = {
+        state: shown[f'shoal_tasks{{state="{state}"}}'] for state in ("ready", "delayed", "leased", "dead")
+    }
+    assert states == {"ready": 4, "delayed": 3, "leased": 2, "dead": 1}
+    assert shown["shoal_claimable"] == 4
+    assert shown["shoal_oldest_waiting_seconds"] == 2.5
+    assert shown["shoal_hosts_parked"] == 1
+    assert shown["shoal_records_waiting"] == 5
+    assert shown['shoal_workers{state="working"}'] == 1
+    assert shown['shoal_workers{state="stale"}'] == 1
+    assert shown['shoal_run_tasks{run="r1",scraper="books",state="done"}'] == 5
+    assert shown["shoal_fleet_tasks_done_total"] == 5
+    assert shown["shoal_fleet_event_loop_lag_seconds"] == 0.5
+    assert shown["shoal_fleet_memory_bytes"] == 100
+
+
+def test_sums_of_a_fleet_never_fall_when_workers_come_and_go() -> None:
+    counted = FleetCount()
+    seen = [
+        counted.take([mark("a", Figures(done=5)), mark("b", Figures(done=7, failed={"dns": 2}))]),
+        counted.take([mark("a", Figures(done=6))]),
+        counted.take([mark("a", Figures(done=6)), mark("c", Figures(done=1))]),
+        counted.take([mark("a", Figures(done=6)), mark("b", Figures(done=8, failed={"dns": 2}))]),
+        counted.take([]),
+    ]
+    assert [one.done for one in seen] == [12, 13, 14, 15, 15]
+    assert seen[-1].failed == {"dns": 2}
+    assert sum(seen[-1].took) == 0
+
+
+def test_queue_that_does_not_answer_is_not_shown_as_an_empty_one() -> None:
+    counted = FleetCount()
+    counted.take(SNAPSHOT.workers)
+    shown = samples(fleet_metrics(Snapshot(at=0), counted, reachable=False))
+    assert shown["shoal_coordinator_queue_reachable"] == 0
+    assert not [
+        name for name in shown if name.startswith(("shoal_tasks", "shoal_workers", "shoal_claimable"))
+    ]
+    assert shown["shoal_fleet_tasks_done_total"] == 5
+
+
+def test_labels_are_few_whatever_there_is() -> None:
+    crowd = Snapshot(
+        at=0,
+        runs=tuple(run(number) for number in range(3 * RUNS)),
+        workers=tuple(mark(f"w{n}", state=f"odd{n}", seen_at=0) for n in range(200)),
+    )
+    families = fleet_families(crowd)
+    labels = {name for family in families for sample in family.samples for name, _ in sample.labels}
+    assert labels == {"class", "state", "run", "scraper", "version", "role"}
+    runs = {dict(sample.labels).get("run") for family in families for sample in family.samples} - {None}
+    assert len(runs) == RUNS
+    size = sum(len(it.samples) for it in families)
+    assert size < RUNS * 10 + 2 * len(CLASSES) + 40
+    assert all(len(it.bounds) <= len(SECONDS) for family in families for it in family.spreads)
+
+
+def test_every_metric_of_the_dashboard_and_of_the_alerts_exists() -> None:
+    known = set(NAMES.findall(both()))
+    board, alerts = kept("grafana"), kept("alerts")
+    asked = set(NAMES.findall(board)) | set(NAMES.findall(alerts))
+    assert asked - known == set()
+    assert {panel["type"] for panel in json.loads(board)["panels"]} <= {"row", "stat", "timeseries", "table"}
+
+
+def test_dashboard_asks_nothing_that_prometheus_does_not_understand() -> None:
+    targets = [
+        it["expr"] for panel in json.loads(kept("grafana"))["panels"] for it in panel.get("targets", ())
+    ]
+    rules = [
+        {"record": f"x:y{n}", "expr": expr.replace("$__rate_interval", "1m").replace("$run", ".*")}
+        for n, expr in enumerate(targets)
+    ]
+    checked = promtool(
+        "check", "rules", "/dev/stdin", given=json.dumps({"groups": [{"name": "g", "rules": rules}]})
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert len(targets) > 20
+
+
+def test_prometheus_has_no_word_to_say_against_the_metrics() -> None:
+    for families in (
+        worker_families("w", Totals(), reachable=True, stopping=False),
+        fleet_families(SNAPSHOT),
+        fleet_families(Snapshot(at=0)),
+    ):
+        checked = promtool("check", "metrics", given="".join(map(str, families)))
+        assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
+
+
+def test_documentation_lists_every_metric_as_it_is_and_no_other() -> None:
+    page = (DOCS / "metrics.md").read_text("utf-8")
+    families = [*worker_families("w", Totals(), reachable=True, stopping=False), *fleet_families(SNAPSHOT)]
+    rows = set(re.findall(r"^\| `(\w+)` \| (\w+) \| .*? \| (.*) \|$", page, re.MULTILINE))
+    assert rows == {(family.name, family.kind, family.help) for family in families}
+    assert all(f"`{name}`" in page for name in CLASSES)
+
+
+def test_documentation_says_what_to_do_about_every_alert() -> None:
+    page = (DOCS / "metrics.md").read_text("utf-8")
+    alerts = [rule["alert"] for rule in yaml.safe_load(kept("alerts"))["groups"][0]["rules"]]
+    assert re.findall(r"^\| `(Shoal\w+)` \|", page, re.MULTILINE) == alerts
