@@ -5,6 +5,7 @@ burst   5,000 requests at the same moment: each is answered, with 2xx or 429
 slow    1,000 clients that send their headers a byte at a time: closed within 20 s, while others are served
 submit  100,000 addresses in one request, and the same request again with the same idempotency key
 page    the first page with a million tasks in the queue: bytes over the wire and time until it is whole
+browser the same page in Chromium, with nothing cached: until it is painted, and until all of it is loaded
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import statistics
 import sys
 import tempfile
@@ -350,7 +352,35 @@ async def weight(server: Server) -> dict[str, int]:
     return sizes | {"all": sum(sizes.values())}
 
 
-JOBS = ("watch", "burst", "slow", "submit", "page")
+TIMES = """() => {
+  const page = performance.getEntriesByType("navigation")[0];
+  const paint = performance.getEntriesByName("first-contentful-paint")[0];
+  return [page.responseEnd, paint ? paint.startTime : 0, page.loadEventEnd];
+}"""
+
+
+async def bench_browser(queue: str, tasks: int = 1_000_000) -> dict[str, Any]:
+    from playwright.async_api import async_playwright
+
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    async with served(queue) as server, async_playwright() as engine:
+        await submit(server, tasks, hosts=10_000)
+        browser = await engine.chromium.launch(executable_path=program, args=flags)
+        rounds = []
+        for _ in range(6):
+            context = await browser.new_context(extra_http_headers={"Authorization": f"Bearer {TOKEN}"})
+            page = await context.new_page()
+            await page.goto(f"http://127.0.0.1:{server.port}/")
+            await page.wait_for_selector("figure.chart canvas", state="attached")
+            rounds.append([round(it) for it in await page.evaluate(TIMES)])
+            await context.close()
+            await asyncio.sleep(1.2)
+        await browser.close()
+        return {"tasks": tasks, "answered_painted_loaded_ms": rounds}
+
+
+JOBS = ("watch", "burst", "slow", "submit", "page", "browser")
 
 
 async def main() -> None:
@@ -367,8 +397,8 @@ async def main() -> None:
     for job in given.jobs:
         if job == "watch":
             result = await bench_watch(given.queue, given.seconds)
-        elif job == "page":
-            result = await bench_page(given.queue, given.tasks)
+        elif job in ("page", "browser"):
+            result = await globals()[f"bench_{job}"](given.queue, given.tasks)
         else:
             result = await globals()[f"bench_{job}"](given.queue)
         print(json.dumps({job: result}, indent=1), flush=True)

@@ -40,6 +40,7 @@ from shoal.web.hooking import Messenger, hooks_of_server
 from shoal.web.journal import Journal
 from shoal.web.limits import Limits
 from shoal.web.listening import BACKLOG, address_of, bound
+from shoal.web.pages.render import compile_templates
 from shoal.web.room import Room
 
 PATIENCE = 60.0  # seconds for a queue that is not up yet
@@ -211,6 +212,7 @@ class Server:
             self.upkeep = self._upkeep(room)
             self._tasks.append(asyncio.create_task(self.upkeep.run(self.stopping), name="upkeep"))
         self._tasks.append(asyncio.create_task(room.crew.run(self.stopping), name="crew"))
+        self._beside.append(asyncio.create_task(asyncio.to_thread(compile_templates), name="templates"))
         made = self.app = build(room)
         made.state.server = self
         self._limits = Limits(made, room, settings, told)

@@ -73,6 +73,13 @@ def environment() -> Environment:
     return made
 
 
+def compile_templates() -> None:
+    """All of them at once: whoever opens the first page should not wait for it."""
+    made = environment()
+    for name in made.list_templates():
+        made.get_template(name)
+
+
 def rate(number: float) -> str:
     """593 · 9.2 · 0.25: as many digits as tell something."""
     if number >= 100:
