@@ -79,7 +79,7 @@
   const live = (() => {
     const EVERY = 2000;
     const SILENT = 12000;
-    let source = null, since = null, last = 0, retry = 1000, timer = 0, asked = 0, waiting = 0, seen = new Map();
+    let source = null, since = null, last = 0, retry = 1000, timer = 0, asked = Date.now(), waiting = 0, seen = new Map();
     const sign = () => one("#live");
 
     function say(state, words) {
@@ -123,10 +123,10 @@
       const { at, ...rest } = data;
       const text = JSON.stringify(rest);
       const key = kind + (data.name || data.run || "");
-      if (seen.get(key) !== text) {
-        const first = !seen.has(key);
+      // The first event counts, too: the page may have been a second old when it came.
+      if (seen.get(key) !== text || again) {
         seen.set(key, text);
-        if (!first || again || kind === "action" || kind === "state") refresh();
+        refresh();
       }
     }
     /* For those who listen: a summary now and then, not every number that changes. */
