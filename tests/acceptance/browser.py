@@ -61,7 +61,7 @@ class Visit:
         self.context, self.url = context, url
         self.wrong: list[str] = []
         self.expected: tuple[str, ...] = ()  # what may be said on the console, as parts of it
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(20_000)
         context.on("request", self._request)
         context.on("page", self._watch)
         context.add_init_script(
