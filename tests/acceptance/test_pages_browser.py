@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import shutil
 import signal
 import sqlite3
 import time
@@ -13,26 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import browser
 import pytest
 from control_room import ControlRoom, room
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 from showroom import SERVES, furnish
 from test_pages_shown import PAGES, RUN
 
 from shoal.core.task import Outcome
 from shoal.queue.sqlite import SqliteQueue
-
-
-def program() -> str:
-    """The system's browser; where there is none, tests are skipped on a laptop and fail in CI."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if found:
-        return found
-    import os
-
-    if os.environ.get("CI"):
-        pytest.fail("no chromium here: install it")
-    pytest.skip("no chromium here")
 
 
 def apart(job: Coroutine[Any, Any, Any]) -> None:
@@ -43,12 +31,8 @@ def apart(job: Coroutine[Any, Any, Any]) -> None:
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=program(), args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        )
-        yield browser
-        browser.close()
+    with browser.chromium() as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
