@@ -36,6 +36,7 @@ FIGURES = b"x" * 1500  # about as much as a busy worker says
 class Size:
     tasks: int
     lanes: int
+    runs: int = OTHERS  # beside the large one
 
     def state(self, number: int) -> Any:
         """Three tenths ready, two dead, the rest done; the first and the last of each lie far apart."""
@@ -83,9 +84,10 @@ async def fill(queue: Queue, size: Size) -> Run:
 
 async def furnish(queue: Queue, run: Run, size: Size) -> None:
     """Around the big run: small ones, workers that hold something, lanes in every condition."""
-    for n in range(OTHERS):
+    each = max(5, 200 * OTHERS // size.runs)
+    for n in range(size.runs):
         other = await queue.start_run(NewRun(scraper=f"s{n % 7}", key=f"other {n}", name=f"other-{n}"))
-        tasks = [Task(url=f"u{n}/{k}", lane=size.lane(k), digest=digest(f"u{n}/{k}")) for k in range(200)]
+        tasks = [Task(url=f"u{n}/{k}", lane=size.lane(k), digest=digest(f"u{n}/{k}")) for k in range(each)]
         await queue.add(other.id, tasks, {task.lane: FREE for task in tasks})
     for n in range(WORKERS):
         await queue.register(Mark(f"w{n}", f"worker {n}", "host", n, "1", 1 + n, 0, figures=FIGURES))
@@ -114,7 +116,9 @@ def questions(queue: Queue, run: Run, size: Size, others: list[int]) -> Iterator
     base, half = run.id << TASK_BITS, size.tasks // 2
     quick = 0.020
     yield Question("stats", lambda: queue.stats(run.id), quick)
-    yield Question(f"stats_of {OTHERS} runs", lambda: queue.stats_of([run.id, *others[1:OTHERS]]), quick)
+    count = min(size.runs, len(others))
+    many = 0.1 if count > 500 else quick
+    yield Question(f"stats_of {count:,} runs", lambda: queue.stats_of([run.id, *others[1:count]]), many)
     for state in ("ready", "delayed", "leased", "done", "dead", "cancelled", None):
         yield Question(
             f"look, state {state or 'any'}",
@@ -170,11 +174,11 @@ async def ask(question: Question, times: int) -> tuple[float, list[float]]:
 
 
 async def everything(args: argparse.Namespace, url: str) -> int:
-    size = Size(args.tasks, args.lanes)
+    size = Size(args.tasks, args.lanes, args.runs)
     queue = await open_queue(Settings(queue=url), small=args.small)
     try:
         run = await fill(queue, size)
-        others = [other.id for other in await queue.runs(limit=1000)]
+        others = [other.id for other in await queue.runs(limit=args.runs + 1)]
         stats = await queue.stats(run.id)
         rows, slow = [], 0
         for question in questions(queue, run, size, others):
@@ -200,6 +204,7 @@ def main() -> int:
     parser.add_argument("--queue", default="", help="an empty queue, or one filled by an earlier call")
     parser.add_argument("--tasks", type=int, default=1_000_000)
     parser.add_argument("--lanes", type=int, default=10_000)
+    parser.add_argument("--runs", type=int, default=OTHERS, help="small ones beside the large one")
     parser.add_argument("--times", type=int, default=20, help="each question is asked after the first time")
     parser.add_argument("--small", action="store_true", help="open it as a process that should stay small")
     args = parser.parse_args()

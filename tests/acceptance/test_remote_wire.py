@@ -18,12 +18,13 @@ from conformance.on_http import serve
 
 from shoal.core.lane import FREE
 from shoal.core.run import NewRun
+from shoal.core.task import Outcome
 from shoal.errors import Act, QueueRefused, QueueUnavailable, Usage
 from shoal.extract.links import start_task
-from shoal.queue.base import Promises
+from shoal.queue.base import Promises, Where
 from shoal.queue.http import HttpQueue, wire
 from shoal.queue.http.verbs import MEDIA_TYPE, PATH, PROTOCOL, VERBS, Hello
-from shoal.queue.sqlite import SqliteQueue
+from shoal.queue.sqlite import SqliteQueue, purge
 from shoal.web.api import queue as verbs
 
 # Servers of one sentence
@@ -403,12 +404,85 @@ async def test_many_runs_are_listed_in_pages(tmp_path: Path, monkeypatch: pytest
             assert [run.name for run in await queue.runs(limit=limit)] == names[:limit]
 
 
+async def test_the_accounts_of_many_runs_are_asked_for_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.queue.http.ACCOUNTS", 2)
+    async with remote(tmp_path) as (queue, _):
+        runs = [(await queue.start_run(NewRun("s", f"k{n}", name=f"r{n}"))).id for n in range(5)]
+        for number, run in enumerate(runs):
+            await queue.add(run, [start_task(f"http://a.test/{n}") for n in range(number)])
+        assert [stats.ready for stats in await queue.stats_of(runs)] == [0, 1, 2, 3, 4]
+        assert await queue.stats_of([]) == []
+
+
+WHERES = (Where(), Where(url="*/x*"), Where(lane="h1.test"), Where(url="*/x*", lane="h1.test"))
+
+
+@pytest.mark.parametrize("where", WHERES)
+@pytest.mark.parametrize("verb", ["drop", "revive"])
+async def test_many_tasks_are_changed_some_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, where: Where
+) -> None:
+    asked: list[tuple[Where, int]] = []
+    real = getattr(SqliteQueue, verb)
+
+    async def noted(self: SqliteQueue, run: int, where: Where, **how: Any) -> int:
+        asked.append((where, how["limit"]))
+        return int(await real(self, run, where, **how))
+
+    monkeypatch.setattr(SqliteQueue, verb, noted)
+    monkeypatch.setattr(verbs, "AT_ONCE", 3)
+    async with remote(tmp_path) as (queue, _):
+        run = await queue.start_run(NewRun("s", "key", name="n"))
+        tasks = [start_task(f"http://h{n % 2}.test/{'xy'[n % 3 == 0]}{n}") for n in range(24)]
+        await queue.add(run.id, tasks, {task.lane: FREE for task in tasks})
+        claim = await queue.claim("w", 24)
+        result: Any = "dead" if verb == "revive" else "retry"
+        await queue.settle(
+            [Outcome(it.id, it.lease, result, cause="x", after=60.0) for it in claim.tasks[::2]]
+        )
+        await queue.settle([Outcome(it.id, it.lease, "released") for it in claim.tasks[1::2]])
+        if verb == "revive":
+            wanted = await queue.look(run.id, state="dead", where=where)
+        else:
+            wanted = [
+                *await queue.look(run.id, state="ready", where=where),
+                *await queue.look(run.id, state="delayed", where=where),
+            ]
+        act = getattr(queue, verb)
+        assert wanted
+        assert await act(run.id, where, limit=2) == 2
+        ids = tuple(view.id for view in wanted)
+        assert await act(run.id, msgspec.structs.replace(where, ids=ids)) == len(ids) - 2
+        assert await act(run.id, where) == 0
+        assert {limit for _, limit in asked} <= {0, 1, 2, 3}
+        assert await queue.stats(run.id) == await queue.recount(run.id)
+
+
+async def test_what_takes_longer_than_a_request_may_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with remote(tmp_path) as (queue, url), httpx.AsyncClient(trust_env=False) as client:
+        run = await queue.start_run(NewRun("s", "key", name="n"))
+        await queue.add(run.id, [start_task(f"http://a.test/{n}") for n in range(9)])
+        await queue.set_run(run.id, "cancel")
+        with monkeypatch.context() as hurried:
+            hurried.setattr(verbs, "LONGEST", 0.0)
+            hurried.setattr(purge, "SLICE", 2)
+            body = VERBS["purge"].pack((), {"run": run.id})
+            said = await client.post(f"{url}{PATH}/purge", content=body)
+            assert (said.status_code, said.headers["Retry-After"]) == (503, "1")
+            assert said.json()["hint"]
+        assert await queue.purge(run=run.id) == 1
+
+
 async def test_a_wait_is_short_whatever_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verbs, "LONGEST_WAIT", 0.2)
     async with remote(tmp_path) as (_, url), httpx.AsyncClient(trust_env=False) as client:
-        for seconds in (3.0, -1.0, math.inf, math.nan, 2**63, -(2**63)):
+        for seconds in (30.0, -1.0, math.inf, math.nan, 2**63, -(2**63)):
             body = VERBS["wait"].pack((seconds,), {})
-            said = await client.post(f"{url}{PATH}/wait", content=body, timeout=2.0)
+            said = await client.post(f"{url}{PATH}/wait", content=body, timeout=15.0)
             assert said.status_code in (200, 422)
 
 
@@ -418,4 +492,4 @@ async def test_a_wait_ends_with_news(tmp_path: Path) -> None:
         waiting = asyncio.create_task(queue.wait(30.0))
         await asyncio.sleep(0.1)
         await queue.add(run.id, [start_task("http://a.test/")])
-        await asyncio.wait_for(waiting, 6)
+        await asyncio.wait_for(waiting, 20)

@@ -334,10 +334,10 @@ class ReviveDoubles(ModelQueue):
         revived = sum(task.run == run and task.evidence == {"revived": True} for task in self.tasks.values())
         return replace(stats, seen=stats.seen + revived, dead=stats.dead + revived)
 
-    async def revive(self, run: int, where: Where = Where()) -> int:
+    async def revive(self, run: int, where: Where = Where(), **how: Any) -> int:
         for task in self.matching(run, "dead", where):
             task.evidence = {"revived": True}
-        return await super().revive(run, where)
+        return await super().revive(run, where, **how)
 
 
 class FinishedTooEarly(ModelQueue):
@@ -655,11 +655,11 @@ class DroppedCountsDead(ModelQueue):
 class DroppedComesBack(ModelQueue):
     """Reviving takes what was dropped for dead."""
 
-    async def revive(self, run: int, where: Where = Where()) -> int:
+    async def revive(self, run: int, where: Where = Where(), **how: Any) -> int:
         for task in self.matching(run, "cancelled", where):
             if task.cause == DROPPED and task.attempts:
                 task.state = "dead"
-        return await super().revive(run, where)
+        return await super().revive(run, where, **how)
 
 
 class DropWithoutLimit(ModelQueue):
@@ -667,6 +667,13 @@ class DropWithoutLimit(ModelQueue):
 
     async def drop(self, run: int, where: Where = Where(), **how: Any) -> int:
         return await super().drop(run, where, **{**how, "limit": 1 << 30})
+
+
+class ReviveWithoutLimit(ModelQueue):
+    """However few were asked for, all come back."""
+
+    async def revive(self, run: int, where: Where = Where(), **how: Any) -> int:
+        return await super().revive(run, where, limit=1 << 30)
 
 
 class StatsByNumber(ModelQueue):

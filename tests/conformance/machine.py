@@ -140,7 +140,7 @@ class QueueMachine(RuleBasedStateMachine):
     def administer(self, number: int, action: Any) -> None:
         run = self.run_of(number)
         if action == "revive":
-            self.revive(run, ["", "http.*", "worker_lost", "expired"][number % 4])
+            self.revive(run, ["", "http.*", "worker_lost", "expired"][number % 4], 1 + number % 5)
             return
         states = []
         for queue in (self.queue, self.model):
@@ -150,10 +150,11 @@ class QueueMachine(RuleBasedStateMachine):
                 states.append("refused")
         assert states[0] == states[1], f"{action}: {states[0]}, not {states[1]}"
 
-    def revive(self, run: int, cause: str) -> None:
+    def revive(self, run: int, cause: str, few: int) -> None:
         if self.model.all_runs[run].run.state != "cancelled":
             where = Where(cause=cause)
-            assert self.do(self.queue.revive(run, where)) == self.do(self.model.revive(run, where))
+            back = [self.do(queue.revive(run, where, limit=few)) for queue in (self.queue, self.model)]
+            assert back[0] == back[1], f"{back[0]} were revived, not {back[1]}"
 
     @rule(number=some, state=st.sampled_from(["ready", "ready", "dead"]), few=rarely)
     def drop(self, number: int, state: Any, few: bool) -> None:

@@ -331,9 +331,9 @@ class ModelQueue(Handing, Settling, Looking, Carrying):
             self.forget_answers(task)
         return len(gone)
 
-    async def revive(self, run: int, where: Where = Where()) -> int:
+    async def revive(self, run: int, where: Where = Where(), *, limit: int = 10_000) -> int:
         about = self._run(run)
-        again = [task for task in self.matching(run, "dead", where) if about.run.state != "cancelled"]
+        again = self.matching(run, "dead", where)[:limit] if about.run.state != "cancelled" else []
         for task in again:
             task.state, task.due_at = "ready", self.clock()
             task.expires_at = None if task.task.ttl is None else self.clock() + micros(task.task.ttl)

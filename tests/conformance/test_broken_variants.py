@@ -64,6 +64,9 @@ BY_A_TEST: dict[type[ModelQueue], Callable[[World], Awaitable[None]]] = {
     broken.ServesIgnored: lambda world: share.test_a_worker_gets_nothing_it_does_not_serve(world, ["films"]),
     broken.LateLinksKept: runs.test_a_late_settle_of_a_cancelled_task_keeps_records_and_drops_links,
     broken.LateRecordsDropped: runs.test_a_late_settle_of_a_cancelled_task_keeps_records_and_drops_links,
+    broken.ReviveWithoutLimit: (
+        runs.test_no_more_than_the_limit_are_revived_the_oldest_first_and_in_the_end_all
+    ),
     broken.DropWithoutLimit: lambda world: drop.test_no_more_than_the_limit_at_once_and_in_the_end_all(
         world, "dead"
     ),

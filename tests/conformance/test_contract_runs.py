@@ -11,6 +11,7 @@ from conformance.world import World, page, pages, urls
 from shoal.core.lane import Pace
 from shoal.core.run import NewRun
 from shoal.errors import Usage
+from shoal.queue.base import Where
 
 
 async def state(world: World, run: int) -> str:
@@ -322,6 +323,21 @@ async def test_revived_dead_letters_are_ready_with_fresh_attempts(world: World) 
     claim = await world.claim()
     assert [(task.attempts, task.lost) for task in claim.tasks] == [(0, 0), (0, 0)]
     assert not any(task.failures for task in claim.tasks)
+
+
+async def test_no_more_than_the_limit_are_revived_the_oldest_first_and_in_the_end_all(world: World) -> None:
+    run = await world.run()
+    await world.add(run, pages(7))
+    for leased in (await world.claim(7)).tasks:
+        await world.settle(leased, "dead", cause="http.500")
+    ids = [view.id for view in await world.queue.look(run, state="dead")]
+    for expected in (3, 3, 1, 0):
+        assert await world.queue.revive(run, Where(cause="http.*"), limit=3) == expected
+        ids = ids[expected:]
+        assert [view.id for view in await world.queue.look(run, state="dead")] == ids
+    stats = await world.stats(run)
+    assert (stats.dead, stats.ready) == (0, 7)
+    assert stats == await world.queue.recount(run)
 
 
 async def test_reviving_a_finished_run_sets_it_running(world: World) -> None:

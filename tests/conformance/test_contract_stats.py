@@ -199,6 +199,13 @@ async def test_what_is_claimable_can_be_claimed(world: World) -> None:
     assert await claimable(world, run) == 0
 
 
+async def test_what_is_claimable_in_very_many_lanes_is_told_from_a_part_of_them(world: World) -> None:
+    run = await world.run()
+    await world.add(run, [page(f"{n}/{k}", f"{n}.test") for n in range(300) for k in range(2)])
+    assert await claimable(world, run) == 600
+    assert {stats.claimable for stats in await world.queue.stats_of([run] * 100)} == {600}
+
+
 # what else is counted
 
 

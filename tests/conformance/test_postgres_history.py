@@ -11,7 +11,7 @@ import pytest
 from conformance.world import World, open_postgres, outcome, pages
 from shoal.core.task import digest
 from shoal.queue.base import Queue, Where
-from shoal.queue.postgres import PostgresQueue
+from shoal.queue.postgres import PostgresQueue, runs
 
 DAY = 86_400.0
 
@@ -102,6 +102,27 @@ async def test_retention_drops_a_shelf_when_all_its_runs_are_over(world: World) 
     assert [run.id for run in await world.queue.runs()] == [late]
     assert len(await world.queue.records(late)) == 5
     assert not {await world.queue.find(run, digest("p0")) for run in early} - {None}
+
+
+async def test_a_large_run_is_revived_and_removed_in_steps(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "REVIVED", 2)
+    monkeypatch.setattr(runs, "PURGED", 2)
+    run = await world.run("large")
+    await world.add(run, pages(9))
+    for _ in range(2):
+        for leased in (await world.claim(9)).tasks:
+            await world.settle(leased, "dead", cause="http.500")
+        assert await world.queue.revive(run, limit=5) == 5
+        assert await world.queue.revive(run) == 4
+        assert await world.stats(run) == await world.queue.recount(run)
+    for leased in (await world.claim(9)).tasks:
+        await world.settle(leased, "dead", cause="http.500")
+    await world.queue.set_run(run, "finish")
+    assert await world.queue.purge(run=run) == 1
+    for table in ("dead", "dead_groups", "ready", "heads", "counters", "seen", "runs"):
+        assert await rows(world, f"SELECT 1 FROM {{s}}.{table}") == []
 
 
 async def test_history_of_removed_runs_waits_unseen_for_the_others_of_its_shelf(world: World) -> None:

@@ -263,15 +263,15 @@ async def test_workers_go_on_over_a_server_that_is_killed_again_and_again(own: R
     executed: Counter[int] = Counter()
     verdicts: Counter[str] = Counter()
 
-    async def work(name: str) -> None:
-        handle = await RedisQueue.open(own.url(namespace))
+    async def work(name: str, handle: RedisQueue) -> None:
         while (await handle.stats(run.id)).done < count:
             claim = await handle.claim(name, 20)
             executed.update(task.id for task in claim.tasks)
             verdicts.update(await handle.settle([done(leased) for leased in claim.tasks]))
         await handle.close()
 
-    working = [asyncio.create_task(work(f"w{n}")) for n in range(4)]
+    handles = [await RedisQueue.open(own.url(namespace)) for _ in range(4)]  # while it is there
+    working = [asyncio.create_task(work(f"w{n}", handle)) for n, handle in enumerate(handles)]
     adding = asyncio.create_task(queue.add(run.id, tasks(count), {"a.test": FREE}))
     for _ in range(3):
         await asyncio.sleep(0.15)

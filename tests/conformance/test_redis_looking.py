@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from conformance.world import World, failed, open_redis, page, pages, urls
+from conformance.world import World, failed, open_redis, outcome, page, pages, urls
 from shoal.core.run import TASK_BITS
 from shoal.core.task import LaneChange
 from shoal.queue.base import Where
@@ -134,6 +135,36 @@ async def test_a_task_that_moves_while_it_is_looked_for_is_still_listed(world: W
             assert [view.id for view in await world.queue.look(run, limit=600)] == ids
 
     await asyncio.gather(work(), watch())
+
+
+@pytest.mark.parametrize("lanes", [1, 3, 400])
+async def test_a_filter_finds_what_waits_however_unevenly_it_lies(world: World, lanes: int) -> None:
+    chance, run = random.Random(lanes), await world.run()
+    tasks = [
+        page(
+            f"{'xyz'[n % 3]}{n}",
+            f"{int(chance.random() ** 2 * lanes)}.test",
+            priority=chance.choice([0, 0, 9]),
+        )
+        for n in range(1500)
+    ]
+    await world.add(run, tasks)
+    claim = await world.claim(200)
+    await world.queue.settle(
+        [
+            outcome(leased, chance.choice(["done", "released", "retry", "dead"]), cause="x")
+            for leased in claim.tasks[:150]
+        ]
+    )
+    await world.queue.drop(run, Where(url="z*7"))
+    every = await world.queue.look(run, limit=2000)
+    assert [view.url for view in every] == [task.url for task in tasks]
+    for state in (None, "ready", "dead", "done", "cancelled", "leased"):
+        expected = [view.id for view in every if state in (None, view.state) and view.url.startswith("y")]
+        found = await world.queue.look(run, state=state, where=Where(url="y*"), limit=2000)
+        assert [view.id for view in found] == expected
+        middle = await world.queue.look(run, state=state, where=Where(url="y*"), after=every[700].id, limit=9)
+        assert [view.id for view in middle] == [id for id in expected if id > every[700].id][:9]
 
 
 async def test_a_purged_run_takes_its_groups_along(world: World) -> None:

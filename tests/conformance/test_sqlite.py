@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 import time
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from shoal.core.lane import FREE
 from shoal.core.task import Carried, LaneChange
 from shoal.errors import Usage
 from shoal.queue.base import Where
-from shoal.queue.sqlite import SqliteQueue, schema
+from shoal.queue.sqlite import SqliteQueue, account, purge, runs, schema
 from shoal.queue.sqlite.checkup import checkup
 
 NEWEST = len(schema.scripts())
@@ -197,3 +198,120 @@ async def test_what_changed_between_two_pages_is_carried_too(world: World) -> No
     await world.add(run, "c")
     rest = await world.queue.carry_out(run, after=first.number)
     assert [it.task.url for it in (first, *rest)] == ["a", "b", "c"]
+
+
+# large runs
+
+
+async def ended_run(world: World, count: int = 12) -> int:
+    """A finished run: some tasks done with a record, some dead."""
+    run = await world.run()
+    await world.add(run, pages(count))
+    for number, leased in enumerate((await world.claim(count)).tasks):
+        if number % 2:
+            await world.settle(leased, "dead", cause="http.500")
+        else:
+            await world.settle(leased, records=(b"{}",), skipped=(("scope", "x"),))
+    await world.queue.set_run(run, "finish")
+    return run
+
+
+def rows_of(world: World, run: int) -> int:
+    assert isinstance(world.queue, SqliteQueue)
+    db = world.queue._engine.db
+    tables = ("tasks", "ended", "cancelled", "dead", "records")
+    by_id = [db.execute(f"SELECT count(*) FROM {table} WHERE id >> 32 = ?", (run,)) for table in tables]
+    by_run = [
+        db.execute(f"SELECT count(*) FROM {table} WHERE run = ?", (run,))
+        for table in ("seen", "heads", "skips", "skip_samples")
+    ]
+    return sum(found.fetchone()[0] for found in (*by_id, *by_run))
+
+
+async def test_others_get_their_turn_while_a_large_run_is_removed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = await ended_run(world)
+    monkeypatch.setattr(purge, "SLICE", 5)
+    going, turns = asyncio.ensure_future(world.queue.purge(run=run)), 0
+    while not going.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert await going == 1
+    assert turns > 4
+    assert rows_of(world, run) == 0
+    assert await world.queue.runs() == []
+
+
+async def test_a_removal_that_was_cut_short_can_be_gone_on_with(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, kept = await ended_run(world), await world.run("kept")
+    await world.add(kept, "a")
+    monkeypatch.setattr(purge, "SLICE", 5)
+    before, going = rows_of(world, run), asyncio.ensure_future(world.queue.purge(run=run))
+    while rows_of(world, run) == before:
+        await asyncio.sleep(0)
+    going.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await going
+    assert 0 < rows_of(world, run) < before
+    with pytest.raises(Usage):
+        await world.queue.revive(run)  # what is left of it is on its way out
+    assert await world.queue.purge(run=run) == 1
+    assert rows_of(world, run) == 0
+    assert await world.stats(kept) == await world.queue.recount(kept)
+
+
+async def test_many_small_runs_are_removed_together(world: World) -> None:
+    for n in range(20):
+        await world.queue.set_run(await world.run(f"k{n}"), "finish")
+    await world.advance(100)
+    assert isinstance(world.queue, SqliteQueue)
+    counted = world.queue._engine.write
+    steps = 0
+
+    async def count(*args: object) -> object:
+        nonlocal steps
+        steps += 1
+        return await counted(*args)  # type: ignore[arg-type]
+
+    world.queue._engine.write = count  # type: ignore[method-assign,assignment]
+    assert await world.queue.purge(older_than=50.0) == 20
+    assert steps == 2, "one to choose them, one to remove them"
+
+
+async def test_counting_a_run_anew_holds_up_nobody(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = await ended_run(world)
+    threads: list[threading.Thread] = []
+    recount = account.recount
+
+    def noted(*args: object) -> object:
+        threads.append(threading.current_thread())
+        return recount(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(account, "recount", noted)
+    assert await world.queue.recount(run) == await world.stats(run)
+    assert threads and threading.main_thread() not in threads
+
+
+async def test_what_the_page_limit_cancelled_goes_in_steps_before_the_dead_are_revived(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "SWEEP_SLICE", 4)
+    run = await world.run(max_pages=1)
+    await world.add(run, pages(12))
+    await world.settle(await world.one(), "dead", cause="http.500")
+    assert await world.queue.revive(run) == 1
+    stats = await world.stats(run)
+    assert (stats.ready, stats.cancelled, stats.dead) == (1, 11, 0)
+    assert stats == await world.queue.recount(run)
+
+
+async def test_many_due_lanes_are_estimated_from_a_part_of_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(account, "MOST_LANES", 10)
+    run = await world.run()
+    await world.add(run, [page(f"{n}/{k}", f"{n}.test") for n in range(40) for k in range(3)])
+    assert (await world.stats(run)).claimable == 120

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from shoal.control import acting
-from shoal.control.acting import Acting, Action, actions, choose, count, matching
+from shoal.control.acting import Acting, Action, actions, choose, count, matching, revive_all
 from shoal.core.lane import FREE, Mark
 from shoal.core.run import NewRun, Run
 from shoal.core.task import Attempt, Outcome
@@ -80,6 +80,29 @@ async def test_what_is_counted_is_what_is_changed(queue: Queue, monkeypatch: pyt
     stats = await queue.stats(run.id)
     assert (stats.dead, stats.cancelled) == (8, 14)
     assert stats == await queue.recount(run.id)
+
+
+@pytest.mark.parametrize("where", [Where(), Where(url="https://*")])
+async def test_what_waits_for_its_time_is_given_up_with_what_is_ready(queue: Queue, where: Where) -> None:
+    run = await run_of(queue, 6)
+    claim = await queue.claim("w", 2)
+    await queue.settle([Outcome(it.id, claim.lease, "retry", after=60.0) for it in claim.tasks])
+    assert (await count(queue, run, "ready", where)).count == 6
+    assert (await Acting(queue, "me").drop(run, where)).count == 6
+    assert (await queue.stats(run.id)).open == 0
+
+
+async def test_all_that_is_dead_is_revived_some_at_a_time(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acting, "REVIVED", 4)
+    run = await run_of(queue, 3, 10)
+    assert await revive_all(queue, run.id, Where(cause="x")) == 10
+    assert await revive_all(queue, run.id) == 0
+    assert (await queue.stats(run.id)).ready == 13
+    await queue.set_run(run.id, "cancel")
+    with pytest.raises(Usage):
+        await revive_all(queue, run.id)
 
 
 async def test_what_takes_too_long_says_that_there_is_more(queue: Queue) -> None:

@@ -9,6 +9,7 @@ from shoal.cli.options import as_json, click_options
 from shoal.cli.pick import RUN_HELP, listing, parse_where, pick, run_argument, with_queue
 from shoal.cli.show import ago, count, document, line, table
 from shoal.config import Settings
+from shoal.control.acting import revive_all
 from shoal.errors import Usage
 from shoal.queue.base import DeadGroup, Queue, TaskView
 from shoal.view.documents import group_document, letter_document
@@ -73,7 +74,7 @@ def revive(settings: Settings, run: str | None, where: str, everything: bool, as
 
     async def job(queue: Queue) -> None:
         chosen = await pick(queue, run)
-        revived = await queue.revive(chosen.id, wanted)
+        revived = await revive_all(queue, chosen.id, wanted)
         if as_json:
             document({"run": chosen.name, "revived": revived})
             return

@@ -23,6 +23,7 @@ WINDOW, WIDEST = 4_000, 64_000  # tasks looked at in one question where a filter
 FEW, LONG = 16, 64  # the same where a pattern has so many letters: each address may then take milliseconds
 QUICK, SLOW = 0.02, 0.05  # seconds: a question that took less may look at twice as many, or at fewer
 AT_ONCE = 500  # tasks changed in one question, so that others get a turn
+REVIVED = 2_000  # the same where nobody else asks this process
 LONGEST = 20.0  # seconds that one request may change things for; the rest is for the next
 
 Wanted = Literal["drain", "pause", ""]
@@ -48,7 +49,7 @@ class Acting:
 
     def __init__(self, queue: Queue, who: str) -> None:
         self._queue = queue
-        self._who = who
+        self.who = who
 
     async def steer(self, run: Run, action: RunAction) -> Run:
         """pause, resume or cancel."""
@@ -96,13 +97,14 @@ class Acting:
     ) -> Changed:
         """Some at a time, so that others get their turn, for so long at most."""
         count, ends = 0, time.monotonic() + seconds
-        async for page in matching(self._queue, run, state, where):
-            for first in range(0, len(page), AT_ONCE):
-                ids = tuple(view.id for view in page[first : first + AT_ONCE])
-                count += await change(Where(ids=ids))
-                await asyncio.sleep(0)
-            if time.monotonic() > ends:
-                return Changed(count, more=True)
+        for each in meant(state):
+            async for page in matching(self._queue, run, each, where):
+                for first in range(0, len(page), AT_ONCE):
+                    ids = tuple(view.id for view in page[first : first + AT_ONCE])
+                    count += await change(Where(ids=ids))
+                    await asyncio.sleep(0)
+                if time.monotonic() > ends:
+                    return Changed(count, more=True)
         return Changed(count)
 
     async def revive_task(self, run: Run, task: TaskView) -> int:
@@ -128,7 +130,8 @@ class Acting:
     async def pace(self, host: str, *, spacing: float | None = None, limit: int | None = None) -> None:
         """Seconds between two requests, and requests at once; below 0 takes back what was set."""
         await self._queue.set_lane(LaneChange(host, rule=spacing, limit=limit))
-        await self._note("pace", host, spacing=spacing, limit=limit)
+        said = {"reset": True} if (spacing, limit) == (-1.0, -1) else {"spacing": spacing, "limit": limit}
+        await self._note("pace", host, **said)
 
     async def ask_workers(self, marks: Sequence[Mark], wanted: Wanted) -> list[str]:
         """drain, pause, or go on; says who will hear of it."""
@@ -143,8 +146,8 @@ class Acting:
 
     async def _note(self, what: str, about: str, **more: Any) -> None:
         said = {name: _cut(redact(value)) for name, value in more.items() if value not in (None, "", (), [])}
-        log("action", who=self._who, what=what, about=about, **said)
-        await keep(self._queue, Action(await self._queue.now(), self._who, what, _cut(redact(about)), said))
+        log("action", who=self.who, what=what, about=about, **said)
+        await keep(self._queue, Action(await self._queue.now(), self.who, what, _cut(redact(about)), said))
 
 
 def _cut(value: Any) -> Any:
@@ -174,6 +177,19 @@ def _actions(text: str) -> list[Action]:
         return msgspec.json.decode(text, type=list[Action]) if text else []
     except msgspec.DecodeError:
         return []  # of another version
+
+
+async def revive_all(queue: Queue, run: int, where: Where = Where()) -> int:
+    """All dead letters that match, some at a time: as many as were dead at first, for some may die again."""
+    dead, back = (await queue.stats(run)).dead, 0
+    while some := await queue.revive(run, where, limit=min(REVIVED, dead - back)):
+        back += some
+    return back
+
+
+def meant(state: State) -> tuple[State, ...]:
+    """What waits for its time is given up with what is ready."""
+    return ("ready", "delayed") if state == "ready" else (state,)
 
 
 async def matching(
@@ -221,10 +237,11 @@ async def count(
         stats = await queue.stats(run.id)
         return Changed(stats.dead if state == "dead" else stats.ready)
     found, ends = 0, time.monotonic() + seconds
-    async for page, at in windows(queue, run, state, where):
-        found += len(page)
-        if at and time.monotonic() > ends:
-            return Changed(found, more=True)
+    for each in meant(state):
+        async for page, at in windows(queue, run, each, where):
+            found += len(page)
+            if at and time.monotonic() > ends:
+                return Changed(found, more=True)
     return Changed(found)
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from shoal import app
 from shoal.config import Settings, load
+from shoal.control.acting import revive_all
 from shoal.core.lane import Mark, Pace
 from shoal.core.run import run_of
 from shoal.core.typed import Task, check_type, standing_name
@@ -229,11 +230,12 @@ class Fleet:
         """Dead letters back to work with fresh attempts: those of a type, or by id; says how many."""
         if isinstance(what, str):
             check_type(what)
-            return sum([await self.queue.revive(run.id) for run in await standing_runs(self.queue, what)])
+            runs = await standing_runs(self.queue, what)
+            return sum([await revive_all(self.queue, run.id) for run in runs])
         by_run: dict[int, list[int]] = {}
         for id in what:
             by_run.setdefault(run_of(id), []).append(id)
-        return sum([await self.queue.revive(run, Where(ids=tuple(ids))) for run, ids in by_run.items()])
+        return sum([await revive_all(self.queue, run, Where(ids=tuple(ids))) for run, ids in by_run.items()])
 
     async def workers(self) -> list[Mark]:
         """The workers that the queue knows, with what they do."""

@@ -254,11 +254,18 @@ class Queue(Protocol):
     async def stats(self, run: int) -> Stats: ...
 
     async def stats_of(self, runs: Sequence[int]) -> list[Stats]:
-        """What stats says of many runs, in one question and the same order; an unknown one is empty."""
+        """What stats says of many runs, in one question and the same order; an unknown one is empty.
+
+        Claimable is exact where few lanes are due. Of more a part is looked at and the others are taken to
+        be like it; the more runs are asked for, the smaller the part.
+        """
         ...
 
     async def recount(self, run: int) -> Stats:
-        """The same account counted from the tasks themselves, slowly; must equal stats at rest."""
+        """The same account counted from the tasks themselves, slowly; must equal stats at rest.
+
+        Whoever else uses this queue is not held up by it.
+        """
         ...
 
     async def strays(self, run: int, limit: int = 20) -> list[int]:
@@ -331,14 +338,18 @@ class Queue(Protocol):
         """
         ...
 
-    async def revive(self, run: int, where: Where = Where()) -> int:
-        """Dead letters back to ready, with fresh attempts; says how many."""
+    async def revive(self, run: int, where: Where = Where(), *, limit: int = 10_000) -> int:
+        """Dead letters back to ready, with fresh attempts; says how many, at most `limit`, the oldest first.
+
+        Repeated until that is 0, all that match are back; what died again meanwhile comes back again.
+        """
         ...
 
     async def purge(self, *, run: int | None = None, older_than: float | None = None) -> int:
         """Remove ended runs (a given one, or those ended more than `older_than` seconds ago) whole.
 
-        Workers that were silent for longer than `older_than` leave the registry.
+        Workers that were silent for longer than `older_than` leave the registry. A large run goes in steps,
+        so that others get their turn; where that was cut short, asking again goes on.
         """
         ...
 

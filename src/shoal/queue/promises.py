@@ -93,6 +93,17 @@ TABLE: tuple[Row, ...] = (
 )
 
 
+# What a server adds that stands between a worker and the queue (`https://…`).
+OVER_HTTP: dict[str, str] = {
+    "reached by": "whoever reaches the server and has a token with the scope work",
+    "promises": "those of the queue behind it: everything is decided there, by the same code",
+    "a lost answer": "is asked for again: every verb may be repeated",
+    "the server away": "it is asked again for a minute; what was under way is settled if it is back in time",
+    "a claim or a settle": "takes one way there and back more, for up to 200 pages together",
+    "out of reach": "tokens, keys of sessions and hooks, idempotency keys and actions",
+}
+
+
 def backend_of(scheme: str) -> Backend:
     """Which backend an address of this kind leads to."""
     if scheme.startswith("postgres"):

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from shoal.core.lane import Pace
+from shoal.core.stats import Stats
 from shoal.core.task import Admission, Task
 from shoal.errors import QueueUnavailable, Usage
 from shoal.queue.base import Finding, Promises
 from shoal.queue.http.address import Address, read_address
 from shoal.queue.http.refusal import GUESSED, gone, refusal, said, strange
 from shoal.queue.http.verbs import (
+    ACCOUNTS,
     ADD_AT_ONCE,
     LONGEST_WAIT,
     MEDIA_TYPE,
@@ -39,6 +41,7 @@ class HttpQueue:
     """Speaks for a queue elsewhere. Its verbs are made below, from the contract."""
 
     promises: Promises
+    backend: str = ""  # what the server keeps the queue in, if it says so
 
     def __init__(self, address: Address, tls: ssl.SSLContext | None) -> None:
         self._address = address
@@ -83,6 +86,11 @@ class HttpQueue:
             theirs = {lane: pace for lane, pace in paces.items() if lane in lanes} if paces else None
             admitted += await self.call("add", run, some, theirs)
         return admitted
+
+    async def stats_of(self, runs: Sequence[int]) -> list[Stats]:
+        """Many are asked for in pieces, too."""
+        parts = [runs[at : at + ACCOUNTS] for at in range(0, len(runs), ACCOUNTS)] or [()]
+        return [stats for part in parts for stats in await self.call("stats_of", part)]
 
     async def wait(self, seconds: float) -> None:
         """Asked there in short pieces, so that neither side holds a request for long."""
@@ -133,6 +141,7 @@ class HttpQueue:
             raise strange(self._address, "it does not answer as a shoal server does") from error
         if hello.protocol != PROTOCOL:
             raise strange(self._address, f"it is shoal {hello.shoal}, which speaks another version")
+        self.backend = hello.backend
         return hello.promises
 
     async def _ask(self, method: str, path: str, body: bytes, at_most: float = 60.0) -> Answer:

@@ -16,6 +16,7 @@ LONGEST_WAIT = 5.0  # seconds for which `wait` keeps a request open
 ADD_AT_ONCE = 2_000  # tasks of one message; a client sends more as several
 PAGE = 1_000  # of a listing that can be gone on with; a client asks for more as several
 LISTED = 10_000  # of one that cannot
+ACCOUNTS = 1_000  # runs whose accounts one message asks for
 PAGES = {  # listings by pages: where the next one begins, and what says so
     "runs": ("before", "id"),
     "look": ("after", "id"),
@@ -32,6 +33,7 @@ class Hello(msgspec.Struct, frozen=True):
     shoal: str
     protocol: int
     promises: Promises
+    backend: str = ""  # what it keeps the queue in; servers of an older version do not say
 
 
 class Verb:

@@ -16,9 +16,12 @@ _COLUMNS = (
     "l.name, l.next_at, l.spacing, l.asked, l.learned, l.max_in_flight, l.in_flight, coalesce(h.ready, 0) AS waiting,"
     " l.held_until, l.parked, l.reason, {s}.tick($1) AS now, l.rule, l.cap"
 )
-# Only runs that have not ended have ready work.
-_BUSY = """LEFT JOIN (SELECT lane, sum(ready)::bigint AS ready FROM {s}.heads WHERE run = ANY (ARRAY(
-  SELECT id FROM {s}.runs WHERE state IN ('running', 'paused'))) GROUP BY lane) h ON h.lane = l.id"""
+# The busiest are chosen before anything else is read of them; where they are few, some without work follow.
+_BUSIEST = """WITH busy AS MATERIALIZED (SELECT o_lane AS lane, o_ready AS ready FROM {s}.busiest($2)), chosen AS (
+  SELECT lane, ready FROM busy UNION ALL (SELECT id, 0 FROM {s}.lanes WHERE (SELECT count(*) < $2 FROM busy)
+    AND id NOT IN (SELECT lane FROM busy) ORDER BY id LIMIT $2))"""
+_BUSIEST_OF_RUN = """WITH chosen AS (
+  SELECT lane, ready FROM {s}.heads WHERE run = $3::integer ORDER BY ready DESC, lane LIMIT $2)"""
 _BUSY_EACH = (
     """LEFT JOIN LATERAL (SELECT sum(ready)::bigint AS ready FROM {s}.heads WHERE lane = l.id) h ON true"""
 )
@@ -57,6 +60,8 @@ async def set_lane(engine: Engine, item: LaneChange) -> None:
 
 
 async def listing(engine: Engine, run: int | None, limit: int, wanted: Wanted) -> list[LaneState]:
+    if wanted.order == "ready" and not (wanted.like or wanted.only or wanted.names):
+        return await _busiest(engine, run, limit)
     values: list[Any] = [engine.now()] if run is None else [engine.now(), run]
     terms = [_ONLY[wanted.only]] if wanted.only else []
 
@@ -70,8 +75,7 @@ async def listing(engine: Engine, run: int | None, limit: int, wanted: Wanted) -
         term("l.name = ANY (?::text[])", [kept(name) for name in wanted.names])
     if wanted.order == "name" and wanted.after:
         term("l.name > ?", kept(wanted.after))
-    few = terms or wanted.order == "name"
-    ready = _OF_RUN if run is not None else _BUSY_EACH if few else _BUSY
+    ready = _OF_RUN if run is not None else _BUSY_EACH
     order = "l.name" if wanted.order == "name" else "waiting DESC, l.id"
     values.append(limit)
     rows = await engine.rows(
@@ -79,6 +83,15 @@ async def listing(engine: Engine, run: int | None, limit: int, wanted: Wanted) -
         f" ORDER BY {order} LIMIT ${len(values)}",
         *values,
     )
+    return [_state(row) for row in rows]
+
+
+async def _busiest(engine: Engine, run: int | None, limit: int) -> list[LaneState]:
+    chosen, more = (_BUSIEST, ()) if run is None else (_BUSIEST_OF_RUN, (run,))
+    rows = await engine.rows(
+        f"{chosen} SELECT {_COLUMNS} FROM chosen h JOIN {{s}}.lanes l ON l.id = h.lane ORDER BY waiting DESC, l.id LIMIT $2",
+        engine.now(), limit, *more,
+    )  # fmt: skip
     return [_state(row) for row in rows]
 
 

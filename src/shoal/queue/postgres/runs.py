@@ -18,6 +18,7 @@ from shoal.queue.postgres.look import condition
 from shoal.queue.postgres.words import given, kept
 
 CLEAR_SLICE, CLEAR_TRIES = 20_000, 3
+REVIVED, PURGED = 1_000, 5_000  # tasks per step
 LAST_RUN = 2**31 - 1  # that there can be
 
 _COLUMNS = "id, name, scraper, key, state, created_at, changed_at, finished_at, weight, max_pages, spec"
@@ -114,7 +115,9 @@ async def act(engine: Engine, number: int, action: RunAction) -> Run:
 
 
 async def stats(engine: Engine, run: int) -> Stats:
-    found = await engine.value("SELECT {s}.stats($1, $2, $3)", engine.now(), run, micros(SLOT_HORIZON))
+    found = await engine.value(
+        "SELECT {s}.stats_of($1, $2, $3)", engine.now(), [_number(run)], micros(SLOT_HORIZON)
+    )
     if found is None:
         await get(engine, run)
     return _stats(found)
@@ -123,9 +126,13 @@ async def stats(engine: Engine, run: int) -> Stats:
 async def stats_of(engine: Engine, runs: Sequence[int]) -> list[Stats]:
     if not runs:
         return []
-    numbers = [run if 0 < run <= LAST_RUN else 0 for run in runs]
+    numbers = [_number(run) for run in runs]
     rows = await engine.rows("SELECT {s}.stats_of($1, $2, $3)", engine.now(), numbers, micros(SLOT_HORIZON))
     return [_stats(row[0]) if row[0] else Stats() for row in rows]
+
+
+def _number(run: int) -> int:
+    return run if 0 < run <= LAST_RUN else 0
 
 
 def _stats(text: str) -> Stats:
@@ -155,21 +162,27 @@ async def strays(engine: Engine, run: int, limit: int) -> list[int]:
     return [row[0] for row in await engine.rows(_STRAYS, run, limit)]
 
 
-async def revive(engine: Engine, number: int, where: Where) -> int:
+async def revive(engine: Engine, number: int, where: Where, limit: int) -> int:
     run = await get(engine, number)
     if run.state == "cancelled":
         raise Usage(f"run {run.name} was cancelled: its dead letters stay", hint="start it anew with --fresh")
-    term, values = condition(where, 3, "dead", number)
+    back, after = 0, number << TASK_BITS
+    while back < limit and (ids := await _dead(engine, number, where, after, min(REVIVED, limit - back))):
+        count = await engine.value(
+            "SELECT {s}.revive($1, $2, $3, $4)", engine.now(), number, ids, "put back to work"
+        )
+        if count >= 0:
+            back, after = back + count, ids[-1]
+    return back
+
+
+async def _dead(engine: Engine, run: int, where: Where, after: int, limit: int) -> list[int]:
+    term, values = condition(where, 4, "dead", run)
     rows = await engine.rows(
-        f"SELECT t.id FROM {{s}}.dead t WHERE t.id >= $1 AND t.id < $2 AND {term}",
-        number << TASK_BITS, (number + 1) << TASK_BITS, *values,
+        f"SELECT t.id FROM {{s}}.dead t WHERE t.id > $1 AND t.id < $2 AND {term} ORDER BY t.id LIMIT $3",
+        after, (run + 1) << TASK_BITS, limit, *values,
     )  # fmt: skip
-    if not rows:
-        return 0
-    ids = [row[0] for row in rows]
-    return int(
-        await engine.value("SELECT {s}.revive($1, $2, $3, $4)", engine.now(), number, ids, "put back to work")
-    )
+    return [row[0] for row in rows]
 
 
 async def purge(engine: Engine, run: int | None, older_than: float | None) -> int:
@@ -195,9 +208,15 @@ async def purge(engine: Engine, run: int | None, older_than: float | None) -> in
         await engine.rows("DELETE FROM {s}.workers WHERE seen_at < {s}.tick($1) - $2", *before)
     else:
         numbers = []
-    gone = [await engine.value("SELECT {s}.purge($1)", number) for number in numbers]
+    gone = [await _remove(engine, number) for number in numbers]
     await _clear(engine, run)
     return sum(gone)
+
+
+async def _remove(engine: Engine, number: int) -> bool:
+    while await engine.value("SELECT {s}.purge_slice($1, $2)", number, PURGED):
+        pass
+    return bool(await engine.value("SELECT {s}.purge($1)", number))
 
 
 async def _clear(engine: Engine, run: int | None) -> None:

@@ -194,8 +194,8 @@ class RedisQueue:
     ) -> int:
         return await drop.drop(self._engine, run, where, state, limit)
 
-    async def revive(self, run: int, where: Where = Where()) -> int:
-        return await runs.revive(self._engine, run, where)
+    async def revive(self, run: int, where: Where = Where(), *, limit: int = 10_000) -> int:
+        return await runs.revive(self._engine, run, where, limit)
 
     async def purge(self, *, run: int | None = None, older_than: float | None = None) -> int:
         return await runs.purge(self._engine, run, older_than)

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from heapq import nsmallest
+from struct import Struct
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -16,10 +17,12 @@ from shoal.queue.redis.packing import SECOND
 
 SLICE = 500
 NAMES = 1000  # names per call
+HEADS = 3000  # heads per call
 _NAME, _NEXT, _ASKED, _LEARNED, _SPACING, _ROOM, _FLIGHT, _HELD, _PARKED, _REASON, _RUNS, _RULE, _LIMIT = (
     range(13)
 )
 _decode = msgspec.msgpack.Decoder(list[Any]).decode
+_MANY = Struct(">BI")  # what a list of so many begins with
 _ALONE = 3  # in a head; the ready tasks by band follow it
 
 Lanes = dict[int, list[Any]]
@@ -152,26 +155,32 @@ async def _by_ready(engine: Engine, run: int | None, limit: int, wanted: Wanted,
 async def _ready(engine: Engine, run: int | None) -> dict[int, int]:
     """How many tasks are ready in each lane of a run; without one, in each where any run has some."""
     if run is not None:
-        return dict(await _heads(engine, run))
-    total = Counter[int]()
+        return await _heads(engine, run)
     live = await engine.read("ZRANGE", "live", 0, -1)
-    for heads in await asyncio.gather(*(_heads(engine, int(number)) for number in live)):
-        for id, count in heads:
-            if count:
-                total[id] += count
-    return total
+    every = await asyncio.gather(*(_heads(engine, int(number)) for number in live))
+    if not every:
+        return {}
+    total, *others = sorted(every, key=len, reverse=True)
+    known = total.get
+    for heads in others:
+        for id, count in heads.items():
+            total[id] = known(id, 0) + count
+    return {id: count for id, count in total.items() if count}
 
 
-async def _heads(engine: Engine, run: int) -> list[tuple[int, int]]:
-    told: list[bytes] = []
+async def _heads(engine: Engine, run: int) -> dict[int, int]:
+    """How many tasks of a run are ready in each of its lanes."""
+    ready: dict[int, int] = {}  # a scan may tell of one twice
     cursor: bytes = b"0"
     while True:
-        cursor, some = await engine.read("HSCAN", f"heads:{run}", cursor, "COUNT", NAMES)
-        told += some
+        cursor, some = await engine.read("HSCAN", f"heads:{run}", cursor, "COUNT", HEADS)
+        heads = some[1::2]
+        alike = list(set(heads))  # many are; and one message of many is read sooner than many messages
+        read = _decode(_MANY.pack(0xDD, len(alike)) + b"".join(alike))
+        counts = dict(zip(alike, [sum(head[_ALONE:]) for head in read], strict=True))
+        ready.update(zip(map(int, some[::2]), map(counts.__getitem__, heads), strict=True))
         if int(cursor) == 0:
-            break
-    heads = dict(zip(told[::2], told[1::2], strict=True))  # a scan may tell of one twice
-    return [(int(id), sum(_decode(head)[_ALONE:])) for id, head in heads.items()]
+            return ready
 
 
 async def _idle(engine: Engine, count: int, busy: Collection[int]) -> Lanes:

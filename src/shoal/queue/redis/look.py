@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,7 +21,8 @@ from shoal.queue.redis.packing import DIGEST, Item, unpack_held, unpack_item, un
 SLICE = 200  # tasks per call
 FEW = 5000  # tasks that are sought by number
 SURE = 20  # tasks per call where leases are searched for them
-PLACED = 300  # tasks per call where most are not told of
+PLACED, CALLS = 1000, 4  # tasks per call where most are not told of, and such calls at once
+GROUP = 1000  # of these that are looked at first; then many together, so that few lists are read twice
 COUNTED = 1000  # tasks per call where only their number matters
 _MASK = (1 << TASK_BITS) - 1
 _unpack_sample = msgspec.msgpack.Decoder(tuple[str, str]).decode
@@ -134,9 +137,22 @@ async def slices(
     else:
         sought = await _sought(engine, run, state, where, about)
         needle = max(where.url.split("*"), key=len)
-        async for placed in places.find(engine, run, sought, first, last, PLACED if needle else size):
-            told = await engine.run("look", run, "placed", needle, b"".join(placed))
+        async for placed in places.find(
+            engine, run, sought, first, last, GROUP if needle else size, bool(needle)
+        ):
+            told = await _look_placed(engine, run, needle, placed)
             yield told if state and about.is_live else await _found_held(engine, run, told)
+
+
+async def _look_placed(engine: Engine, run: int, needle: str, placed: list[bytes]) -> list[Any]:
+    """Those of a lane go together: its list is read once then."""
+    placed = sorted(placed, key=places.kind)
+    told: list[Any] = []
+    parts = [placed[at : at + PLACED] for at in range(0, len(placed), PLACED)]
+    for at in range(0, len(parts), CALLS):
+        calls = (engine.run("look", run, "placed", needle, b"".join(part)) for part in parts[at : at + CALLS])
+        told += itertools.chain.from_iterable(await asyncio.gather(*calls))
+    return sorted(told, key=itemgetter(0))
 
 
 class About(NamedTuple):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterator
+from itertools import compress
+from operator import itemgetter
 from struct import Struct
 from typing import NamedTuple
 
@@ -14,6 +16,7 @@ AT_ONCE = 8  # strings read together, once the first ones held nothing
 WAITS, ODD, ENDED, DEAD, CALLED_OFF = 1, 2, 3, 4, 6
 _WIDTH = 5
 _NUMBER = Struct(">I")
+_pack = _NUMBER.pack
 _LANE = Struct(">I")
 
 
@@ -26,7 +29,7 @@ class Sought(NamedTuple):
 
 
 async def find(
-    engine: Engine, run: int, sought: Sought, first: int, last: int, most: int
+    engine: Engine, run: int, sought: Sought, first: int, last: int, most: int, then_many: bool = False
 ) -> AsyncIterator[list[bytes]]:
     """Number, tag and value of what is sought, in order of the numbers, `most` at a time."""
     found: list[bytes] = []
@@ -40,7 +43,7 @@ async def find(
                 found.append(place)
                 if len(found) == most:
                     yield found
-                    found = []
+                    found, most = [], 2 * PLACES if then_many else most
         first, step = (chunks[-1] + 1) * PLACES, min(AT_ONCE, step * 2)
     if found:
         yield found
@@ -68,8 +71,9 @@ def _matching(text: bytes, first: int, sought: Sought) -> Iterator[bytes]:
     for number in chosen:
         if 0 <= number - first < len(wanted):
             wanted[number - first] = 1
-    for at in _positions(wanted, b"\x01"):
-        yield _NUMBER.pack(first + at) + text[at * _WIDTH : (at + 1) * _WIDTH]
+    few = wanted.count(1) * 8 < len(wanted)
+    for at in _positions(wanted, b"\x01") if few else compress(range(len(wanted)), wanted):
+        yield _pack(first + at) + text[at * _WIDTH : (at + 1) * _WIDTH]
 
 
 def _positions(text: bytes | bytearray, part: bytes) -> Iterator[int]:
@@ -82,3 +86,6 @@ def _positions(text: bytes | bytearray, part: bytes) -> Iterator[int]:
 def number(place: bytes) -> int:
     found: int = _NUMBER.unpack_from(place)[0]
     return found
+
+
+kind = itemgetter(slice(_NUMBER.size, None))  # of a place its tag and value: those of one lane are alike

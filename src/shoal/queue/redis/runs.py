@@ -17,7 +17,9 @@ from shoal.queue.redis.engine import Engine
 from shoal.queue.redis.packing import micros, row_state
 
 SLICE = 1000
-ACCOUNTS = 8  # runs per call
+LANES = 200  # of a run that are looked at for what is claimable
+ALL_LANES, FEWEST_LANES = 2500, 4  # of all runs that are asked for together, and of each at least
+CALL_LANES, CALL_RUNS = 1600, 64  # that one call looks at
 REVIVED = 200  # dead letters per call
 _FIELDS = (
     "name",
@@ -31,6 +33,11 @@ _FIELDS = (
     "max_pages",
 )
 _NUMBERS = frozenset(_FIELDS[4:])
+# As lua/stats.lua tells them.
+_COUNTERS = (
+    "seen", "ready", "leased", "done", "dead", "cancelled", "records", "trimmed", "retries", "lost", "stale",
+    "bytes",
+)  # fmt: skip
 
 
 async def start(engine: Engine, new: NewRun) -> Run:
@@ -122,7 +129,7 @@ async def _sweep(engine: Engine, number: int, left: int) -> None:
 
 
 async def stats(engine: Engine, number: int) -> Stats:
-    (answer,) = await engine.run("stats", number)
+    (answer,) = await engine.run("stats", LANES, number)
     if answer is None:
         raise unknown(number)
     return _stats(answer)
@@ -130,16 +137,18 @@ async def stats(engine: Engine, number: int) -> Stats:
 
 async def stats_of(engine: Engine, numbers: Sequence[int]) -> list[Stats]:
     """All at once, but in several calls, so that none takes long."""
-    parts = [numbers[at : at + ACCOUNTS] for at in range(0, len(numbers), ACCOUNTS)]
-    told = await asyncio.gather(*(engine.run("stats", *part) for part in parts))
+    lanes = max(FEWEST_LANES, min(LANES, ALL_LANES // max(1, len(numbers))))
+    size = min(CALL_RUNS, CALL_LANES // lanes)
+    parts = [numbers[at : at + size] for at in range(0, len(numbers), size)]
+    told = await asyncio.gather(*(engine.run("stats", lanes, *part) for part in parts))
     return [Stats() if answer is None else _stats(answer) for answers in told for answer in answers]
 
 
 def _stats(answer: Any) -> Stats:
-    told, skips = answer
-    known: dict[str, Any] = {told[at].decode(): int(told[at + 1]) for at in range(0, len(told), 2)}
+    claimable, delayed, counters, skips = answer
     skipped = {skips[at].decode(): int(skips[at + 1]) for at in range(0, len(skips), 2)}
-    return Stats(**known, skipped=skipped)
+    known = dict(zip(_COUNTERS, counters, strict=True))
+    return Stats(**known, claimable=claimable, delayed=delayed, skipped=skipped)
 
 
 async def recount(engine: Engine, number: int) -> Stats:
@@ -199,24 +208,31 @@ async def strays(engine: Engine, number: int, limit: int) -> list[int]:
     return found[:limit]
 
 
-async def revive(engine: Engine, number: int, where: Where) -> int:
+async def revive(engine: Engine, number: int, where: Where, limit: int) -> int:
     await get(engine, number)
-    chosen = [view.id async for view in look.dead(engine, number, where)]
-    # Asked also with nothing chosen: it knows whether the run may be revived at all.
-    back, todo = 0, [chosen[at : at + REVIVED] for at in range(0, len(chosen), REVIVED)] or [[]]
-    while todo:
-        numbers = [id & ((1 << TASK_BITS) - 1) for id in todo[0]]
-        word, *about = await engine.once("revive", number, *numbers)
+    back, some = await _revive(engine, number, []), list[int]()  # it says whether the run may be revived
+    async for view in look.dead(engine, number, where):
+        if back + len(some) >= limit:
+            break
+        some.append(view.id & ((1 << TASK_BITS) - 1))
+        if len(some) == REVIVED:
+            back, some = back + await _revive(engine, number, some), []
+    return back + await _revive(engine, number, some)
+
+
+async def _revive(engine: Engine, number: int, tasks: list[int]) -> int:
+    while True:
+        word, *about = await engine.once("revive", number, *tasks)
+        if word == b"unknown":
+            raise unknown(number)
         if word == b"cancelled":
             raise Usage(
                 f"run {about[0].decode()} was cancelled: its dead letters stay",
                 hint="start it anew with --fresh",
             )
-        if word == b"ok":
-            back += about[0]
-            todo.pop(0)
         await _sweep(engine, number, about[1])
-    return back
+        if word == b"ok":
+            return int(about[0])
 
 
 async def purge(engine: Engine, run: int | None, older_than: float | None) -> int:

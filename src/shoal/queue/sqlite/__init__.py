@@ -34,6 +34,7 @@ from shoal.queue.sqlite import (
     lanes,
     look,
     papers,
+    purge,
     reap,
     records,
     runs,
@@ -42,9 +43,11 @@ from shoal.queue.sqlite import (
 )
 from shoal.queue.sqlite.engine import CACHE, SMALL_CACHE, Engine, Synchronous
 
+ACCOUNTS = 250  # runs that are told of in one go
+
 
 class SqliteQueue:
-    """Every verb is one transaction; what each does is in the module of its name."""
+    """Every verb is one transaction, but for what takes long; what each does is in the module of its name."""
 
     promises = Promises(
         durable="everything acknowledged (synchronous=full); with synchronous=normal a power loss may undo the last seconds",
@@ -126,13 +129,18 @@ class SqliteQueue:
         return self._engine.read(account.stats, run)
 
     async def stats_of(self, runs: Sequence[int]) -> list[Stats]:
-        return self._engine.read(account.stats_of, runs)
+        found: list[Stats] = []
+        for at in range(0, len(runs), ACCOUNTS):
+            if at:
+                await asyncio.sleep(0)
+            found += self._engine.read(account.stats_of, runs[at : at + ACCOUNTS], len(runs))
+        return found
 
     async def recount(self, run: int) -> Stats:
-        return self._engine.read(account.recount, run)
+        return await self._engine.aside(account.recount, run)
 
     async def strays(self, run: int, limit: int = 20) -> list[int]:
-        return self._engine.read(account.strays, run, limit)
+        return await self._engine.aside(account.strays, run, limit)
 
     async def look(
         self,
@@ -176,11 +184,22 @@ class SqliteQueue:
     ) -> int:
         return await self._engine.write(drop.drop, run, where, state, limit)
 
-    async def revive(self, run: int, where: Where = Where()) -> int:
-        return await self._engine.write(runs.revive, run, where)
+    async def revive(self, run: int, where: Where = Where(), *, limit: int = 10_000) -> int:
+        while True:
+            back = await self._engine.write(runs.revive, run, where, limit)
+            if back is not None:
+                return back
+            await asyncio.sleep(0)
 
     async def purge(self, *, run: int | None = None, older_than: float | None = None) -> int:
-        return await self._engine.write(runs.purge, run, older_than)
+        chosen = await self._engine.write(purge.choose, run, older_than)
+        gone = 0
+        while chosen:
+            ended, some = await self._engine.write(purge.step, chosen)
+            gone, chosen = gone + some, chosen[ended:]
+            if chosen:
+                await asyncio.sleep(0)
+        return gone
 
     async def carry_out(self, run: int, *, after: int = 0, limit: int = 500) -> list[Carried]:
         return await self._engine.hint(carry.out, run, after, limit)

@@ -14,7 +14,8 @@ from shoal.core.stats import Stats
 from shoal.queue.base import SLOT_HORIZON
 from shoal.queue.sqlite import lanes, runs
 
-CLAIMABLE_LANES = 1000
+MOST_LANES, FEWEST_LANES, ALL_LANES = 1000, 4, 10_000  # looked at for what is claimable, of a run and of all
+MOST_COUNTED, FEWEST_COUNTED, ALL_COUNTED = 20_000, 200, 100_000  # only counted
 RIPE_COUNTED = 10_000
 HORIZON = lanes.micros(SLOT_HORIZON)
 
@@ -24,9 +25,10 @@ _COUNTERS = (
 _NAMES = _COUNTERS.split(", ")
 _ROOM = "iif(l.max_in_flight OR l.parked, iif(l.parked, 1, l.max_in_flight) - l.in_flight, ?3)"
 _SLOTS = f"iif(l.spacing, {HORIZON} / l.spacing + 1, ?3)"
-_DUE = f"""SELECT ifnull(sum(max(0, min(h.ready, {_SLOTS}, {_ROOM}))), 0)
-           FROM (SELECT lane, ready FROM heads WHERE run = ?1 AND wake_at <= ?2 LIMIT {CLAIMABLE_LANES}) h
+_DUE = f"""SELECT ifnull(sum(max(0, min(h.ready, {_SLOTS}, {_ROOM}))), 0), count(*)
+           FROM (SELECT lane, ready FROM heads WHERE run = ?1 AND wake_at <= ?2 LIMIT ?4) h
            CROSS JOIN lanes l ON l.id = h.lane"""
+_COUNT_DUE = "SELECT count(*) FROM (SELECT 1 FROM heads WHERE run = ? AND wake_at <= ? LIMIT ?)"
 # A lane with delayed tasks whose time has come: what can be handed out now, less what _DUE counts of it.
 _RIPE = f"""SELECT max(0, min(h.ready + ?4, {_SLOTS}, {_ROOM})), max(0, min(h.ready, {_SLOTS}, {_ROOM})),
                    h.wake_at <= ?2, max(l.next_at, l.held_until) <= ?2
@@ -42,34 +44,41 @@ def counters(db: sqlite3.Connection, run: int) -> dict[str, int]:
 
 
 def stats(db: sqlite3.Connection, now: int, run: int) -> Stats:
-    found = _accounts(db, now, [run])
+    found = _accounts(db, now, [run], 1)
     if not found:
         runs.get(db, run)  # says that there is none
     return found[run]
 
 
-def stats_of(db: sqlite3.Connection, now: int, numbers: Sequence[int]) -> list[Stats]:
-    found = _accounts(db, now, numbers)
+def stats_of(db: sqlite3.Connection, now: int, numbers: Sequence[int], asked: int) -> list[Stats]:
+    """Of some of so many runs that are asked for."""
+    found = _accounts(db, now, numbers, asked)
     return [found.get(run, Stats()) for run in numbers]
 
 
-def _accounts(db: sqlite3.Connection, now: int, numbers: Sequence[int]) -> dict[int, Stats]:
+def _accounts(db: sqlite3.Connection, now: int, numbers: Sequence[int], asked: int) -> dict[int, Stats]:
     rows = db.execute(
         f"SELECT {_COUNTERS}, r.id, r.state, r.max_pages FROM json_each(?) j CROSS JOIN runs r ON r.id = j.value",
         (msgspec.json.encode(list(set(numbers))).decode(),),
     ).fetchall()
     ripe = _ripe(db, now) if any(row[2] for row in rows) else {}
-    return {row[-3]: _account(db, now, row, ripe) for row in rows}
+    part = (
+        max(FEWEST_LANES, min(MOST_LANES, ALL_LANES // max(1, asked))),
+        max(FEWEST_COUNTED, min(MOST_COUNTED, ALL_COUNTED // max(1, asked))),
+    )
+    return {row[-3]: _account(db, now, row, ripe, part) for row in rows}
 
 
-def _account(db: sqlite3.Connection, now: int, row: tuple[Any, ...], ripe: Ripe) -> Stats:
+def _account(
+    db: sqlite3.Connection, now: int, row: tuple[Any, ...], ripe: Ripe, part: tuple[int, int]
+) -> Stats:
     run, state, max_pages = row[-3:]
     known = dict(zip(_NAMES, row, strict=False))
     mine = ripe.get(run, {}) if known["delayed"] else {}
     known["delayed"] -= sum(mine.values())
     claimable = 0
     if state == "running":
-        claimable = _claimable(db, now, run, mine)
+        claimable = min(known["ready"], _claimable(db, now, run, mine, part))
         if max_pages:
             claimable = max(0, min(claimable, max_pages - known["done"] - known["dead"] - known["leased"]))
     skipped = dict(db.execute("SELECT reason, count FROM skips WHERE run = ?", (run,)).fetchall())
@@ -88,8 +97,15 @@ def _ripe(db: sqlite3.Connection, now: int) -> Ripe:
     return found
 
 
-def _claimable(db: sqlite3.Connection, now: int, run: int, ripe: Mapping[int, int]) -> int:
-    (total,) = db.execute(_DUE, (run, now, _UNLIMITED)).fetchone()
+def _claimable(
+    db: sqlite3.Connection, now: int, run: int, ripe: Mapping[int, int], part: tuple[int, int]
+) -> int:
+    """Exact where few lanes are due; of more a part is looked at, and the others are taken to be like it."""
+    looked_at, counted = part
+    total, lanes = db.execute(_DUE, (run, now, _UNLIMITED, looked_at)).fetchone()
+    if lanes == looked_at:
+        (due,) = db.execute(_COUNT_DUE, (run, now, counted)).fetchone()
+        total = total * due // lanes
     for lane, count in ripe.items():
         row = db.execute(_RIPE, (run, now, _UNLIMITED, count, lane)).fetchone()
         if row is not None and row[2]:

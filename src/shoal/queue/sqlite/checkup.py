@@ -105,9 +105,9 @@ def _damage(db: sqlite3.Connection, path: str) -> Finding:
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
             raise
-        return Finding("damage", "note", f"none found in {PATIENCE:.0f} s of reading; there is more")
+        return Finding("damage", "note", f"no damage found in {PATIENCE:.0f} s of reading; there is more")
     if found == "ok":
-        return Finding("damage", "ok", "none found")
+        return Finding("damage", "ok", "no damage found in the file")
     return _damaged(path, str(found))
 
 

@@ -184,6 +184,28 @@ class Engine:
                     raise self.translated(error) from error
             time.sleep(0.01)
 
+    async def aside(
+        self, step: Callable[Concatenate[sqlite3.Connection, int, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """As read, for what takes long: on a thread and a connection of its own, so that others go on."""
+        if self.path == ":memory:":
+            return self.read(step, *args, **kwargs)
+        self._check_open()
+
+        def look() -> T:
+            place = f"{Path(self.path).absolute().as_uri()}?mode=ro"
+            with contextlib.closing(
+                sqlite3.connect(place, uri=True, timeout=5.0, isolation_level=None)
+            ) as db:
+                db.execute("BEGIN")
+                return step(db, now, *args, **kwargs)
+
+        now = self.clock()
+        try:
+            return await asyncio.to_thread(look)
+        except sqlite3.Error as error:
+            raise self.translated(error) from error
+
     async def wait(self, is_news: Callable[[sqlite3.Connection, int], bool], seconds: float) -> None:
         """Return when somebody has changed the file and it is news, or when the time is over."""
         end, before = time.monotonic() + seconds, self._version()

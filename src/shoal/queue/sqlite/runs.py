@@ -12,7 +12,7 @@ from shoal.core.run import TASK_BITS, NewRun, Run
 from shoal.core.task import REVIVED, Attempt, band
 from shoal.errors import Usage
 from shoal.queue.base import RunAction, Where
-from shoal.queue.sqlite import bury, lanes, workers
+from shoal.queue.sqlite import bury, lanes
 from shoal.queue.sqlite.filter import condition, dead_letters
 
 SWEEP_SLICE = 2000
@@ -86,6 +86,13 @@ def listing(
     ).fetchall()
     exact = [row for row in rows if row[1] == name]
     return [_run(row) for row in exact or rows]
+
+
+def ended_before(db: sqlite3.Connection, at: int) -> list[int]:
+    rows = db.execute(
+        "SELECT id FROM runs WHERE state IN ('finished', 'cancelled') AND finished_at <= ?", (at,)
+    ).fetchall()
+    return [row[0] for row in rows]
 
 
 def get(db: sqlite3.Connection, run: int) -> Run:
@@ -175,31 +182,37 @@ def stop_at_limit(db: sqlite3.Connection, now: int, run: int) -> None:
 def sweep(db: sqlite3.Connection, now: int) -> None:
     """Remove a slice of the tasks that were cancelled with their run."""
     for (run,) in db.execute("SELECT id FROM runs WHERE leftovers = 1 LIMIT 5").fetchall():
-        first, last = run << TASK_BITS, (run + 1) << TASK_BITS
-        gone = db.execute(
-            "DELETE FROM tasks WHERE id IN (SELECT id FROM tasks WHERE id >= ? AND id < ? AND state IN (0, 2) LIMIT ?)",
-            (first, last, SWEEP_SLICE),
-        ).rowcount
-        if gone < SWEEP_SLICE:
+        if _clear(db, run) < SWEEP_SLICE:
             db.execute("UPDATE runs SET leftovers = 0 WHERE id = ?", (run,))
 
 
-def revive(db: sqlite3.Connection, now: int, number: int, where: Where) -> int:
-    """Dead letters start over, with their past kept for people but not held against them."""
+def _clear(db: sqlite3.Connection, run: int) -> int:
+    return db.execute(
+        "DELETE FROM tasks WHERE id IN (SELECT id FROM tasks WHERE id >= ? AND id < ? AND state IN (0, 2) LIMIT ?)",
+        (run << TASK_BITS, (run + 1) << TASK_BITS, SWEEP_SLICE),
+    ).rowcount
+
+
+def revive(db: sqlite3.Connection, now: int, number: int, where: Where, limit: int) -> int | None:
+    """Dead letters start over, with their past kept for people but not held against them.
+
+    None: only a slice of what the run's page limit had cancelled went; it is to be asked again.
+    """
     run = get(db, number)
     if run.state == "cancelled":
         raise Usage(f"run {run.name} was cancelled: its dead letters stay", hint="start it anew with --fresh")
     term, values = condition(where, "t", dead=True)
     first, last = number << TASK_BITS, (number + 1) << TASK_BITS
     rows = db.execute(
-        f"SELECT t.id, t.lane, t.priority, t.history FROM {dead_letters(where)} AND t.id >= ? AND t.id < ? AND {term}",
-        (number, first, last, *values),
+        f"SELECT t.id, t.lane, t.priority, t.history FROM {dead_letters(where)} AND t.id >= ? AND t.id < ? AND {term} ORDER BY t.id LIMIT ?",
+        (number, first, last, *values, max(0, limit)),
     ).fetchall()
     if not rows:
         return 0
     if run.state == "finished":
         # What its page limit cancelled goes first, or the sweep would take the revived for leftovers.
-        db.execute("DELETE FROM tasks WHERE id >= ? AND id < ? AND state IN (0, 2)", (first, last))
+        if _clear(db, number) == SWEEP_SLICE:
+            return None
         db.execute(
             "UPDATE runs SET state = 'running', finished_at = 0, changed_at = ?, leftovers = 0 WHERE id = ?",
             (now, number),
@@ -228,43 +241,3 @@ def revive(db: sqlite3.Connection, now: int, number: int, where: Where) -> int:
     else:
         lanes.wake(db, places)
     return len(rows)
-
-
-def purge(db: sqlite3.Connection, now: int, run: int | None, older_than: float | None) -> int:
-    if run is not None:
-        chosen = [get(db, run)]
-        if chosen[0].state not in ("finished", "cancelled"):
-            raise Usage(
-                f"run {chosen[0].name} is {chosen[0].state}: only ended runs can be removed",
-                hint="cancel it first",
-            )
-    elif older_than is not None:
-        rows = db.execute(
-            f"SELECT {_COLUMNS} FROM runs WHERE state IN ('finished', 'cancelled') AND finished_at <= ?",
-            (now - lanes.micros(older_than),),
-        ).fetchall()
-        chosen = [_run(row) for row in rows]
-        workers.forget_silent(db, now, older_than)
-    else:
-        chosen = []
-    for item in chosen:
-        _remove(db, item.id)
-    return len(chosen)
-
-
-def _remove(db: sqlite3.Connection, run: int) -> None:
-    lanes.drop_heads(db, run)
-    first, last = run << TASK_BITS, (run + 1) << TASK_BITS
-    # One claim may hold tasks of several runs: only leases that hold nothing else go with this one.
-    held = db.execute(
-        "SELECT DISTINCT lease FROM tasks WHERE state IN (1, 3) AND id >= ? AND id < ?", (first, last)
-    ).fetchall()
-    for table in ("tasks", "ended", "cancelled", "dead", "records"):
-        db.execute(f"DELETE FROM {table} WHERE id >= ? AND id < ?", (first, last))
-    db.executemany(
-        "DELETE FROM leases WHERE number = ?1 AND NOT EXISTS (SELECT 1 FROM tasks WHERE state IN (1, 3) AND lease = ?1)",
-        held,
-    )
-    for table in ("seen", "skips", "skip_samples"):
-        db.execute(f"DELETE FROM {table} WHERE run = ?", (run,))
-    db.execute("DELETE FROM runs WHERE id = ?", (run,))

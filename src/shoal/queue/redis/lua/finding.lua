@@ -109,6 +109,77 @@ local function find_inline(run, number, lane)
   end
 end
 
+local SHORT = 24  -- items of a list that is read whole
+local HOPE = 4
+local hoped = {score = 0}  -- where some were found: those of other lanes may lie alike. Given up after so many that do not
+
+-- The items of the first so many numbers, in their order, if they lie together from here on; nothing if not.
+local function together(list, numbers, count, from, upto)
+  local items = call('LRANGE', list, from, upto)
+  for i = 1, count do
+    local item = items[i]
+    if not item or byte(item) ~= 1 or unpack_struct('>I4', item, 2) ~= numbers[i] then
+      return nil
+    end
+  end
+  return items
+end
+
+-- The inline items of a short list, by number, and their places.
+local function whole(list)
+  local found = {at = {}}
+  for at, item in ipairs(call('LRANGE', list, 0, 2 * SHORT)) do
+    if byte(item) == 1 then
+      local number = unpack_struct('>I4', item, 2)
+      found[number], found.at[number] = item, at - 1
+    end
+  end
+  return found
+end
+
+local function hope(run, band, at)
+  hoped.score = hoped.at and hoped.score or HOPE
+  hoped.at, hoped.from, hoped.upto = at, tostring(at), {}
+  hoped.before, hoped.behind = P .. 'ready:' .. run.id .. ':', ':' .. band
+end
+
+-- The inline items of tasks that wait in a lane, of the first so many numbers, which are in order; false for what is not there.
+local function find_waiting(run, lane, numbers, count)
+  if hoped.score > 0 then
+    -- Numbers as strings, made once: to make them takes longer than to read an item.
+    local upto = hoped.upto[count] or tostring(hoped.at + count - 1)
+    hoped.upto[count] = upto
+    local items = together(hoped.before .. lane .. hoped.behind, numbers, count, hoped.from, upto)
+    if items then
+      hoped.score = HOPE
+      return items
+    end
+    hoped.score = hoped.score - 1
+  end
+  local head, found = get_head(run, lane), {}
+  for i = 1, count do
+    found[i] = false
+  end
+  for band = 0, BANDS - 1 do
+    local length = head and head[FIRST + band] or 0
+    if length > 0 then
+      local list = ready_list(run.id, lane, band)
+      local near = length <= SHORT and whole(list) or {}
+      for i = 1, count do
+        local item, at = near[numbers[i]], i == 1 and near.at and near.at[numbers[i]]
+        if not item then
+          item, at = search(list, numbers[i], count)
+        end
+        found[i] = found[i] or item or false
+        if i == 1 and item then
+          hope(run, band, at)
+        end
+      end
+    end
+  end
+  return found
+end
+
 local rows = {first = 0, last = -1}  -- of ended tasks, by position
 
 local function ended_row(id, position)
@@ -119,6 +190,15 @@ local function ended_row(id, position)
     end
   end
   return rows[position]
+end
+
+-- A task that is not where it would wait: it is held, or gone.
+local function find_lost(run, number, lane)
+  local lease, text = find_held(run, number)
+  if lease then
+    return tonumber(lease) <= run.cut and 'late' or 'held', text, lane, lease
+  end
+  return 'gone', '', lane
 end
 
 -- Where it is (held, odd, waits, row; late and left of a cancelled run; gone; nothing if it never was), its text, its lane
@@ -152,11 +232,7 @@ local function find_at(run, number, tag, value, texts)
       return 'odd', odd, value
     end
   end
-  local lease, text = find_held(run, number)
-  if lease then
-    return tonumber(lease) <= run.cut and 'late' or 'held', text, value, lease
-  end
-  return 'gone', '', value
+  return find_lost(run, number, value)
 end
 
 local function find_task(run, number, texts)

@@ -1,6 +1,7 @@
 -- uses: base lanes items leases admit finding
 -- look: now, run, which, then what it needs:
---   placed   a text they hold, then number, tag and value of each in one string (see place in items)
+--   placed   a text they hold, then number, tag and value of each in one string (see place in items),
+--            those of a lane together; told in any order
 --   numbers  numbers
 --   digest   a digest
 --   held     number and lease of each
@@ -33,24 +34,44 @@ end
 
 held = {}
 if which == 'placed' then
-  local places = ARGV[5]
+  local places, waits, dead = ARGV[5], takes_work(run) and 'waits' or 'left', {}
+  local lane, numbers, count = 0, {}, 0
   needle, window = ARGV[4], 100
-  for at = 1, #places, 9 do
-    local _, tag, lane = unpack_struct('>I4BI4', places, at)
-    if tag == WAITS then
-      crowd[lane] = (crowd[lane] or 0) + 1
+
+  local function tell_lane()
+    local items = find_waiting(run, lane, numbers, count)
+    for i = 1, count do
+      local item = items[i]
+      if not item then
+        tell(numbers[i], find_lost(run, numbers[i], lane))
+      elseif needle == '' or string.find(item, needle, 1, true) then
+        tell(numbers[i], waits, item, lane)
+      end
     end
+    count = 0
   end
-  local lanes_waited_for = {}
-  for lane in pairs(crowd) do
-    lanes_waited_for[#lanes_waited_for + 1] = lane
-  end
-  if #lanes_waited_for > 0 then
-    load_heads(run, lanes_waited_for)
-  end
+
   for at = 1, #places, 9 do
     local number, tag, value = unpack_struct('>I4BI4', places, at)
-    tell(number, find_at(run, number, tag, value, true))
+    if tag == WAITS then
+      if value ~= lane and count > 0 then
+        tell_lane()
+      end
+      count = count + 1
+      lane, numbers[count] = value, number
+    elseif tag == DEAD then
+      dead[#dead + 1] = number
+    else
+      tell(number, find_at(run, number, tag, value, true))
+    end
+  end
+  if count > 0 then
+    tell_lane()
+  end
+  for first = 1, #dead, 100 do
+    for i, row in ipairs(call('HMGET', P .. 'dead:' .. run.id, unpack(dead, first, min(first + 99, #dead)))) do
+      tell(dead[first + i - 1], row and 'row' or 'gone', row or '')
+    end
   end
 elseif which == 'held' then
   for i = 4, #ARGV, 2 do
