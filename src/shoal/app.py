@@ -19,7 +19,7 @@ from shoal.core.url import Rewrite
 from shoal.errors import Usage
 from shoal.extract.links import start_tasks
 from shoal.extract.scraper import Scraper
-from shoal.fetch.guard import AllowPrivate
+from shoal.fetch.guard import AllowPrivate, looks_private
 from shoal.logs import redact
 from shoal.queue.base import Queue
 from shoal.store.base import Ledger
@@ -111,11 +111,10 @@ def start_of(scraper: Scraper, settings: Settings) -> tuple[list[Task], dict[str
 
 def check_reach(tasks: Sequence[Task], settings: Settings) -> None:
     """Refuse at once what could only fail: start addresses on private hosts where none is allowed."""
-    private = AllowPrivate(everything=True).covers
     pages = [task for task in tasks if task.kind == "page"]
     if not pages or AllowPrivate.parse(settings.allow_private) != AllowPrivate():
         return
-    if all(private(task.lane) for task in pages):
+    if all(looks_private(task.lane) for task in pages):
         raise Usage(
             f"{pages[0].url} is on a private host, and those are not reached unless allowed",
             hint="--allow-private if that is where it should go",

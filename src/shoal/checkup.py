@@ -47,15 +47,16 @@ UNITS = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (1000, "kB"))
 class Report(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
     promises: Promises | None = None  # of the queue, if it could be opened
+    behind: str = ""  # what a server that was asked keeps the queue in
 
 
 async def examine(settings: Settings) -> Report:
     findings = [_python(), _sqlite(), *_libraries(), _extras(), _open_files(settings), *_places(settings)]
-    promises, about_queue = await _queue(settings)
-    findings += about_queue
+    found = await _queue(settings)
+    findings += found.findings
     if settings.store:
         findings.append(await _store(settings))
-    return Report(tuple(findings), promises)
+    return Report(tuple(findings), found.promises, found.behind)
 
 
 # this machine
@@ -188,30 +189,31 @@ def _size(number: int) -> str:
 # the queue
 
 
-async def _queue(settings: Settings) -> tuple[Promises | None, list[Finding]]:
+async def _queue(settings: Settings) -> Report:
     """Open the queue as every command does; whatever it refuses is the finding."""
     from shoal.app import open_queue
 
     file = settings.state_file
     if file is not None and not file.exists():
-        return None, [Finding("queue", "ok", f"no state yet: {file} is made by the first run")]
+        return Report((Finding("queue", "ok", f"no state yet: {file} is made by the first run"),))
     where = str(file or redact(settings.queue))
     try:
         async with asyncio.timeout(PATIENCE):
             queue = await open_queue(settings)
     except TimeoutError:
-        return None, [_silent("queue", where)]
+        return Report((_silent("queue", where),))
     except ShoalError as error:
-        return None, [explained("queue", error)]
+        return Report((explained("queue", error),))
     try:
         async with asyncio.timeout(PATIENCE):
-            return queue.promises, [finding async for finding in _about(queue, where, settings)]
+            found = [finding async for finding in _about(queue, where, settings)]
     except TimeoutError:
-        return queue.promises, [_silent("queue", where)]
+        found = [_silent("queue", where)]
     except ShoalError as error:
-        return queue.promises, [explained("queue", error)]
+        found = [explained("queue", error)]
     finally:
         await queue.close()
+    return Report(tuple(found), queue.promises, getattr(queue, "backend", ""))
 
 
 async def _about(queue: Queue, where: str, settings: Settings) -> AsyncIterator[Finding]:

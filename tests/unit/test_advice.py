@@ -110,6 +110,27 @@ def many_hosts(pages: int, hosts: int = 40) -> tuple[LaneState, ...]:
 # Scaling
 
 
+def test_nobody_is_wanted_where_hosts_give_no_more() -> None:
+    slow = lane("slow.test", 20_000, 0.25)
+    busy = series(Sample(SECONDS, done=37, ready=20_000, leased=4, workers={"working": 4}))
+    found = autoscale(snapshot(run(lanes=(slow,), rate=3.7), workers=4), busy)
+    assert (found["desired_workers"], found["current_workers"]) == (4, 4)
+    assert found["reason"] == "hosts allow 4 pages/s together, and 3.7 are fetched"
+    more = autoscale(snapshot(run(lanes=(slow,), rate=1.5), workers=2), busy)
+    assert more["desired_workers"] > 2
+
+
+@pytest.mark.parametrize(("standing", "workers", "open"), [
+    ("waiting", 0, 4000), ("waiting", 2, 0), ("stopped", 0, 0), ("stopped", 2, 0), ("running", 2, 4000),
+])  # fmt: skip
+def test_workers_are_wanted_for_what_they_could_do(standing: str, workers: int, open: int) -> None:
+    found = capacity(
+        snapshot(run(standing=standing, lanes=many_hosts(4000), workers=0), workers=workers), NOTHING
+    )
+    assert (found.open, found.fetchable) == (open, open)
+    assert bool(found.desired) == bool(open)
+
+
 @pytest.mark.parametrize(
     ("pages", "each", "workers", "desired"),
     [

@@ -11,6 +11,8 @@ import yaml
 from servers.prometheus import promtool
 
 from shoal.cli.metrics import kept
+from shoal.control.history import Ledger
+from shoal.control.sample import Base, Sight, measure
 from shoal.core.figures import CLASSES, SECONDS, Figures, encode
 from shoal.core.lane import LaneState, Mark
 from shoal.core.run import Run
@@ -18,6 +20,7 @@ from shoal.core.stats import Stats
 from shoal.view.family import Family
 from shoal.view.metrics import RUNS, FleetCount, fleet_families, fleet_metrics, worker_families
 from shoal.view.snapshot import RunLook, Snapshot
+from shoal.worker.farewell import Farewell
 from shoal.worker.totals import Totals
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -86,23 +89,59 @@ def test_control_room_shows_what_the_store_holds() -> None:
     assert shown["shoal_fleet_memory_bytes"] == 100
 
 
+def looked(base: Base, *marks: Mark, left: tuple[Farewell, ...] = ()) -> Base:
+    """The base after one more sample."""
+    at = round(base.at * 1e6) + 10_000_000
+    return measure(base, Sight(at, (), marks, {}, farewells=left))[1]
+
+
 def test_sums_of_a_fleet_never_fall_when_workers_come_and_go() -> None:
-    counted = FleetCount()
-    seen = [
-        counted.take([mark("a", Figures(done=5)), mark("b", Figures(done=7, failed={"dns": 2}))]),
-        counted.take([mark("a", Figures(done=6))]),
-        counted.take([mark("a", Figures(done=6)), mark("c", Figures(done=1))]),
-        counted.take([mark("a", Figures(done=6)), mark("b", Figures(done=8, failed={"dns": 2}))]),
-        counted.take([]),
-    ]
-    assert [one.done for one in seen] == [12, 13, 14, 15, 15]
-    assert seen[-1].failed == {"dns": 2}
-    assert sum(seen[-1].took) == 0
+    counted, base = FleetCount(), Base()
+    rounds: tuple[list[Mark], ...] = (
+        [mark("a", Figures(done=5)), mark("b", Figures(done=7, failed={"dns": 2}))],
+        [mark("a", Figures(done=6))],
+        [mark("a", Figures(done=6)), mark("c", Figures(done=1))],
+        [mark("a", Figures(done=6)), mark("c", Figures(done=3, took=[2]))],
+        [],
+    )
+    seen = []
+    for marks in rounds:
+        seen.append(counted.take(10**9, marks, Ledger(base)))
+        base = looked(base, *marks)
+        seen.append(counted.take(10**9, marks, Ledger(base)))
+        seen.append(counted.take(10**9, (), Ledger(base)))  # they are away for a moment
+    assert [one.done for one in seen] == [12] * 3 + [13] * 3 + [14] * 3 + [16] * 6
+    assert seen[-1].failed == {"dns": 2} and seen[-1].took == [2]
+    assert FleetCount().take(10**9, (), Ledger(base)).done == 16, "the next control room goes on from there"
+
+
+def test_what_a_worker_left_counts_once_before_and_after_it_is_in_the_history() -> None:
+    first = looked(Base(), mark("a", Figures(done=5)))
+    left = (Farewell("a", 0, 9, 0, Figures(done=9)), Farewell("b", 0, 4, 0, Figures(done=4, took=[4])))
+    later = looked(first, mark("a", Figures(done=8)), left=left)
+    for base, marks, farewells in (
+        (first, (), left),
+        (first, (mark("a", Figures(done=8)),), left),
+        (later, (), left),
+        (later, (mark("a", Figures(done=8)),), ()),
+        (later, (), ()),
+        (looked(looked(later, mark("a", Figures(done=8)), left=left)), (), ()),
+    ):
+        found = FleetCount().take(10**7, marks, Ledger(base, farewells))
+        assert (found.done, found.took) == (13, [4])
+
+
+def test_sums_go_on_when_the_history_was_removed() -> None:
+    counted, base = FleetCount(), looked(Base(), mark("a", Figures(done=50, asks=9)))
+    assert counted.take(0, (), Ledger(base)).done == 50
+    assert counted.take(0, (), Ledger()).done == 50
+    anew = looked(Base(), mark("b", Figures(done=3, asks=1)))
+    assert [counted.take(0, (), Ledger(anew)).done for _ in range(2)] == [53, 53]
 
 
 def test_queue_that_does_not_answer_is_not_shown_as_an_empty_one() -> None:
     counted = FleetCount()
-    counted.take(SNAPSHOT.workers)
+    counted.take(SNAPSHOT.at, SNAPSHOT.workers)
     shown = samples(fleet_metrics(Snapshot(at=0), counted, reachable=False))
     assert shown["shoal_coordinator_queue_reachable"] == 0
     assert not [

@@ -35,10 +35,11 @@ def metrics(settings: Settings, what: str | None) -> int:
         return 0
 
     async def job(queue: Queue) -> str:
+        from shoal.control.history import History
         from shoal.view.metrics import fleet_metrics
         from shoal.view.snapshot import look
 
-        return fleet_metrics(await look(queue, settings))
+        return fleet_metrics(await look(queue, settings), ledger=await History(queue).ledger())
 
     click.echo(with_queue(settings, job), nl=False)
     return 0

@@ -91,10 +91,10 @@ def new(file: Path, start: str) -> None:
 def _private(start: str) -> bool:
     """Whether the address is on this machine or its network, where --allow-private is needed."""
     from shoal.core.url import canonical, lane_of
-    from shoal.fetch.guard import AllowPrivate
+    from shoal.fetch.guard import looks_private
 
     try:
-        return AllowPrivate(everything=True).covers(lane_of(canonical(start)))
+        return looks_private(lane_of(canonical(start)))
     except InvalidUrl as error:
         raise InvalidUrl(
             f"--start {start}: {error}", hint="a whole address: https://site.example/"

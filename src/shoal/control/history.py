@@ -4,6 +4,8 @@ One sample for every slot of ten seconds, however many try: a sample is added to
 with what the next one is measured against. Before a new chunk is begun the last one is closed, so that nobody
 can still add to it what the new one counts, too. An hour later chunks become minutes of an hour.
 
+What workers leave when they end is counted with a sample, which remembers whose it was, and then removed.
+
 Documents of kind "history": `index` (which there are), `fine/<start>` (five minutes), `hour/<start>`.
 """
 
@@ -16,10 +18,12 @@ from typing import TypeVar
 import msgspec
 
 from shoal.control.registry import STALE_AFTER, by_state
-from shoal.control.sample import BASE_ENDED, HOSTS, Base, Sample, Sight, measure, merge
+from shoal.control.runs import HERE
+from shoal.control.sample import BASE_ENDED, HOSTS, Base, RunBase, Sample, Sight, measure, merge
 from shoal.core.run import Run
 from shoal.core.stats import Stats
 from shoal.queue.base import Paper, Queue
+from shoal.worker.farewell import Farewell, Left, left, take_away
 
 KIND = "history"
 INDEX = "index"
@@ -28,7 +32,7 @@ FINE_FOR = HOUR  # so long chunks are kept as they are
 KEPT_FOR = 25 * HOUR
 RUNS_SEEN = 500  # unfinished ones that are sampled
 LATELY = 20  # of those that ended, so many are looked at
-TRIES = 5  # to change the index against others
+TRIES = 5  # to change the index against others, or to add the last sample
 ROLLED_AT_ONCE = 24  # chunks
 
 
@@ -64,6 +68,13 @@ class Series(msgspec.Struct, frozen=True):
         return [one for one in self.samples if one.at > self.now - seconds]
 
 
+class Ledger(msgspec.Struct, frozen=True):
+    """What was counted up to the last sample, and the farewells that may not be in it."""
+
+    base: Base = msgspec.field(default_factory=Base)
+    farewells: tuple[Farewell, ...] = ()
+
+
 D = TypeVar("D", Index, Chunk, Hour)
 
 
@@ -80,6 +91,12 @@ class History:
 
         final: also where there is one, with what happened since; for whoever looks for the last time.
         """
+        for _ in range(TRIES if final else 1):
+            if await self._note(final):
+                return True
+        return False
+
+    async def _note(self, final: bool) -> bool:
         now = await self._queue.now()
         slot = now // (SLOT * 1_000_000)
         if slot <= self._slot and not final:
@@ -106,7 +123,8 @@ class History:
         return bool(await self._swap(name, msgspec.structs.replace(chunk, closed=True), version))
 
     async def _add(self, name: str, chunk: Chunk, version: int, slot: int, now: int) -> bool:
-        sample, base = measure(chunk.base, await self._sight(chunk.base, now))
+        farewells: list[Left] = []
+        sample, base = measure(chunk.base, await self._sight(chunk.base, now, farewells))
         samples = list(chunk.samples)
         if samples and samples[-1].at // SLOT == sample.at // SLOT:
             samples[-1] = merge([samples[-1], sample])
@@ -115,9 +133,10 @@ class History:
         if not await self._swap(name, Chunk(samples, base), version):
             return False
         self._slot = max(self._slot, slot, sample.at // SLOT)
+        await take_away(self._queue, farewells)
         return True
 
-    async def _sight(self, base: Base, now: int) -> Sight:
+    async def _sight(self, base: Base, now: int, farewells: list[Left]) -> Sight:
         queue = self._queue
         runs = await queue.runs(states=("running", "paused"), limit=RUNS_SEEN)
         ended = await queue.runs(states=("finished", "cancelled"), limit=LATELY)
@@ -129,16 +148,26 @@ class History:
         stats = await queue.stats_of([*(run.id for run in runs), *gone])
         pairs: list[tuple[Run, Stats]] = list(zip(runs, stats, strict=False))
         for number, found in zip(gone, stats[len(runs) :], strict=True):
-            pairs.append((_ended(number, base.runs[number].name), found))
+            pairs.append((_ended(number, base.runs[number]), found))
         marks = await queue.workers()
+        farewells += await left(queue)  # after the marks: whoever is not among these has said it by now
         alive = [mark for mark in marks if now - mark.seen_at <= self._stale_after * 1e6]
         return Sight(
             now=now,
             runs=sorted(pairs, key=lambda pair: (pair[0].id not in known, -pair[0].id)),
             marks=alive,
-            states=by_state(marks, now, self._stale_after),
+            states=by_state((mark for mark in marks if HERE not in mark.serves), now, self._stale_after),
             lanes=await queue.lanes(limit=HOSTS),
+            farewells=[one for papers in farewells for one in papers.farewells],
+            silent=[mark.id for mark in marks if now - mark.seen_at > self._stale_after * 1e6],
         )
+
+    async def ledger(self) -> Ledger:
+        """For sums over all that workers have done. To be asked for after the marks they go with."""
+        farewells = tuple(one for papers in await left(self._queue) for one in papers.farewells)
+        index, _ = await self._read(INDEX, Index)
+        _, chunk, _ = await self._newest(index, await self._queue.now() // 1_000_000)
+        return Ledger(chunk.base, farewells)
 
     async def read(self, seconds: float) -> Series:
         """What is known of the last so many seconds: of the last hour by slots, before that by minutes."""
@@ -255,6 +284,7 @@ def _without(starts: tuple[int, ...], one: int) -> tuple[int, ...]:
     return tuple(start for start in starts if start != one)
 
 
-def _ended(number: int, name: str) -> Run:
+def _ended(number: int, was: RunBase) -> Run:
     """A run of which only its number is left to ask by."""
-    return Run(id=number, name=name, scraper="", key="", state="finished", created_at=0, changed_at=0)
+    spec = {"mode": HERE} if was.own else {}
+    return Run(number, was.name, scraper="", key="", state="finished", created_at=0, changed_at=0, spec=spec)

@@ -1,4 +1,4 @@
-"""Hooks: tells other programs that a run has ended, at least once, signed, and again until they have heard.
+"""Hooks: tells other programs what became of a run, at least once, signed, and again until they have heard.
 
 Who ended since the last look is found by comparing with a document of those that were open. What is to be
 told becomes a document first, named after the hook, the run and its end, so that any number of servers make
@@ -36,26 +36,35 @@ HEADER = "X-Shoal-Signature"
 SIGNS = "hook"  # how the names of secrets begin that messages may be signed with
 TOLERANCE = 300.0
 
-Event = Literal["finished", "failed", "cancelled"]
+Event = Literal["finished", "failed", "cancelled", "stalled"]
 EVENTS: tuple[Event, ...] = get_args(Event)
+ENDS: tuple[Event, ...] = ("finished", "failed", "cancelled")
+STALLED = 600.0  # seconds in which nothing ends until a run counts as stalled, as the alert has it
 
 Send = Callable[[str, bytes, Mapping[str, str]], Awaitable["Heard"]]
 Describe = Callable[[Run, Stats], dict[str, Any]]
 
 
 class Hook(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`finished` means every end but a cancellation; `failed` only one that left dead letters."""
+    """`finished` means every end but a cancellation; `failed` only one that left dead letters.
+
+    `stalled` is no end: see stalls.
+    """
 
     id: str
     url: str
-    events: tuple[Event, ...] = EVENTS
+    events: tuple[Event, ...] = ENDS
     secret: str = ""  # the name of one of the server's; without it the key is derived from the id
     made_at: int = 0
     made_by: str = ""
     scraper: str = ""  # only runs of this one
+    stalled_after: float = STALLED
+
+    def of(self, run: Run) -> bool:
+        return not self.scraper or run.scraper == self.scraper
 
     def wants(self, run: Run, dead: int) -> Event | None:
-        if self.scraper and run.scraper != self.scraper:
+        if not self.of(run):
             return None
         if run.state == "cancelled":
             return "cancelled" if "cancelled" in self.events else None
@@ -150,13 +159,8 @@ class Hooks:
             event = hook.wants(run, stats.dead)
             if event is None:
                 continue
-            now = await self._queue.now()
-            id = hashlib.sha256(f"{hook.id}/{run.name}/{run.state}/{run.changed_at}".encode()).hexdigest()[
-                :24
-            ]
-            body = {"id": id, "event": event, "run": self._describe(run, stats)}
-            delivery = Delivery(id, hook, event, run.name, msgspec.json.encode(body).decode(), now)
-            await self._queue.swap(DELIVERY, id, _text(delivery), 0)
+            mark = f"{run.state}/{run.changed_at}"
+            await keep_delivery(self._queue, hook, event, run, mark, {"run": self._describe(run, stats)})
 
     async def _deliver(self) -> None:
         papers = await self._queue.papers(DELIVERY)
@@ -224,6 +228,16 @@ class Hooks:
                 delivery, state="given_up", ended_at=now, error="too many others wait"
             )
             await self._queue.swap(DELIVERY, delivery.id, _text(given_up), version)
+
+
+async def keep_delivery(
+    queue: Queue, hook: Hook, event: Event, run: Run, mark: str, said: Mapping[str, Any]
+) -> None:
+    """Something to be told: once, whoever notices it, for what the mark says is the same happening."""
+    id = hashlib.sha256(f"{hook.id}/{run.name}/{mark}".encode()).hexdigest()[:24]
+    body = {"id": id, "event": event, **said}
+    delivery = Delivery(id, hook, event, run.name, _text(body), await queue.now())
+    await queue.swap(DELIVERY, id, _text(delivery), 0)
 
 
 def judged(delivery: Delivery, heard: Heard, now: int) -> Delivery:

@@ -16,13 +16,13 @@ from typing import Any
 
 import msgspec
 
+from shoal.control.tidying import Shelves
 from shoal.errors import QueueUnavailable, ShoalError
 from shoal.queue.base import Paper, Queue
 
 KIND = "idempotency."  # and two letters of the name: so that nobody ever lists all of them
 KEPT = 86_400.0  # seconds
 HOLD = 6.0  # seconds after which one that was not heard of is taken for dead
-SHELVES = 256
 
 
 class Reused(ShoalError):
@@ -135,21 +135,14 @@ async def held(hold: Hold) -> AsyncIterator[Hold]:
             await asyncio.shield(hold.give_up())
 
 
-class Tidying:
-    """Removes old keys, one shelf at a time."""
+def shelves(queue: Queue) -> Shelves:
+    """Where old keys are removed."""
 
-    def __init__(self, queue: Queue) -> None:
-        self._queue = queue
-        self._next = secrets.randbelow(SHELVES)
+    async def over(paper: Paper, now: int) -> bool:
+        known = _entry(paper)
+        return known is None or now - known.at > KEPT * 1e6
 
-    async def turn(self) -> int:
-        kind, self._next = f"{KIND}{self._next:02x}", (self._next + 1) % SHELVES
-        removed, now = 0, await self._queue.now()
-        for paper in await self._queue.papers(kind):
-            known = _entry(paper)
-            if known is None or now - known.at > KEPT * 1e6:
-                removed += await self._queue.swap(kind, paper.name, None, paper.version) is not None
-        return removed
+    return Shelves(queue, KIND, over)
 
 
 def _entry(paper: Paper | None) -> Entry | None:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TypeVar
 
 import msgspec
 
-from shoal.core.figures import Figures, LaneFigures, buckets_plus, counts_plus, decode, since
+from shoal.control.runs import HERE, here
+from shoal.core.figures import Figures, LaneFigures, buckets_plus, counts_plus, decode, plus, since
 from shoal.core.lane import LaneState, Mark
 from shoal.core.run import Run
 from shoal.core.stats import Stats
+from shoal.worker.farewell import KEPT, PLACES, Farewell
 
 RUNS, HOSTS, WORKERS = 50, 30, 64  # in one sample: the busiest
-BASE_WORKERS = 256  # whose figures are compared with those before; of others only the pages are known
+BASE_WORKERS = 1_000  # whose figures are compared with those before; of others only the pages are known
 BASE_LANES = 60  # hosts of a worker that are remembered
+WITH_LANES = 256  # workers of which they are
+ENDED = PLACES * KEPT  # workers that ended and are remembered as counted: as many as can have left a farewell
+ENDED_FOR = 600.0  # seconds; longer while it or its farewell is still there
 BASE_ENDED = 50  # runs that ended and may go on again
 YOUNG = 30.0  # seconds: what is new and no older than this has all its counts from now
 
@@ -62,12 +68,16 @@ class Sample(msgspec.Struct, omit_defaults=True):
     failed: dict[str, int] = {}  # attempts, by class of error
     took: list[int] = []  # attempts by seconds, as in core.figures.SECONDS
     took_sum: float = 0.0
+    asks: int = 0  # questions to the queue, and the seconds they took
+    ask_seconds: float = 0.0
     ready: int = 0  # without delayed
     held: int = 0  # of these, so many wait for their host's turn
     delayed: int = 0
     leased: int = 0
     unfinished: int = 0  # runs
-    workers: dict[str, int] = {}  # by state
+    workers: dict[str, int] = {}  # of the fleet, by state
+    rooms: int = 0  # processes of control rooms, which work on runs that were left to these
+    own: int = 0  # attempts at pages of such runs; they are in the sums as well
     memory: int = 0
     most_memory: int = 0  # of one worker
     lag: float = 0.0
@@ -91,6 +101,7 @@ class RunBase(msgspec.Struct, array_like=True, gc=False):
     lost: int = 0
     stale: int = 0
     open: bool = True
+    own: bool = False  # it was left to control rooms
 
 
 class WorkerBase(msgspec.Struct, array_like=True, gc=False):
@@ -108,6 +119,8 @@ class Base(msgspec.Struct):
     at: float = 0.0  # seconds; 0: there was none
     runs: dict[int, RunBase] = {}
     workers: dict[str, WorkerBase] = {}
+    ended: dict[str, int] = {}  # workers whose farewell is counted, and since when
+    total: Figures = msgspec.field(default_factory=Figures)  # all that was ever counted
 
 
 class Sight(msgspec.Struct):
@@ -115,9 +128,11 @@ class Sight(msgspec.Struct):
 
     now: int  # the store's clock
     runs: Sequence[tuple[Run, Stats]]  # unfinished ones, and those that ended since
-    marks: Sequence[Mark]
-    states: Mapping[str, int]  # workers by state
+    marks: Sequence[Mark]  # of those alive; looked at before the farewells, so that nobody is in neither
+    states: Mapping[str, int]  # workers of the fleet by state
     lanes: Sequence[LaneState] = ()
+    farewells: Sequence[Farewell] = ()
+    silent: Sequence[str] = ()  # workers that have not been heard of for long; they may come back
 
 
 COUNTS = ("done", "dead", "retries", "records", "bytes", "lost", "stale")
@@ -127,25 +142,94 @@ POINTS = ("done", "dead", "retries", "records", "bytes")
 def measure(base: Base, sight: Sight) -> tuple[Sample, Base]:
     """What happened since the base, and the base of the next."""
     at = sight.now / 1e6
-    before = base.at or at - YOUNG
     made = Sample(int(at), span=round(at - base.at, 1) if base.at else 0.0)
-    after = Base(at)
-    _runs(made, base, after, sight, before)
-    _workers(made, base, after, sight, before)
+    found = list(lives(base, sight.now, sight.marks, sight.farewells))
+    after = Base(at, ended=_ended(base, sight), total=total(base, found))
+    _runs(made, base, after, sight, base.at or at - YOUNG)
+    _workers(made, after, sight, found)
+    for id in sight.silent:
+        if id in base.workers and len(after.workers) < BASE_WORKERS:
+            after.workers.setdefault(id, base.workers[id])
     return made, after
+
+
+def total(base: Base, found: Iterable[Life]) -> Figures:
+    """All that workers have ever counted; it begins with what those of the first look had by then."""
+    made, alive = base.total, 0
+    for life in found:
+        alive += life.mark is not None
+        if life.mark is None or alive <= BASE_WORKERS:
+            made = plus(made, life.grown if base.at else life.now.figures)
+            made.lag, made.lanes = 0.0, {}
+    return made
+
+
+class Life(msgspec.Struct, gc=False):
+    """A worker as a look finds it: what it has counted, and what of that is known already."""
+
+    id: str
+    now: WorkerBase
+    was: WorkerBase
+    mark: Mark | None = None  # None: it has ended
+    grown: Figures = msgspec.field(default_factory=Figures)
+
+    def __post_init__(self) -> None:
+        self.grown = since(self.was.figures, self.now.figures)
+
+
+def lives(
+    base: Base, now: int, marks: Iterable[Mark], farewells: Sequence[Farewell], *, lanes: int = WITH_LANES
+) -> Iterator[Life]:
+    """Everybody once: whoever has left a farewell is told of by that alone, until it is counted.
+
+    lanes: so many of those alive with their hosts, which takes the most time.
+    """
+    # It may have begun to count before it was first heard of.
+    young = base.at - YOUNG if base.at else now / 1e6 - YOUNG
+    gone = base.ended.keys() | {one.id for one in farewells}
+    for place, mark in enumerate(marks):
+        if mark.id in gone:
+            continue
+        found = WorkerBase(mark.started_at, mark.done, mark.failed, _kept(decode(mark.figures)))
+        was = base.workers.get(mark.id)
+        if was is None or was.started_at != mark.started_at:
+            new = was is not None or mark.started_at / 1e6 >= young
+            was = WorkerBase(mark.started_at) if new else found
+        if place >= lanes:
+            found.figures.lanes = {}
+        yield Life(mark.id, found, was, mark)
+    for one in farewells:
+        if one.id not in base.ended:
+            found = WorkerBase(one.started_at, one.done, one.failed, _kept(one.figures))
+            new = one.started_at / 1e6 >= young
+            was = base.workers.get(one.id) or (WorkerBase(one.started_at) if new else found)
+            yield Life(one.id, found, was)
+
+
+def _ended(base: Base, sight: Sight) -> dict[str, int]:
+    """Whoever is still there would else be counted anew."""
+    now, left = sight.now // 1_000_000, [one.id for one in sight.farewells]
+    there = {*left, *(mark.id for mark in sight.marks)}
+    kept = {id: at for id, at in base.ended.items() if now - at < ENDED_FOR or id in there}
+    kept = {**dict.fromkeys(left, now), **kept}
+    return dict(islice(kept.items(), ENDED))
 
 
 def _runs(made: Sample, base: Base, after: Base, sight: Sight, before: float) -> None:
     points: dict[str, RunPoint] = {}
     ended = 0
     for run, stats in sight.runs:
-        now = RunBase(run.name, open=_open(run), **{name: getattr(stats, name) for name in COUNTS})
+        now = RunBase(
+            run.name, open=_open(run), own=here(run), **{name: getattr(stats, name) for name in COUNTS}
+        )
         was = base.runs.get(run.id)
         if was is None:
             was = RunBase(run.name) if run.created_at / 1e6 >= before else now
         grown = {name: max(0, getattr(now, name) - getattr(was, name)) for name in COUNTS}
         for name, number in grown.items():
             setattr(made, name, getattr(made, name) + number)
+        if now.own:
+            made.own += grown["done"] + grown["retries"] + grown["dead"]
         ended += not now.open
         if now.open or ended <= BASE_ENDED:
             after.runs[run.id] = now
@@ -169,35 +253,30 @@ def _open(run: Run) -> bool:
     return run.state in ("running", "paused")
 
 
-def _workers(made: Sample, base: Base, after: Base, sight: Sight, before: float) -> None:
+def _workers(made: Sample, after: Base, sight: Sight, found: Iterable[Life]) -> None:
     made.workers = {state: number for state, number in sight.states.items() if number}
+    made.rooms = sum(HERE in mark.serves for mark in sight.marks)
     points: dict[str, WorkerPoint] = {}
     lanes: dict[str, HostPoint] = {}
-    for mark in sight.marks:
-        now = WorkerBase(mark.started_at, mark.done, mark.failed, _kept(decode(mark.figures)))
-        was = base.workers.get(mark.id)
-        if was is None or was.started_at != now.started_at:
-            # It may have begun to count before it was first heard of.
-            new = was is not None or mark.started_at / 1e6 >= before - (YOUNG if base.at else 0.0)
-            was = WorkerBase(mark.started_at) if new else now
-        if len(after.workers) < BASE_WORKERS:
-            grown = since(was.figures, now.figures)
-            # A host that is told of no more may be again: what it had then must not count twice.
-            now.figures.lanes = dict([*(was.figures.lanes | now.figures.lanes).items()][-BASE_LANES:])
-            after.workers[mark.id] = now
+    for life in found:
+        now, was, mark = life.now, life.was, life.mark
+        if mark is None or len(after.workers) < BASE_WORKERS:
+            grown = life.grown
             made.failed = counts_plus(made.failed, grown.failed)
             made.took = buckets_plus(made.took, grown.took)
             made.took_sum = round(made.took_sum + grown.took_sum, 3)
+            made.asks += grown.asks
+            made.ask_seconds = round(made.ask_seconds + grown.ask_seconds, 3)
             for name, lane in grown.lanes.items():
                 _add_lane(lanes, name, lane)
-        lag = now.figures.lag
-        made.memory += mark.memory
-        made.most_memory = max(made.most_memory, mark.memory)
-        made.lag = max(made.lag, lag)
-        points[mark.id] = WorkerPoint(
-            max(0, now.done - was.done), max(0, now.failed - was.failed), mark.memory, mark.leased,
-            round(lag, 4),
-        )  # fmt: skip
+            if mark is not None:
+                _remember(after, life)
+        point = points[life.id] = WorkerPoint(max(0, now.done - was.done), max(0, now.failed - was.failed))
+        if mark is not None:
+            point.memory, point.leased, point.lag = mark.memory, mark.leased, round(now.figures.lag, 4)
+            made.memory += mark.memory
+            made.most_memory = max(made.most_memory, mark.memory)
+            made.lag = max(made.lag, now.figures.lag)
     for lane_state in sight.lanes:
         if lane_state.ready or lane_state.name in lanes:
             lanes.setdefault(lane_state.name, HostPoint()).ready = lane_state.ready
@@ -205,12 +284,18 @@ def _workers(made: Sample, base: Base, after: Base, sight: Sight, before: float)
     made.by_worker = _most(points, WORKERS, _busy_worker)
 
 
+def _remember(after: Base, life: Life) -> None:
+    """What the next look at this worker is compared with."""
+    told = life.was.figures.lanes | life.now.figures.lanes
+    # A host that is told of no more may be again: what it had then must not count twice.
+    figures = msgspec.structs.replace(life.now.figures, lanes=dict([*told.items()][-BASE_LANES:]))
+    after.workers[life.id] = msgspec.structs.replace(life.now, figures=figures)
+
+
 def _kept(figures: Figures) -> Figures:
-    """Of a worker's figures what is compared later."""
-    return Figures(
-        done=figures.done, failed=figures.failed, took=figures.took, took_sum=round(figures.took_sum, 3),
-        bytes=figures.bytes, lag=figures.lag, lanes=figures.lanes,
-    )  # fmt: skip
+    """As they are kept: seconds to the millisecond."""
+    figures.took_sum, figures.ask_seconds = round(figures.took_sum, 3), round(figures.ask_seconds, 3)
+    return figures
 
 
 def _add_lane(lanes: dict[str, HostPoint], name: str, grown: LaneFigures) -> None:
@@ -227,7 +312,7 @@ def merge(samples: Sequence[Sample]) -> Sample:
     """Samples that follow one another as one: what was done is summed, how it stood is that of the last."""
     last = samples[-1]
     made = msgspec.structs.replace(last)
-    for name in (*COUNTS, "span", "took_sum"):
+    for name in (*COUNTS, "span", "took_sum", "own", "asks", "ask_seconds"):
         setattr(made, name, sum(getattr(one, name) for one in samples))
     made.lag = max(one.lag for one in samples)
     made.most_memory = max(one.most_memory for one in samples)

@@ -28,6 +28,7 @@ FINISH_EVERY = 0.5
 SCHEDULE_EVERY = 1.0
 RELAY_EVERY = 1.0
 HISTORY_EVERY = 5.0  # so that no slot of it is missed
+LAST = 2.0  # seconds for the last sample when we end
 PURGE_EVERY = 3600.0
 LONGEST_PAUSE = 30.0  # seconds between two tries of what keeps failing
 MANY = 10_000
@@ -93,11 +94,12 @@ class Upkeep:
         self._tick = tick
         self.reached_at = time.monotonic()  # when the queue last answered
         self._stored = relay is not None
+        self._history = History(queue, stale_after=stale_after)
         self._share = 1.0
         self._duties = [
             Duty("registry", REGISTRY_EVERY, self.tidy_registry),
             Duty("finish", FINISH_EVERY, self.finish_empty),
-            Duty("history", HISTORY_EVERY, History(queue, stale_after=stale_after).note),
+            Duty("history", HISTORY_EVERY, self._history.note),
         ]
         if reap:
             self._duties.append(Duty("reap", REAP_EVERY, queue.reap))
@@ -114,6 +116,9 @@ class Upkeep:
         async with asyncio.TaskGroup() as group:
             for duty in self._duties:
                 group.create_task(self._again_and_again(duty, stop), name=duty.name)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST):
+                await Duty("history", HISTORY_EVERY, lambda: self._history.note(final=True)).once()
 
     async def _again_and_again(self, duty: Duty, stop: asyncio.Event) -> None:
         pause = duty.every

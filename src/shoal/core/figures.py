@@ -113,6 +113,17 @@ def since(before: Figures, now: Figures) -> Figures:
     )
 
 
+def highest(one: Figures, other: Figures) -> Figures:
+    """Of two looks at sums that only grow, the higher of each; without `lag` and `lanes`."""
+    return Figures(
+        failed=_counts_highest(one.failed, other.failed),
+        dead=_counts_highest(one.dead, other.dead),
+        took=_buckets_highest(one.took, other.took),
+        size=_buckets_highest(one.size, other.size),
+        **{name: max(getattr(one, name), getattr(other, name)) for name in _SUMS},
+    )
+
+
 def busiest(lanes: Mapping[str, LaneFigures], most: int = LANES_KEPT) -> dict[str, LaneFigures]:
     if len(lanes) <= most:
         return dict(lanes)
@@ -134,6 +145,14 @@ def buckets_plus(one: list[int], other: list[int], sign: int = 1) -> list[int]:
 
 def counts_plus(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
+
+
+def _counts_highest(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
+
+
+def _buckets_highest(one: list[int], other: list[int]) -> list[int]:
+    return [*map(max, one, other)] if one and other else list(one or other)
 
 
 def _counts_since(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:

@@ -18,6 +18,8 @@ _IPV4: tuple[tuple[IPv4Network, str], ...] = tuple(
     (IPv4Network(network), word)
     for network, word in (
         ("169.254.169.254/32", "cloud metadata"),
+        ("169.254.170.2/32", "cloud metadata"),
+        ("169.254.170.23/32", "cloud metadata"),
         ("168.63.129.16/32", "cloud metadata"),
         ("192.0.0.192/32", "cloud metadata"),
         ("100.100.100.200/32", "cloud metadata"),
@@ -46,6 +48,7 @@ _IPV6: tuple[tuple[IPv6Network, str], ...] = tuple(
         ("::1/128", "loopback"),
         ("64:ff9b:1::/48", "local NAT64"),
         ("fd00:ec2::254/128", "cloud metadata"),
+        ("fd00:ec2::23/128", "cloud metadata"),
         ("fd20:ce::254/128", "cloud metadata"),
         ("fc00::/7", "private"),
         ("fe80::/10", "link-local"),
@@ -68,7 +71,13 @@ _LOCAL_SUFFIXES = (
     *(".localhost", ".local", ".internal", ".test", ".home.arpa", ".localdomain", ".lan", ".home", ".corp"),
     *(".intranet", ".private", ".invalid", ".svc"),
 )
+# Whoever may ask there gets the keys of the machine: "all" does not mean these, only their own names do.
+METADATA, LINK_LOCAL = "cloud metadata", "link-local"
+_METADATA_NAMES = frozenset(
+    ("metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal")
+)
 PRIVATE_HINT = "private addresses are refused unless allowed with --allow-private"
+_APART_HINT = "cloud metadata and link-local addresses are refused unless --allow-private names them"
 _YES = frozenset({"1", "true", "yes", "on", "all", "*"})
 _NO = frozenset({"", "0", "false", "no", "off", "none"})
 
@@ -80,8 +89,34 @@ def refusal(ip: str, port: int) -> str:
         address = ip_address(ip.partition("%")[0])
     except ValueError:
         return f"{ip} is not an IP address"
-    word = _word4(address) if isinstance(address, IPv4Address) else _word6(address)
+    word = _word(address)
     return f"{_join(ip, port)} is a {word} address" if word else ""
+
+
+def way_out(host: str) -> str:
+    """What to do about a refusal."""
+    return _APART_HINT if _apart(_plain(host)) else PRIVATE_HINT
+
+
+@lru_cache(maxsize=1024)
+def _apart(host: str) -> str:
+    """What sets a name or number apart from other private ones; empty if nothing does."""
+    if host in _METADATA_NAMES:
+        return METADATA
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return ""
+    word = _word(address)
+    if word in (METADATA, LINK_LOCAL):
+        return word
+    # Networks that translate addresses may have prefixes of their own before the IPv4 address.
+    inside = _word4(IPv4Address(int(address) & 0xFFFFFFFF)) if word and address.version == 6 else ""
+    return METADATA if inside == METADATA else ""
+
+
+def _word(address: IPv4Address | IPv6Address) -> str:
+    return _word4(address) if isinstance(address, IPv4Address) else _word6(address)
 
 
 def _word4(address: IPv4Address) -> str:
@@ -108,8 +143,16 @@ def private_by_name(host: str, port: int) -> str:
     return f"{host}:{port} is a private name" if _looks_private(host, port) else ""
 
 
+def looks_private(lane: str) -> bool:
+    """Whether the host of a lane is private by its name or number."""
+    return _looks_private(*_place(lane.lower()))
+
+
 class AllowPrivate(msgspec.Struct, frozen=True):
-    """Which private places may be reached: none, all, or only those listed as host or host:port."""
+    """Which private places may be reached: none, all, or only those listed as host or host:port.
+
+    All does not mean cloud metadata and link-local addresses: these have to be listed, too.
+    """
 
     everything: bool = False
     places: frozenset[tuple[str, int]] = frozenset()  # port 0 stands for every port
@@ -121,18 +164,21 @@ class AllowPrivate(msgspec.Struct, frozen=True):
             return cls(everything=value)
         items = value.replace(",", " ").split() if isinstance(value, str) else list(value or ())
         words = {item.strip().lower() for item in items}
-        if words & _YES:
-            return cls(everything=True)
-        return cls(places=frozenset(_place(word) for word in words - _NO))
+        return cls(bool(words & _YES), frozenset(_place(word) for word in words - _NO - _YES))
 
     def permits(self, url: str, ip: str, port: int) -> bool:
         """May a request for `url` connect to this address although it is private?"""
-        if self.everything:
+        number = _plain(ip)
+        apart = _apart(number)
+        if self.everything and not apart:
             return True
         if not self.places:
             return False
+        if self._lists(number, port):
+            return True
         host = _plain(urlsplit(url).hostname or "")
-        return self._lists(host, port) or self._lists(_plain(ip), port)
+        # A name that was listed for something else may lead to metadata all of a sudden.
+        return self._lists(host, port) and (apart != METADATA or bool(_apart(host)))
 
     def covers(self, lane: str) -> bool:
         """Is the host of this lane one that was allowed as private?
@@ -141,7 +187,7 @@ class AllowPrivate(msgspec.Struct, frozen=True):
         public site does not lose its pace because the loopback interface was opened as well.
         """
         host, port = _place(lane.lower())
-        if self.everything:
+        if self.everything and not _apart(host):
             return _looks_private(host, port)
         if port:
             return self._lists(host, port)
@@ -158,7 +204,7 @@ def _numeric(host: str) -> bool:
 def _looks_private(host: str, port: int) -> bool:
     if _numeric(host):
         return bool(refusal(host, port))
-    return "." not in host or host.endswith(_LOCAL_SUFFIXES)
+    return "." not in host or host.endswith(_LOCAL_SUFFIXES) or host in _METADATA_NAMES
 
 
 def _place(text: str) -> tuple[str, int]:

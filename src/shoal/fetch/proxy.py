@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from shoal.core.url import canonical, host_of, lane_of
 from shoal.errors import FetchRefused, InvalidUrl, Usage
-from shoal.fetch.guard import PRIVATE_HINT, AllowPrivate, private_by_name
+from shoal.fetch.guard import AllowPrivate, private_by_name, way_out
 
 SCHEMES = ("http", "https", "socks5h")
 _ELSEWHERE = {
@@ -58,8 +58,6 @@ def guard_target(url: str, allow: AllowPrivate) -> None:
 
     The proxy resolves the name: what it finds cannot be seen from here.
     """
-    if allow.everything:
-        return
     try:
         plain = canonical(url)
     except InvalidUrl as error:
@@ -68,4 +66,4 @@ def guard_target(url: str, allow: AllowPrivate) -> None:
     port = int(lane.rpartition(":")[2]) if lane != host_of(plain) else 443 if plain[4] == "s" else 80
     why = private_by_name(host, port)
     if why and not allow.permits(plain, host, port):
-        raise FetchRefused("blocked.private", f"{why}; {PRIVATE_HINT}")
+        raise FetchRefused("blocked.private", f"{why}; {way_out(host)}")

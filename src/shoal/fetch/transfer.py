@@ -15,7 +15,7 @@ from shoal.fetch.body import Body, Headers, Permits
 from shoal.fetch.connections import Connections, Ends
 from shoal.fetch.driver import Driver
 from shoal.fetch.failure import Ending, error_of
-from shoal.fetch.guard import PRIVATE_HINT, AllowPrivate, refusal
+from shoal.fetch.guard import AllowPrivate, refusal, way_out
 from shoal.fetch.headers import header_line, lengths_differ, parse_headers
 from shoal.fetch.limits import Limits
 from shoal.fetch.watch import Patience
@@ -294,7 +294,7 @@ class Transfer:
         # A proxy is where the operator wants us to go; what it is asked for was looked at before.
         why = "" if self._proxy else refusal(ip, port)
         if why and not self._common.allow.permits(self.url, ip, port):
-            self._refused = FetchRefused("blocked.private", f"{why}; {PRIVATE_HINT}")
+            self._refused = FetchRefused("blocked.private", f"{why}; {way_out(ip)}")
             return int(pycurl.SOCKET_BAD)
         try:
             opened = socket.socket(address.family, address.socktype, address.protocol)

@@ -23,6 +23,7 @@ LATELY = 600.0  # seconds of history that tell how fast workers are
 AT_WORK = ("working", "idle")  # states of workers that count
 GUESS = 10.0  # pages per second of a worker of which nothing is known yet
 MOST_WORKERS = 1_000
+NEARLY = 0.9  # of what hosts allow
 
 
 class Capacity(msgspec.Struct, frozen=True):
@@ -40,6 +41,7 @@ class Capacity(msgspec.Struct, frozen=True):
     each: float | None  # pages per second that a worker does; None: nobody knows yet
     rate: float  # pages per second lately
     target: float
+    used: bool = False  # what hosts allow is being fetched already
 
     @property
     def needs(self) -> float:
@@ -60,12 +62,16 @@ def capacity(snapshot: Snapshot, series: Series, target: float = TARGET) -> Capa
     rate = max(0.0, snapshot.rate - sum(one.rate for one in others))
     failing = max(0.0, snapshot.failing - sum(one.failing for one in others))
     each = per_worker((rate + failing) / current if current else 0.0, series, claimable > in_flight)
+    # Workers that fetch all that hosts allow may look slow, each of them; more would only share it.
+    used = bool(current) and NEARLY * allowed <= rate + failing
     desired = 0
     if open_:
         wanted = math.ceil(fetchable / ((each or GUESS) * target))
         desired = min(MOST_WORKERS, max(1, wanted))
         if each is None and current:
             desired = current  # of workers that have done nothing yet nobody knows how many it takes
+        if used:
+            desired = min(desired, current)
     return Capacity(
         current=current,
         idle=idle,
@@ -79,12 +85,22 @@ def capacity(snapshot: Snapshot, series: Series, target: float = TARGET) -> Capa
         each=each,
         rate=rate,
         target=target,
+        used=used,
     )
 
 
 def fleet_runs(snapshot: Snapshot) -> list[RunLook]:
-    """Runs that go on and are for workers of the fleet: what control rooms do themselves needs none."""
-    return [one for one in snapshot.runs if one.run.state == "running" and not here(one.run)]
+    """Runs that go on and that more workers of the fleet would help.
+
+    What control rooms do themselves needs none. A run that waits although there are workers waits for others
+    than these: more of the same would not take it either.
+    """
+    idle = {"stopped", "waiting"} if fleets(snapshot.alive) else {"stopped"}
+    return [
+        one
+        for one in snapshot.runs
+        if one.run.state == "running" and not here(one.run) and one.standing not in idle
+    ]
 
 
 def per_worker(seen: float, series: Series, busy: bool) -> float | None:
@@ -107,7 +123,8 @@ def _at_work(one: Sample) -> int:
 
 
 def _tries(one: Sample) -> int:
-    return one.done + one.retries + one.dead
+    """Of workers of the fleet, as those are that are counted."""
+    return max(0, one.done + one.retries + one.dead - one.own)
 
 
 def _tries_sum(samples: Sequence[Sample]) -> int:
@@ -186,12 +203,14 @@ def reason(found: Capacity) -> str:
     """Why so many workers."""
     target = lasting(found.target)
     if not found.open:
-        return "nothing is open in runs that go on"
+        return "nothing is open in runs that workers could go on with"
     fetchable = count(found.fetchable, "page")
     if found.each is None and found.current:
         return f"hosts allow {fetchable} in the next {target}; nobody knows yet how quick a worker is"
     if not found.current:
         return f"hosts allow {fetchable} in the next {target}, and nobody is at work"
+    if found.used and found.desired == found.current:
+        return f"hosts allow {pace(found.allowed)} pages/s together, and {pace(found.rate)} are fetched"
     now = f"{count(found.current, 'worker')} {'needs' if found.current == 1 else 'need'}"
     needs = f"{now} {lasting(found.needs)} at {pace(found.each or GUESS)} pages/s each"
     if found.desired == found.current:

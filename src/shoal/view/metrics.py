@@ -6,11 +6,13 @@ counts itself (`shoal_…`); the control room adds up what workers say (`shoal_f
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from shoal.core.figures import CLASSES, SECONDS, SIZES, Figures, decode, plus, since
+from shoal.control.history import Ledger
+from shoal.control.sample import lives, total
+from shoal.core.figures import CLASSES, SECONDS, SIZES, Figures, decode, highest, plus
 from shoal.core.lane import Mark
 from shoal.core.stats import Stats
 from shoal.version import __version__
@@ -81,35 +83,47 @@ def figure_families(figures: Figures, memory: int, of: str = "") -> list[Family]
 
 
 class FleetCount:
-    """Adds up what workers have counted, since it began to look: workers come and go, sums never fall."""
+    """All that workers have ever counted, as the history keeps it: it never falls, whatever is seen late.
+
+    Should the history begin anew, because somebody has removed it, the sums go on from where they were.
+    """
 
     def __init__(self) -> None:
-        self._last: dict[str, Figures] = {}
-        self._sums = Figures()
+        self._before = Figures()  # of histories there were
+        self._most = Figures()
+        self._known = Figures()  # what the history had last
 
-    def take(self, marks: Iterable[Mark]) -> Figures:
-        now = {mark.id: decode(mark.figures) for mark in marks}
-        for worker, figures in now.items():
-            more = since(self._last.get(worker, Figures()), figures)
-            self._sums = plus(self._sums, msgspec.structs.replace(more, lag=0.0, lanes={}))
-        # One that is away for a moment is not counted anew when it comes back.
-        self._last |= now
-        if len(self._last) > 10 * len(now) + 1_000:
-            self._last = now
-        lag = max((figures.lag for figures in now.values()), default=0.0)
-        return msgspec.structs.replace(self._sums, lag=lag)
+    def take(self, at: int, marks: Sequence[Mark], ledger: Ledger = Ledger()) -> Figures:
+        base = ledger.base
+        if base.at:
+            if base.total.asks < self._known.asks or base.total.done < self._known.done:
+                self._before, self._most = plus(self._before, self._most), Figures()
+            self._known = base.total
+        self._most = highest(self._most, total(base, lives(base, at, marks, ledger.farewells, lanes=0)))
+        lag = max((decode(mark.figures).lag for mark in marks), default=0.0)
+        return msgspec.structs.replace(plus(self._before, self._most), lag=lag)
 
 
-def fleet_metrics(snapshot: Snapshot, counted: FleetCount | None = None, *, reachable: bool = True) -> str:
+def fleet_metrics(
+    snapshot: Snapshot,
+    counted: FleetCount | None = None,
+    ledger: Ledger = Ledger(),
+    *,
+    reachable: bool = True,
+) -> str:
     """What `shoal serve` answers at /metrics. counted: kept between two looks, so that sums never fall."""
-    return text(fleet_families(snapshot, counted, reachable=reachable))
+    return text(fleet_families(snapshot, counted, ledger, reachable=reachable))
 
 
 def fleet_families(
-    snapshot: Snapshot, counted: FleetCount | None = None, *, reachable: bool = True
+    snapshot: Snapshot,
+    counted: FleetCount | None = None,
+    ledger: Ledger = Ledger(),
+    *,
+    reachable: bool = True,
 ) -> list[Family]:
     """The fleet as one look at the queue shows it; without a queue, nothing is said of it."""
-    figures = (counted or FleetCount()).take(snapshot.workers)
+    figures = (counted or FleetCount()).take(snapshot.at, snapshot.alive, ledger)
     memory = sum(mark.memory for mark in snapshot.alive)
     return [
         _build("coordinator"),

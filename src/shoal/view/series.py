@@ -45,9 +45,11 @@ def fleet_series(series: Series, hours: float = HOURS, points: int = POINTS) -> 
             state: [one.workers.get(state, 0) if one else None for one in bins]
             for state in sorted({state for one in bins if one for state in one.workers})
         },
+        "rooms": _each(bins, lambda one: one.rooms),
         "memory": _each(bins, lambda one: one.memory),
         "most_memory": _each(bins, lambda one: one.most_memory),
         "lag": _each(bins, lambda one: round(one.lag, 4)),
+        "ask": _each(bins, lambda one: round(one.ask_seconds / one.asks, 5) if one.asks else None),
     }
 
 

@@ -13,6 +13,8 @@ import msgspec
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
+from shoal.web.questions import only_known
+
 Scope = Literal["read", "operate", "admin", "work"]
 RANK: dict[str, int] = {"read": 1, "operate": 2, "admin": 3}
 
@@ -33,10 +35,15 @@ HERE = Caller("this machine", frozenset({"admin", "work"}), "loopback")
 
 
 def needs(scope: Scope) -> Callable[[HTTPConnection], Awaitable[Caller]]:
-    """A dependency: the caller, who may do this; 401 without a token, 403 where it is not enough."""
+    """A dependency: the caller, who may do this; 401 without a token, 403 where it is not enough.
+
+    Only who may ask at all is told that a question is not understood: 422.
+    """
 
     async def check(connection: HTTPConnection) -> Caller:
-        return await connection.app.state.room.gate.admit(connection, scope)  # type: ignore[no-any-return]
+        caller: Caller = await connection.app.state.room.gate.admit(connection, scope)
+        only_known(connection)
+        return caller
 
     check.__name__ = f"needs_{scope}"
     return check

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import secrets
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Sequence
@@ -16,13 +15,13 @@ import msgspec
 
 from shoal.config import Settings
 from shoal.control.runs import sown
+from shoal.control.tidying import Shelves
 from shoal.core.run import Run
 from shoal.core.task import Task
 from shoal.queue.base import Paper, Queue
 from shoal.web.door import Door, run_settings
 
 KIND = "addresses."  # and two letters: so that nobody ever lists all of them
-SHELVES = 256
 AT_ONCE = 250  # addresses between two moments in which others get their turn
 ORPHANED = 3600.0  # seconds after which a list without a run is taken for forgotten
 REFUSED = "refused: private address"
@@ -89,22 +88,15 @@ def _read(paper: Paper) -> Kept:
     return msgspec.json.decode(zlib.decompress(b64decode(paper.text)), type=Kept)
 
 
-class Tidying:
-    """Removes the lists of runs that were removed, one shelf at a time."""
+def shelves(queue: Queue) -> Shelves:
+    """Where the lists of runs are removed that were removed themselves."""
 
-    def __init__(self, queue: Queue) -> None:
-        self._queue = queue
-        self._next = secrets.randbelow(SHELVES)
+    async def over(paper: Paper, now: int) -> bool:
+        if now - paper.made_at < ORPHANED * 1e6:
+            return False
+        return not any(run.name == paper.name for run in await queue.runs(name=paper.name, limit=1))
 
-    async def turn(self) -> int:
-        kind, self._next = f"{KIND}{self._next:02x}", (self._next + 1) % SHELVES
-        removed, now = 0, await self._queue.now()
-        for paper in await self._queue.papers(kind):
-            if now - paper.made_at < ORPHANED * 1e6:
-                continue
-            if not any(run.name == paper.name for run in await self._queue.runs(name=paper.name, limit=1)):
-                removed += await self._queue.swap(kind, paper.name, None, paper.version) is not None
-        return removed
+    return Shelves(queue, KIND, over)
 
 
 async def in_turns(addresses: Addresses) -> AsyncIterator[Sequence[tuple[str, Task | str]]]:

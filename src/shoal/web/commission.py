@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,11 +20,9 @@ from shoal.queue.base import Queue
 from shoal.travelling import OF_THE_RUN, spec_settings, template_settings
 from shoal.web import addresses
 from shoal.web.addresses import REFUSED, Addresses, Kept, in_turns
+from shoal.web.brought import in_use
+from shoal.web.door import PRIVATE_WAY
 from shoal.web.problem import Problem
-
-BROUGHT = "batch-"  # how the names of templates begin that a call brought along
-is_brought = re.compile(BROUGHT + r"(.*-)?[0-9a-f]{12}").fullmatch  # and people did not name themselves
-PRIVATE_WAY = "start the server with --allow-private HOST:PORT if that is where it should go"
 
 
 class Commission(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +101,7 @@ def above(own: Settings, asked: Mapping[str, Any], what: str) -> Settings:
 
 async def kept_template(queue: Queue, name: str) -> tuple[Template, tuple[str, int]]:
     """A template that the queue keeps under a name; 422."""
+    await in_use(queue, name)
     paper = await queue.paper(TEMPLATE, name)
     if paper is None:
         raise Problem(
@@ -121,11 +119,3 @@ async def kept_template(queue: Queue, name: str) -> tuple[Template, tuple[str, i
             f"template {name} is not understood here: {error}",
             hint="it may be of a newer shoal: upgrade this one",
         ) from error
-
-
-async def keep_template(queue: Queue, template: Template) -> tuple[str, int]:
-    """Keep a template that a call brought; the same one is kept once, however often it is brought."""
-    text = msgspec.json.encode(template).decode()
-    name = BROUGHT + f"{template.name}-{template.version}".removeprefix(BROUGHT)
-    paper = await queue.keep_paper(TEMPLATE, name, text)
-    return paper.name, paper.version

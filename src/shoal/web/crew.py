@@ -21,7 +21,7 @@ from shoal.control.upkeep import ODD, RUNNING
 from shoal.core.run import Run
 from shoal.errors import Act, Usage
 from shoal.queue.base import Queue
-from shoal.web.addresses import Tidying, addresses_of
+from shoal.web.addresses import addresses_of
 
 if TYPE_CHECKING:
     from shoal.worker.supervisor import Limits, Supervisor
@@ -32,7 +32,6 @@ LOOK_EVERY = 2.0  # seconds
 IDLE = 60.0  # seconds without work after which the processes end
 SILENT = 3  # heartbeats after which another control room's processes are taken for gone
 HALF_DONE = 30.0  # seconds after which whoever filled a run is taken for dead
-TIDY_EVERY = 60.0
 LONGEST_PAUSE = 30.0
 MOST = 10_000  # runs looked at
 
@@ -60,16 +59,13 @@ class Crew:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Look for work and keep processes at it, until stopped. What fails is tried again."""
-        tidying, tidied, pause = Tidying(self._queue), time.monotonic(), LOOK_EVERY
+        pause = LOOK_EVERY
         stopping = asyncio.create_task(stop.wait())
         try:
             while not stop.is_set():
                 await self._check()
                 try:
                     await self._turn()
-                    if time.monotonic() - tidied > TIDY_EVERY:
-                        tidied = time.monotonic()
-                        await tidying.turn()
                     pause = LOOK_EVERY
                 except (Act, *ODD) as error:  # of the queue; processes at work wait for it as well
                     hint = error.hint if isinstance(error, Act) else "a run or document is not understood"

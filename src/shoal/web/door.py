@@ -21,6 +21,7 @@ from shoal.sources.base import Entry
 from shoal.travelling import SETTINGS_KEY, serving_settings, template_settings
 
 NOT_OURS = ("proxy", "auth")  # of a run, that a server which only adds to it need not have
+PRIVATE_WAY = "start the server with --allow-private HOST:PORT if that is where it should go"
 
 
 class Door:

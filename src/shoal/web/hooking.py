@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from typing import Any
 
 from shoal.config import Settings
 from shoal.control.hooks import Heard, Hooks
+from shoal.control.stalls import Stalls
+from shoal.core.lane import Mark
 from shoal.core.page import Request
+from shoal.core.run import Run
 from shoal.errors import GiveUp, Retry
 from shoal.fetch.guard import AllowPrivate
 from shoal.fetch.http import HttpFetcher
@@ -14,9 +19,11 @@ from shoal.fetch.limits import Limits
 from shoal.queue.base import Queue
 from shoal.version import __version__
 from shoal.view.documents import run_document
+from shoal.view.standing import alive, serving, standing
 
 EVERY = 2.0  # seconds between two turns
 TIMEOUT = 10.0
+FRESH = 1.0  # seconds for which a look at the workers holds
 ANSWER = 4_096  # bytes that are read of an answer nobody needs
 
 
@@ -52,3 +59,16 @@ class Messenger:
 def hooks_of_server(queue: Queue, settings: Settings, messenger: Messenger) -> Hooks:
     """To be given a turn every EVERY seconds."""
     return Hooks(queue, messenger.send, run_document, settings.secrets)
+
+
+def stalls_of_server(queue: Queue, settings: Settings) -> Stalls:
+    """Whether anybody is there to work on a run is judged as everywhere else."""
+    marks, until = list[Mark](), 0.0
+
+    async def how(run: Run) -> tuple[str, dict[str, Any]]:
+        nonlocal marks, until
+        if time.monotonic() > until:  # where nobody works, all runs stall together: one look is for many
+            marks, until = await alive(queue, settings), time.monotonic() + FRESH
+        return await standing(queue, settings, run, marks), {"workers": len(serving(marks, run))}
+
+    return Stalls(queue, run_document, how)

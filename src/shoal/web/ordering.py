@@ -27,7 +27,8 @@ from shoal.travelling import OF_THE_RUN, spec_settings
 from shoal.view.standing import alive
 from shoal.web.api import models
 from shoal.web.api.templates import code_of
-from shoal.web.door import Door, run_settings
+from shoal.web.brought import in_use
+from shoal.web.door import PRIVATE_WAY, Door, run_settings
 from shoal.web.problem import Problem
 from shoal.web.room import Room
 
@@ -45,7 +46,7 @@ def check_hook(own: Settings, wanted: models.NewHook) -> str:
         raise Problem(422, "hook-address", "a hook's address has no login in it", hint="check the signature")
     why = Door(own).refusal(url)
     if why:
-        raise Problem(422, "hook-address", f"the hook's address is {why}")
+        raise Problem(422, "hook-address", f"the hook's address is {why}", hint=PRIVATE_WAY)
     if wanted.secret:
         _check_secret(own, wanted.secret.lower())
     return url
@@ -107,7 +108,13 @@ async def place(room: Room, order: models.NewRun, seed: str) -> Placed:
         await _check_some(Door(room.settings), addresses)
     key = _key(order, seed)
     made = [
-        Hook(_hook_id(key, number), check_hook(room.settings, it), tuple(it.events), it.secret)
+        Hook(
+            _hook_id(key, number),
+            check_hook(room.settings, it),
+            tuple(it.events),
+            it.secret,
+            stalled_after=it.stalled_after,
+        )
         for number, it in enumerate(order.hooks)
     ]
     if made:
@@ -213,6 +220,7 @@ def _asked(given: Mapping[str, Any]) -> Settings:
 
 async def _template(queue: Queue, order: models.NewRun) -> tuple[Template, tuple[str, int]]:
     if order.template is not None:
+        await in_use(queue, order.template)
         paper = await queue.paper(TEMPLATE, order.template, order.template_version or 0)
         if paper is None:
             raise Problem(

@@ -19,10 +19,12 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from shoal import app, telemetry
 from shoal.config import Settings
-from shoal.control import schedule
-from shoal.control.idempotency import Tidying
+from shoal.control import idempotency, schedule
 from shoal.control.patience import patiently
 from shoal.control.relay import Relay
+from shoal.control.stalls import EVERY as STALLS_EVERY
+from shoal.control.tidying import EVERY as TIDY_EVERY
+from shoal.control.tidying import Tidying
 from shoal.control.upkeep import Duty, Upkeep
 from shoal.errors import Act
 from shoal.forgetting import forget_purged
@@ -31,12 +33,15 @@ from shoal.store.results import ResultStore, open_results
 from shoal.view.family import Family
 from shoal.view.metrics import FleetCount, fleet_families
 from shoal.view.snapshot import Snapshot
+from shoal.web import addresses
 from shoal.web.app import build, told
+from shoal.web.brought import EVERY as BROUGHT_EVERY
+from shoal.web.brought import Brought
 from shoal.web.front import Front
 from shoal.web.gate import Keeper
 from shoal.web.guard import Guarded, connections_allowed, sweep
 from shoal.web.hooking import EVERY as HOOKS_EVERY
-from shoal.web.hooking import Messenger, hooks_of_server
+from shoal.web.hooking import Messenger, hooks_of_server, stalls_of_server
 from shoal.web.journal import Journal
 from shoal.web.limits import Limits
 from shoal.web.listening import BACKLOG, address_of, bound
@@ -45,7 +50,6 @@ from shoal.web.room import Room
 
 PATIENCE = 60.0  # seconds for a queue that is not up yet
 GRACE = 5  # seconds for requests that are under way when told to stop
-KEYS_EVERY = 60.0  # seconds between two looks for idempotency keys that are old
 IDLE = 15  # seconds that a connection may be kept without a request
 
 # On every answer. Pages bring their scripts and styles along as files: nothing inline, nothing from afar.
@@ -184,7 +188,8 @@ class Server:
         """The figures of the fleet; only our own while the queue is away."""
         with contextlib.suppress(Act):
             if self.room is not None:
-                return fleet_families(await self.room.snapshot(), self.counted)
+                found = await self.room.snapshot()
+                return fleet_families(found, self.counted, await self.room.ledger())
         return fleet_families(Snapshot(at=0), self.counted, reachable=False)
 
     async def _opened(self) -> Queue | None:
@@ -236,7 +241,9 @@ class Server:
         hooks = hooks_of_server(queue, self.settings, self._messenger)
         return [
             Duty("hooks", HOOKS_EVERY, hooks.turn),
-            Duty("keys", KEYS_EVERY, Tidying(queue).turn),
+            Duty("stalls", STALLS_EVERY, stalls_of_server(queue, self.settings).turn),
+            Duty("tidying", TIDY_EVERY, Tidying(idempotency.shelves(queue), addresses.shelves(queue)).turn),
+            Duty("templates", BROUGHT_EVERY, Brought(queue).tidy),
         ]
 
 

@@ -16,6 +16,7 @@ from shoal.core.task import Outcome, Verdict
 from shoal.queue.base import Extended
 from shoal.worker.bearing import Bearing
 from shoal.worker.buffer import Buffer, Held
+from shoal.worker.farewell import farewell_of, leave
 from shoal.worker.feeder import Feeder
 from shoal.worker.heart import Heart, HeartThread
 from shoal.worker.leases import Leases
@@ -152,9 +153,16 @@ class Worker:
                 self._end()
                 await _cancel(feeding, settling, broken, *self._runners)
                 await end_heart()
-        with contextlib.suppress(*PASSING):
-            await self._tools.queue.forget_worker(self._tools.worker)
+        await self._say_farewell()
         return self.tally
+
+    async def _say_farewell(self) -> None:
+        """Whoever keeps the history finds a worker either in the registry or by what it left behind."""
+        queue = self._tools.queue
+        with contextlib.suppress(*PASSING):
+            await leave(queue, farewell_of(self._bearing.mark(await queue.now())))
+        with contextlib.suppress(*PASSING):
+            await queue.forget_worker(self._tools.worker)
 
     async def _runner(self) -> None:
         me = asyncio.current_task()

@@ -21,12 +21,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from shoal.core.figures import decode
 from shoal.core.retry import decide
 from shoal.core.run import run_of
 from shoal.core.task import Attempt, Outcome, failures
 from shoal.errors import Act, ShoalError
 from shoal.queue.base import HEARTBEAT, LEASE, REAP_EVERY, Queue, Where
 from shoal.worker.bearing import memory_of
+from shoal.worker.farewell import Farewell, leave
 from shoal.worker.note import Reader, Seen, discard
 from shoal.worker.orders import DRAINED, GAVE_UP, LastWords, Orders
 from shoal.worker.patience import Patience
@@ -289,6 +291,8 @@ class Supervisor:
         if (code not in (0, DRAINED) or charged) and not child.leaving:
             log.warning("worker_died", extra={"worker": child.worker, "status": code, "executing": charged})
         self._tally.reaped(await self._patiently(lambda: self._queue.reap({child.worker: charged})))
+        if code not in (0, DRAINED):
+            await self._patiently(lambda: self._say_farewell(child, seen))
         await self._forget(child.worker)
         if child.process.stdin is not None:
             child.process.stdin.close()
@@ -296,6 +300,12 @@ class Supervisor:
             await asyncio.wait(child.forwarding, timeout=1.0)
             for forwarding in child.forwarding:
                 forwarding.cancel()
+
+    async def _say_farewell(self, child: Child, seen: Seen) -> None:
+        """What its note says that it had counted; it could not say so itself."""
+        started_at = await self._queue.now() - int((time.monotonic() - child.born) * 1e6)
+        counted = Farewell(child.worker, started_at, seen.pages, seen.failed, decode(seen.figures))
+        await leave(self._queue, counted)
 
     async def _settle_for(self, worker: str, cause: str, seen: Seen) -> None:
         """The outcome that the killed child could not report itself."""

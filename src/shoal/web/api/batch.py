@@ -23,7 +23,8 @@ from shoal.web.access import Caller, Operator, Reader
 from shoal.web.addresses import addresses_of
 from shoal.web.answer import answer
 from shoal.web.api.models import Body, described
-from shoal.web.commission import Commission, above, keep_template, kept_template
+from shoal.web.brought import keep_template
+from shoal.web.commission import Commission, above, kept_template
 from shoal.web.idempotency import REPLAYED, Done, Key, keep, open_key, print_of
 from shoal.web.problem import Problem, no_such
 from shoal.web.results import Results, Tally

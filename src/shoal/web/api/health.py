@@ -98,4 +98,5 @@ async def metrics(request: Request, caller: Reader) -> Response:
 
 
 async def _figures(room: Room, server: Server) -> str:
-    return fleet_metrics(await room.snapshot(), server.counted)
+    found = await room.snapshot()
+    return fleet_metrics(found, server.counted, await room.ledger())

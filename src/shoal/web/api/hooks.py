@@ -44,14 +44,23 @@ async def list_hooks(room: In, caller: Reader) -> Response:
 async def add_hook(
     room: In, caller: Admin, request: Request, wanted: models.NewFleetHook, key: Key = None
 ) -> Response:
-    """Told of the end of every run. The key that signs its messages is shown now and never again."""
+    """Told of the end of every run, or when one stalls. The key that signs its messages is shown now and
+    never again."""
 
     async def work(seed: str) -> Done:
         url = check_hook(room.settings, wanted)
         if len(await hooks.hooks(room.queue)) >= MOST:
             raise Problem(409, "too-many-hooks", f"there are {MOST} hooks already", hint="remove one")
         id = seed[:16] or secrets.token_hex(8)
-        hook = Hook(id, url, tuple(wanted.events), wanted.secret, made_by=caller.name, scraper=wanted.scraper)
+        hook = Hook(
+            id,
+            url,
+            tuple(wanted.events),
+            wanted.secret,
+            made_by=caller.name,
+            scraper=wanted.scraper,
+            stalled_after=wanted.stalled_after,
+        )
         made = await hooks.add(room.queue, hook)
         await Acting(room.queue, caller.name).did("add hook", id)
         return await _shown(room, made)
@@ -100,6 +109,7 @@ def hook_document(hook: Hook) -> dict[str, Any]:
         "id": hook.id,
         "url": hooks.shown(hook.url),
         "events": list(hook.events),
+        "stalled_after": hook.stalled_after if "stalled" in hook.events else None,
         "scraper": hook.scraper or None,
         "signed_with": hook.secret or None,
         "made_at": stamp(hook.made_at),

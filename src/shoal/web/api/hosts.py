@@ -7,21 +7,20 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from shoal.control import acting
+from shoal.control import acting, hosting
 from shoal.control.acting import Acting
 from shoal.core.lane import LaneState
+from shoal.core.task import LaneChange
 from shoal.view.documents import host_document
-from shoal.web.access import Operator, Reader
+from shoal.web.access import Caller, Operator, Reader
 from shoal.web.answer import answer
 from shoal.web.api import models
-from shoal.web.api.models import Cursor, HostDocument, HostName, Limit, Names, Page, described
+from shoal.web.api.models import Cursor, HostDocument, HostName, Hosts, Limit, Page, described
 from shoal.web.api.paging import cursor, page, place
 from shoal.web.problem import Problem, no_such
 from shoal.web.room import In, Room
 
 router = APIRouter(prefix="/api/v1/hosts", tags=["hosts"])
-
-MOST = 1_000  # hosts that one request acts on
 
 
 @router.get("", summary="List hosts", responses=described(Page, 404), response_class=Response)
@@ -140,14 +139,50 @@ def _pace_of(how: models.Pacing) -> tuple[float | None, int | None]:
     return (1.0 / how.rate if how.rate is not None else how.delay), how.in_flight
 
 
-@router.post("/release", summary="Release many hosts", responses=described(Names), response_class=Response)
-async def release_many(room: In, caller: Operator, which: models.Many) -> Response:
-    """All that are held back and match, at most 1,000 at once."""
-    if bool(which.like) == which.all:
-        raise Problem(422, "say-which", "say which hosts: like", hint='{"all": true} means all that are held')
-    found = await room.queue.lanes(only="held", like=which.like.lower(), order="name", limit=MOST)
-    if not which.dry_run:
-        for lane in found:
-            await Acting(room.queue, caller.name).release(lane.name)
+@router.post("/park", summary="Park many hosts", responses=described(Hosts), response_class=Response)
+async def park_many(room: In, caller: Operator, which: models.ParkHosts) -> Response:
+    """All that match, in steps; where there are too many for one request, `next` says how to go on."""
+    return await _many(room, caller, which, hosting.parking(which.seconds, which.reason))
+
+
+@router.post("/release", summary="Release many hosts", responses=described(Hosts), response_class=Response)
+async def release_many(room: In, caller: Operator, which: models.HostFilter) -> Response:
+    """All that are held back and match, in steps."""
+    return await _many(room, caller, which, hosting.releasing())
+
+
+@router.post(
+    "/pace",
+    summary="Set the pace and limit of many hosts",
+    responses=described(Hosts),
+    response_class=Response,
+)
+async def pace_many(room: In, caller: Operator, which: models.PaceHosts) -> Response:
+    """All that match, in steps; `reset` changes those for which a person had set something."""
+    return await _many(room, caller, which, hosting.pacing(*_pace_of(which)))
+
+
+async def _many(room: Room, caller: Caller, which: models.HostFilter, change: LaneChange) -> Response:
+    if bool(which.like or which.only or which.hosts) == which.all:
+        raise Problem(
+            422,
+            "say-which",
+            "say which hosts: like, only or hosts",
+            hint='{"all": true} means every host, and stands alone',
+        )
+    names = tuple(dict.fromkeys(acting.host_word(name) for name in which.hosts))
+    chosen = hosting.Which(which.like, which.only, names)
+    if which.dry_run:
+        found = await hosting.count(room.queue, chosen, change, after=which.after)
+    else:
+        found = await hosting.change_hosts(room.queue, caller.name, chosen, change, after=which.after)
         room.touched()
-    return answer({"names": [lane.name for lane in found], "dry_run": which.dry_run})
+    return answer(
+        {
+            "names": found.names,
+            "count": found.count,
+            "more": bool(found.next),
+            "next": found.next or None,
+            "dry_run": which.dry_run,
+        }
+    )

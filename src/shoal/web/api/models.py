@@ -31,7 +31,7 @@ Cursor = Annotated[
 ]
 Word = Annotated[str, Query(max_length=500, pattern=LINE)]
 
-Event = Literal["finished", "failed", "cancelled"]
+Event = Literal["finished", "failed", "cancelled", "stalled"]
 RunStateName = Literal["running", "paused", "finished", "cancelled"]
 TaskStateName = Literal["ready", "delayed", "leased", "done", "dead", "cancelled"]
 
@@ -87,6 +87,31 @@ class Many(Body):
     dry_run: bool = Field(False, description="Only say which they are.")
 
 
+class HostFilter(Body):
+    """Which hosts. Filters hold together; without any, `all` must say that all are meant."""
+
+    like: Line = Field("", description="A part of the name.")
+    only: Literal["", "parked", "held", "ruled"] = Field(
+        "", description="Parked; held back, too; or with a pace that a person set."
+    )
+    hosts: list[Annotated[str, StringConstraints(min_length=1, max_length=300, pattern=LINE)]] = Field(
+        default_factory=list, max_length=200, description="Just these."
+    )
+    all: bool = Field(False, description="All of them, where nothing else is given.")
+    dry_run: bool = Field(False, description="Only say which they are, and how many.")
+    after: Annotated[str, StringConstraints(max_length=300, pattern=LINE)] = Field(
+        "", description="`next` of the answer before, which did not come to the end."
+    )
+
+
+class ParkHosts(HostFilter, Parking):
+    pass
+
+
+class PaceHosts(HostFilter, Pacing):
+    pass
+
+
 class RunsAction(Body):
     """The same for many runs: those named, or all that match."""
 
@@ -102,7 +127,15 @@ class RunsAction(Body):
 
 class NewHook(Body):
     url: Address
-    events: list[Event] = Field(default=["finished", "failed", "cancelled"], min_length=1, max_length=3)
+    events: list[Event] = Field(
+        default=["finished", "failed", "cancelled"],
+        min_length=1,
+        max_length=4,
+        description="`stalled`: it has work, and none of it has ended for a while.",
+    )
+    stalled_after: Annotated[float, Field(ge=10, le=7 * 86_400, allow_inf_nan=False)] = Field(
+        600, description="Seconds without any end until a run counts as stalled."
+    )
     secret: Annotated[str, StringConstraints(max_length=64, pattern=r"^[A-Za-z0-9_-]*$")] = Field(
         "", description="The name of one of the server's secrets. Without it one is made, and shown once."
     )
@@ -217,6 +250,16 @@ class Counted(Given):
     run: str
     count: int
     more: bool
+    dry_run: bool
+
+
+class Hosts(Given):
+    """Which hosts, and how many; `next`: there are others, to be asked for with `after`."""
+
+    names: list[str] = Field(description="The first thousand.")
+    count: int
+    more: bool
+    next: str | None
     dry_run: bool
 
 

@@ -26,9 +26,9 @@ def place(list: str, given: str, kind: type[T]) -> T | None:
         text = urlsafe_b64decode(given.encode("ascii") + b"=" * (-len(given) % 4))
         of, at = msgspec.json.decode(text, type=tuple[str, int | str])
     except (ValueError, msgspec.DecodeError):
-        raise _unknown() from None
+        raise unknown() from None
     if of != list or not isinstance(at, kind) or not _usable(at):
-        raise _unknown()
+        raise unknown()
     return at
 
 
@@ -36,7 +36,7 @@ def _usable(at: object) -> bool:
     return at.isprintable() if isinstance(at, str) else isinstance(at, int) and 0 <= at < 2**63
 
 
-def _unknown() -> Problem:
+def unknown() -> Problem:
     return Problem(
         422, "unknown-cursor", "this cursor is not of this list", hint="leave it away to begin at the start"
     )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Query
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from shoal.control.records import RecordsReader
 from shoal.control.relay import fitting
@@ -20,6 +20,7 @@ from shoal.web.access import Reader
 from shoal.web.api import models
 from shoal.web.api.models import Cursor, Limit, Page, RunName, problems
 from shoal.web.api.paging import cursor, page, place
+from shoal.web.download import download
 from shoal.web.problem import Problem
 from shoal.web.room import In, Room
 
@@ -85,7 +86,7 @@ async def download_jsonl(
     """Also while the run goes on: what there is by then."""
     found = await room.run(run)
     slices = _slices(room, found, after, follow=follow)
-    return await _download(found, "jsonl", "application/x-ndjson", _lines(slices, seq))
+    return await download(found, "jsonl", _lines(slices, seq))
 
 
 @router.get(
@@ -118,21 +119,7 @@ async def download_csv(
     form = Form(safe=room.settings.csv_safe if safe is None else safe)
     head = form.header(names) if names and (header if header is not None else not after) else b""
     slices = _slices(room, found, after, last=last)
-    return await _download(found, "csv", "text/csv; charset=utf-8", _rows(slices, form, names, head))
-
-
-async def _download(run: Run, ending: str, kind: str, parts: AsyncIterator[bytes]) -> Response:
-    # The first part before the status is sent: what cannot be read is then said properly.
-    first = await anext(parts, b"")
-
-    async def whole() -> AsyncIterator[bytes]:
-        yield first
-        async for part in parts:
-            yield part
-
-    name = "".join(char for char in run.name if char.isascii() and (char.isalnum() or char in "_-."))
-    headers = {"Content-Disposition": f'attachment; filename="{name}.{ending}"', "Cache-Control": "no-store"}
-    return StreamingResponse(whole(), 200, headers, kind)
+    return await download(found, "csv", _rows(slices, form, names, head))
 
 
 async def _slices(

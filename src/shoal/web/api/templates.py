@@ -27,7 +27,7 @@ from shoal.web.answer import answer
 from shoal.web.api import models
 from shoal.web.api.models import Cursor, Limit, Page, TemplateDocument, described
 from shoal.web.api.paging import cursor, page, place
-from shoal.web.commission import is_brought
+from shoal.web.brought import is_brought
 from shoal.web.problem import Problem, no_such
 from shoal.web.room import In, Room
 
