@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 from fastapi import Request
 from starlette.responses import RedirectResponse, Response
 
-from shoal.control import acting, timetable
+from shoal.control import acting, hosting, timetable
 from shoal.control.acting import Acting, Changed, Wanted, choose
 from shoal.core import measure
 from shoal.core.run import Run
+from shoal.core.task import LaneChange
 from shoal.errors import Usage
 from shoal.queue.base import RunAction, TaskView, Where
-from shoal.view.why import run_of_task
+from shoal.view import words
+from shoal.view.why import BIGGEST, run_of_task
 from shoal.web import tokens
-from shoal.web.pages.deeds import DEEDS, Deed
+from shoal.web.pages.deeds import DEEDS, Deed, hosts_meant, numbers
 from shoal.web.pages.look import In, Operator, pages
 from shoal.web.pages.render import plain
 from shoal.web.pages.said import Said, say
@@ -26,6 +28,8 @@ from shoal.web.room import Room
 
 router = pages()
 LONGEST = 8_192
+NAMED = 5  # of many hosts
+PICKED, LISTED = 1_000, 64_000  # rows of a list that are chosen one by one, and characters of their names
 
 Fields = Mapping[str, str]
 Do = Callable[[Room, Acting, str, Fields], Awaitable[Said]]
@@ -41,10 +45,12 @@ def local(path: str) -> str:
 @router.post("/act")
 async def act(request: Request, room: In, caller: Operator) -> Response:
     form = await request.form()
-    told = {name: value for name, value in form.items() if isinstance(value, str)}
+    told = {name: value for name, value in form.items() if isinstance(value, str) and name != "pick"}
     # Left out, a long one would no longer narrow anything down.
-    if any(len(value) > LONGEST for value in told.values()):
+    if any(len(value) > (LONGEST if name != "ids" else LISTED) for name, value in told.items()):
         raise Problem(422, "too-long", f"a field of this form has more than {LONGEST:,} characters")
+    if any("\0" in str(value) for _, value in form.multi_items()):
+        raise Problem(422, "not-text", "a field of this form has a character that no store can keep")
     deed = DEEDS.get(told.get("deed", ""))
     about = told.get("about", "")
     if deed is None or not about:
@@ -54,8 +60,14 @@ async def act(request: Request, room: In, caller: Operator) -> Response:
             403, "not-allowed", f"this needs the scope {deed.scope}", hint="log in with another token"
         )
     back = local(told.get("back", "/"))
+    whole = told.pop("reach", "") == "all"  # all that match, whatever is ticked
+    if told.pop("picking", "") and not whole and not told.get("ids"):
+        told["ids"] = _chosen([value for value in form.getlist("pick") if isinstance(value, str)])
     if not told.get("confirmed"):
-        return plain(request, caller, "confirm.html", _asked(deed, about, told, back))
+        counted = await _counted(room, deed, about, told)
+        address = str(request.base_url).rstrip("/")
+        shown = _asked(deed, about, told, back) | {"counted": counted, "address": address}
+        return plain(request, caller, "confirm.html", shown)
     said = await _DO[deed.name](room, Acting(room.queue, caller.name), about, told)
     room.touched()
     response = RedirectResponse(back, 303)
@@ -64,6 +76,21 @@ async def act(request: Request, room: In, caller: Operator) -> Response:
     else:
         say(response, Said(said.deed, said.about, said.count, said.more))
     return response
+
+
+def _chosen(picked: Sequence[str]) -> str:
+    """The rows that are ticked; none must never come to mean all."""
+    picked = [it for it in picked if it]
+    if not picked:
+        raise Problem(
+            422, "nothing-chosen", "no row is chosen", hint="go back and tick the rows that you mean"
+        )
+    if len(picked) > PICKED:
+        raise Problem(422, "too-many", f"more than {PICKED:,} rows are chosen at once")
+    made = " ".join(dict.fromkeys(picked))  # a host may have a comma in its name
+    if len(made) > LISTED:
+        raise Problem(422, "too-long", "these are not rows of a list")
+    return made
 
 
 def _asked(deed: Deed, about: str, told: Fields, back: str) -> dict[str, Any]:
@@ -99,7 +126,10 @@ async def _run(room: Room, name: str) -> Run:
 
 
 def _where(told: Fields) -> Where:
-    return Where(told.get("host", ""), told.get("cause", ""), told.get("url", ""))
+    ids = numbers(told.get("ids", ""))
+    if any(not 0 < id <= BIGGEST for id in ids):
+        raise Problem(422, "unknown-row", "what is chosen is not a task")
+    return Where(told.get("host", ""), told.get("cause", ""), told.get("url", ""), tuple(ids))
 
 
 async def _revive(room: Room, acts: Acting, about: str, told: Fields) -> Said:
@@ -157,11 +187,8 @@ async def _release(room: Room, acts: Acting, about: str, told: Fields) -> Said:
 
 async def _pace(room: Room, acts: Acting, about: str, told: Fields) -> Said:
     before = await _before(room, about)
-    await acts.pace(
-        before["about"],
-        spacing=_number(told, "spacing", measure.seconds(zero=True), "a time such as 2s, or 0"),
-        limit=_number(told, "limit", measure.whole(0), "a whole number; 0 is no limit"),
-    )
+    spacing, limit = _given_pace(told)
+    await acts.pace(before["about"], spacing=spacing, limit=limit)
     return Said("host.pace", before.pop("about"), back=before)
 
 
@@ -179,6 +206,13 @@ async def _before(room: Room, about: str) -> dict[str, str]:
     return {"about": lane.name, "spacing": f"{lane.rule:g}", "limit": str(lane.limit)}
 
 
+def _given_pace(told: Fields) -> tuple[float, int]:
+    return (
+        _number(told, "spacing", measure.seconds(zero=True), "a time such as 2s, or 0"),
+        _number(told, "limit", measure.whole(0), "a whole number; 0 is no limit"),
+    )
+
+
 def _number(told: Fields, name: str, parse: Callable[[object], Any], accepts: str) -> Any:
     given = told.get(name, "").strip()
     if given in ("-1", "-1.0"):
@@ -187,6 +221,42 @@ def _number(told: Fields, name: str, parse: Callable[[object], Any], accepts: st
         return parse(given)
     except (ValueError, TypeError):
         raise Usage(f"{name}: {given!r} is not understood", hint=f"give {accepts}") from None
+
+
+def _change(deed: str, told: Fields) -> LaneChange:
+    """What a deed does to each of many hosts."""
+    if deed == "hosts.pace":
+        return hosting.pacing(*_given_pace(told))
+    made = {"hosts.park": hosting.parking(), "hosts.release": hosting.releasing()}
+    return made.get(deed) or hosting.pacing(-1.0, -1)
+
+
+async def _counted(room: Room, deed: Deed, about: str, told: Fields) -> str:
+    """Which hosts would be changed, of deeds that may change thousands."""
+    if deed.body != "hosts":
+        return ""
+    found = await hosting.count(room.queue, hosts_meant(about, told), _change(deed.name, told))
+    if not found.count:
+        return "Now no host would be changed."
+    more = "at least " if found.next else ""
+    return f"Now {more}{words.count(found.count, 'host')}: {_names(found.names)}."
+
+
+def _names(names: Sequence[str]) -> str:
+    shown, left = names[:NAMED], len(names) - NAMED
+    return f"{', '.join(shown)} and {words.count(left)} more" if left > 0 else ", ".join(shown)
+
+
+def _many(name: str) -> Do:
+    async def do(room: Room, acts: Acting, about: str, told: Fields) -> Said:
+        change = _change(name, told)
+        which, after = hosts_meant(about, told), told.get("after", "")
+        found = await hosting.change_hosts(room.queue, acts.who, which, change, after=after)
+        kept = {field: told[field] for field in ("only", "spacing", "limit") if told.get(field)}
+        on = kept | {"after": found.next} if found.next else {}
+        return Said(name, about, found.count, more=bool(found.next), on=on)
+
+    return do
 
 
 def _ask(name: str, wanted: Wanted) -> Do:
@@ -245,6 +315,10 @@ _DO: dict[str, Do] = {
     "host.release": _release,
     "host.pace": _pace,
     "host.reset": _reset,
+    "hosts.park": _many("hosts.park"),
+    "hosts.release": _many("hosts.release"),
+    "hosts.pace": _many("hosts.pace"),
+    "hosts.reset": _many("hosts.reset"),
     "worker.drain": _ask("worker.drain", "drain"),
     "worker.pause": _ask("worker.pause", "pause"),
     "worker.resume": _ask("worker.resume", ""),

@@ -37,6 +37,7 @@ async def advice(request: Request, room: In, caller: Reader) -> Response:
             "items": [item(one) for one in listing["advice"]],
             "scale": listing["autoscale"],
             "s": found,
+            "as_of": found.at,
             "alive": len(found.alive),
         }
 

@@ -13,7 +13,8 @@ from shoal.core.run import Run
 from shoal.queue.base import DeadGroup, Where
 from shoal.view.letters import message_of
 from shoal.web.api.tasks import tasks_page
-from shoal.web.pages.look import PAGE, At, In, Reader, Word, pages, snapshot
+from shoal.web.pages.charts import Hours
+from shoal.web.pages.look import PAGE, At, In, Reader, Word, pages, snapshot, spans
 from shoal.web.pages.render import page, query, segment
 from shoal.web.pages.run import head, topics
 from shoal.web.room import Room
@@ -54,11 +55,11 @@ def by_cause(run: Run, groups: Iterable[DeadGroup]) -> list[Cause]:
 
 
 @router.get("/dead")
-async def dead(request: Request, room: In, caller: Reader) -> Response:
-    return await page(request, caller, "dead.html", lambda: _over_all(room), nav="dead")
+async def dead(request: Request, room: In, caller: Reader, hours: Hours = 6) -> Response:
+    return await page(request, caller, "dead.html", lambda: _over_all(room, hours), nav="dead")
 
 
-async def _over_all(room: Room) -> dict[str, Any]:
+async def _over_all(room: Room, hours: int) -> dict[str, Any]:
     failed = [it for it in (await snapshot(room)).runs if it.stats.dead]
     causes: list[Cause] = []
     for it in failed[:RUNS_ASKED]:
@@ -68,6 +69,8 @@ async def _over_all(room: Room) -> dict[str, Any]:
         "total": sum(it.stats.dead for it in failed),
         "runs": len(failed),
         "HOSTS": HOSTS,
+        "history": f"/api/v1/history?hours={hours}",
+        "spans": spans("/dead", hours, 6),
     }
 
 

@@ -10,9 +10,13 @@ from urllib.parse import quote
 
 import msgspec
 
+from shoal.control import hosting
+from shoal.errors import Usage
 from shoal.view import words
 from shoal.web.access import Scope
 
+_ONLY: dict[str, hosting.Only] = {"": "", "parked": "parked", "held": "held", "ruled": "ruled"}
+EVERY_HOST = "every host"  # with a space, so that no host has it in its name
 FILTER = ("host", "cause", "url")  # what may narrow down which tasks are meant
 
 
@@ -30,13 +34,15 @@ class Deed(msgspec.Struct, frozen=True):
     undo: str = ""  # the deed that takes it back
     risky: bool = False  # cannot be taken back
     scope: Scope = "operate"
+    unit: str = "page"  # what is counted after it
+    also: str = ""  # the rest of its call's body, after which hosts are meant
 
     def form(self, about: object, given: Mapping[str, object]) -> dict[str, str]:
         """Title, words, command and call, for one thing and with what narrows it down."""
         told = {name: str(value) for name, value in given.items() if value}
-        which = _which(told)
+        which = hosting.words_of(hosts_meant(str(about), told)) if self.body == "hosts" else _which(told)
         path = self.path.format(about=quote(str(about), safe=":"))
-        data = self._data(told)
+        data = self._data(str(about), told)
         sent = f" -H 'Content-Type: application/json' -d {shlex.quote(data)}" if data else ""
         return {
             "title": self.title.format(about=about, which=which),
@@ -47,16 +53,51 @@ class Deed(msgspec.Struct, frozen=True):
         }
 
     def _command(self, about: str, told: Mapping[str, str]) -> str:
-        """In one go: a name may itself be one of these words."""
+        """In one go: a name may itself be one of these words. Rows that were chosen have no command."""
+        if told.get("ids"):
+            return ""
         parts = {"ABOUT": shlex.quote(about), "RUN": shlex.quote(told.get("run", "")), "WHERE": _where(told)}
-        return re.sub("ABOUT|RUN|WHERE", lambda found: parts[found[0]], self.cli)
+        parts["HOSTS"] = _hosts(hosts_meant(about, told)) if self.body == "hosts" else ""
+        return re.sub("ABOUT|RUN|WHERE|HOSTS", lambda found: parts[found[0]], self.cli)
 
-    def _data(self, told: Mapping[str, str]) -> str:
+    def _data(self, about: str, told: Mapping[str, str]) -> str:
+        if self.body == "hosts":
+            return _hosts_body(hosts_meant(about, told), self.also)
         if self.body != "where":
             return self.body
         which: dict[str, object] = {name: told[name] for name in FILTER if told.get(name)}
+        if told.get("ids"):
+            which["ids"] = numbers(told["ids"])
         which = which or {"all": True}
         return json.dumps(which | ({"state": self.state} if self.state else {}), ensure_ascii=False)
+
+
+def numbers(ids: str) -> list[int]:
+    """Tasks as a form names them; what is no number is 0, and no task's."""
+    return [int(it) if it.isascii() and it.isdecimal() and len(it) < 20 else 0 for it in ids.split()]
+
+
+def hosts_meant(about: str, told: Mapping[str, str]) -> hosting.Which:
+    """Hosts that were chosen one by one, or by a part of their name and how they stand."""
+    if told.get("ids"):
+        if not (names := tuple(told["ids"].split())):  # no name at all would mean every host
+            raise Usage("no host is chosen", hint="go back and tick the rows that you mean")
+        return hosting.Which(names=names)
+    only = _ONLY.get(told.get("only", ""))
+    if only is None:  # left out, more hosts would be meant
+        raise Usage(f"only: {told['only']!r} is not understood", hint=f"one of {', '.join(_ONLY)[2:]}")
+    return hosting.Which("" if about == EVERY_HOST else about, only)
+
+
+def _hosts_body(which: hosting.Which, also: str) -> str:
+    meant: dict[str, object] = {"like": which.like, "only": which.only, "hosts": list(which.names)}
+    told = {name: value for name, value in meant.items() if value} or {"all": True}
+    return f"{json.dumps(told, ensure_ascii=False)[:-1]}{also}}}"
+
+
+def _hosts(which: hosting.Which) -> str:
+    like = f"--like={shlex.quote(which.like)}" if which.like else ""
+    return " ".join(filter(None, (like, f"--only {which.only}" if which.only else ""))) or "--all"
 
 
 def _where(told: Mapping[str, str]) -> str:
@@ -73,6 +114,7 @@ def _which(told: Mapping[str, str]) -> str:
         f"of {told['host']}" if told.get("host") else "",
         f"with {told['cause']}" if told.get("cause") else "",
         f"like {told['url']}" if told.get("url") else "",
+        f"among {words.count(len(told['ids'].split()), 'chosen row')}" if told.get("ids") else "",
     ]
     said = " ".join(part for part in parts if part)
     return f" {said}" if said else ""
@@ -80,7 +122,7 @@ def _which(told: Mapping[str, str]) -> str:
 
 RUN, HOST, WORKER = "/api/v1/runs/{about}", "/api/v1/hosts/{about}", "/api/v1/workers/{about}"
 TASK = "/api/v1/tasks/{about}"
-SCHEDULE = "/api/v1/schedules/{about}"
+SCHEDULE, HOSTS = "/api/v1/schedules/{about}", "/api/v1/hosts"
 
 _ALL = (
     Deed(
@@ -113,7 +155,7 @@ _ALL = (
         "{count} of run {about} given up.", "", RUN + "/drop", body="where", state="dead", risky=True,
     ),
     Deed(
-        "tasks.drop", "Drop all that match", "Give up what waits in run {about}?",
+        "tasks.drop", "Drop", "Give up what waits in run {about}?",
         "Waiting pages{which} are not fetched any more. This cannot be taken back.",
         "{count} of run {about} given up.", "", RUN + "/drop", body="where", state="ready", risky=True,
     ),
@@ -147,6 +189,28 @@ _ALL = (
         "{about}: runs decide its pace again.", "shoal hosts set ABOUT --reset", HOST + "/pace",
         body='{"reset": true}',
         undo="host.pace",
+    ),
+    Deed(
+        "hosts.park", "Park", "Send no request to {which}?",
+        "All runs and workers leave them alone until they are released; their pages wait.",
+        "{count} parked.", "shoal hosts park HOSTS", HOSTS + "/park", body="hosts", unit="host",
+    ),
+    Deed(
+        "hosts.release", "Release", "Let requests go to {which} again?",
+        "Those that are parked or held back: one at a time first, and at their pace once they answer.",
+        "{count} released.", "shoal hosts release HOSTS", HOSTS + "/release", body="hosts", unit="host",
+    ),
+    Deed(
+        "hosts.pace", "Set", "Change the pace of {which}?",
+        "It holds for all runs and workers, at once, in place of what they ask for.",
+        "{count} with a new pace.", "shoal hosts set HOSTS --delay {spacing} --in-flight {limit}",
+        HOSTS + "/pace", body="hosts", also=', "delay": {spacing}, "in_flight": {limit}', unit="host",
+    ),
+    Deed(
+        "hosts.reset", "Take back", "Take back the pace that was set for {which}?",
+        "Runs and their own answers decide again.",
+        "{count}: runs decide the pace again.", "shoal hosts set HOSTS --reset",
+        HOSTS + "/pace", body="hosts", also=', "reset": true', unit="host",
     ),
     Deed(
         "worker.drain", "Drain", "Drain worker {about}?",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import Request
@@ -9,6 +11,7 @@ from starlette.responses import Response
 
 from shoal.control.acting import choose
 from shoal.core.figures import decode
+from shoal.core.lane import Mark
 from shoal.core.run import Run
 from shoal.queue.base import TaskView
 from shoal.view.workers import by_state, mixed_code, place, versions_of
@@ -19,6 +22,7 @@ from shoal.web.room import Room
 
 router = pages()
 MARKS_SHOWN = 300
+RATES_FRESH, RATES_LATELY = 5.0, 60.0  # seconds
 HELD_ASKED, HELD_SHOWN = 1000, 100
 
 
@@ -30,6 +34,9 @@ async def fleet(request: Request, room: In, caller: Reader) -> Response:
         left = len(marks) - MARKS_SHOWN
         return {
             "marks": marks[:MARKS_SHOWN],
+            "rates": await room.once(("worker-rates",), lambda: _rates(room), RATES_FRESH),
+            "replaced": replaced(marks),
+            "asking": {mark.id: asking(mark) for mark in marks[:MARKS_SHOWN]},
             "now": found.at,
             "stale_after": found.stale_after,
             "by_state": by_state(marks, found.at, found.stale_after),
@@ -39,6 +46,30 @@ async def fleet(request: Request, room: In, caller: Reader) -> Response:
         }
 
     return await page(request, caller, "fleet.html", gather, nav="fleet")
+
+
+async def _rates(room: Room) -> dict[str, float]:
+    """Pages per second of workers, in the newest sample that says so."""
+    series = await room.history.read(RATES_LATELY)
+    last = next((one for one in reversed(series.samples) if one.span), None)
+    return {id: point.done / last.span for id, point in last.by_worker.items()} if last else {}
+
+
+def replaced(marks: Sequence[Mark]) -> dict[str, int]:
+    """How many processes each worker had to start anew: it numbers them as it starts them."""
+    started, there = dict[str, int](), Counter[str]()
+    for mark in marks:
+        name, _, number = mark.id.rpartition("-")
+        if name == mark.name and number.isdecimal():
+            started[name] = max(started.get(name, 0), int(number))
+            there[name] += 1
+    return {name: max(0, number - there[name]) for name, number in started.items()}
+
+
+def asking(mark: Mark) -> float:
+    """Seconds that a question to the queue took on average; 0 where nothing is known."""
+    figures = decode(mark.figures)
+    return figures.ask_seconds / figures.asks if figures.asks else 0.0
 
 
 @router.get("/fleet/{name:path}")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from fastapi import Query, Request
+from fastapi import Request
 from starlette.responses import Response
 
 from shoal.control import acting
 from shoal.core.lane import LaneState
 from shoal.core.run import Run
 from shoal.view.words import least_words
+from shoal.web.pages.charts import Hours, heat_shown
 from shoal.web.pages.look import PAGE, In, Reader, Word, least_of, pages, snapshot, spans
-from shoal.web.pages.render import page, query, segment
+from shoal.web.pages.render import is_living, page, query, segment
 from shoal.web.problem import no_such
 from shoal.web.room import Room
 
@@ -30,9 +31,16 @@ async def hosts(
     only: Only = "",
     order: Literal["", "name"] = "",
     after: Word = "",
+    hours: Hours = 6,
 ) -> Response:
     async def gather() -> dict[str, Any]:
-        return await lanes_page(room, "/hosts", like.strip(), only, order, after)
+        chosen = {"like": like, "only": only, "order": order, "after": after}
+        given = {
+            "spans": [(f"{it} h", f"/hosts{query(**chosen, hours=it)}", it == hours) for it in (1, 6, 24)]
+        }
+        # The living part of the page has no map.
+        drawn = {} if is_living(request) else await heat_shown(room, like.strip().lower(), hours)
+        return await lanes_page(room, "/hosts", like.strip(), only, order, after) | given | drawn
 
     return await page(request, caller, "hosts.html", gather, nav="hosts")
 
@@ -64,6 +72,7 @@ async def lanes_page(
         "chosen": chosen,
         "base": base,
         "run": run,
+        "picks": run is None,
         "first": f"{base}{query(**chosen)}" if after else "",
         "next": next,
         "more_words": f"The {PAGE} with the most waiting; all of them by name follow."
@@ -74,9 +83,7 @@ async def lanes_page(
 
 
 @router.get("/hosts/{name:path}")
-async def host(
-    request: Request, room: In, caller: Reader, name: str, hours: Annotated[int, Query(ge=1, le=24)] = 1
-) -> Response:
+async def host(request: Request, room: In, caller: Reader, name: str, hours: Hours = 1) -> Response:
     lane = await acting.host(room.queue, name)
     if lane is None:
         near = [it.name for it in await room.queue.lanes(like=name.lower()[:300], limit=3)]

@@ -11,6 +11,7 @@ from fastapi.routing import APIRoute, APIRouter
 from starlette.responses import Response
 
 from shoal.config import Settings
+from shoal.control.history import Series
 from shoal.control.joining import by_flag
 from shoal.core.lane import LaneState
 from shoal.core.run import Run
@@ -86,13 +87,18 @@ def least_of(now: int) -> object:
     return least
 
 
+async def hours_of(room: Room, hours: int) -> Series:
+    """The history of so many hours, read once for all pages that show it."""
+    return await room.once(("past", hours), lambda: room.history.read(hours * 3600.0), fresh=5.0)
+
+
 def hours_since(at: int, now: int) -> int:
     """How much of the past a chart of something that began then should show, in hours."""
     age = (now - at) / 3.6e9
     return next((hours for hours in (1, 2, 4, 8, 16) if age <= hours), 24)
 
 
-def spans(path: str, chosen: int) -> list[tuple[str, str, bool]]:
+def spans(path: str, chosen: int, usual: int = 1) -> list[tuple[str, str, bool]]:
     """How much of the past charts may show: label, address, whether it is the one shown."""
-    addresses = {1: path, 6: f"{path}?hours=6", 24: f"{path}?hours=24"}
+    addresses = {hours: path if hours == usual else f"{path}?hours={hours}" for hours in (1, 6, 24)}
     return [(f"{hours} h", address, hours == chosen) for hours, address in addresses.items()]

@@ -32,6 +32,7 @@ async def _gather(room: Room, hours: int) -> dict[str, Any]:
     actions, _ = await room.once(("actions",), lambda: acting.actions(room.queue))
     return {
         "s": found,
+        "as_of": found.at,
         "empty": not found.runs and not found.workers,
         "runs": found.runs[:RUNS_SHOWN],
         "sparks": await sparks(room),

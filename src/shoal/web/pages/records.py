@@ -12,7 +12,7 @@ from shoal.control.records import RecordsReader
 from shoal.core.run import TASK_BITS
 from shoal.web.pages.look import PAGE, At, In, Reader, pages
 from shoal.web.pages.render import page, query, segment
-from shoal.web.pages.run import head, topics
+from shoal.web.pages.run import against, head, topics
 
 router = pages()
 COLUMNS = 30  # shown; the others are in the files
@@ -37,7 +37,9 @@ async def records(request: Request, room: In, caller: Reader, name: str, after: 
                 filled[column] = filled.get(column, 0) + (value not in (None, "", [], {}))
         columns = list(filled)
         shown = rows[:PAGE]
-        return await head(room, run, "records") | {
+        above = await head(room, run, "records")
+        return above | {
+            "against": await against(room, run, above["stats"], above["now"]),
             "rows": [
                 (seq, task if task >> TASK_BITS else 0, [cell(row.get(it)) for it in columns[:COLUMNS]])
                 for seq, task, row in shown

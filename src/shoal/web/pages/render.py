@@ -24,9 +24,9 @@ from shoal.view import hosts, words
 from shoal.view.workers import state_of
 from shoal.web.access import Caller
 from shoal.web.pages import said, text
-from shoal.web.pages.deeds import DEEDS
+from shoal.web.pages.deeds import DEEDS, EVERY_HOST
 from shoal.web.pages.static import href
-from shoal.web.room import Room, room_in
+from shoal.web.room import FRESH, Room, room_in
 from shoal.web.session import csrf_token
 
 # Nobody can write these into a text that a page shows: they differ from process to process.
@@ -69,6 +69,7 @@ def environment() -> Environment:
     made.globals |= {
         "href": href, "query": query, "deeds": DEEDS, "version": __version__, "CSRF": CSRF, "THEME": THEME,
         "SAID": SAID, "WHO": WHO, "icons": {"system": "◐", "light": "☀", "dark": "☾"}, "curl": curl,
+        "EVERY_HOST": EVERY_HOST,
     }  # fmt: skip
     return made
 
@@ -131,6 +132,11 @@ def level(caller: Caller | None) -> str:
     return "admin" if caller.may("admin") else "operate" if caller.may("operate") else "read"
 
 
+def is_living(request: Request) -> bool:
+    """Whether a page that is shown already asks for its living part alone."""
+    return request.headers.get("hx-source") == LIVE
+
+
 async def page(
     request: Request,
     caller: Caller,
@@ -143,15 +149,17 @@ async def page(
 ) -> Response:
     """A page, or only its living part where a page that is shown already asks for it."""
     room = room_in(request)
-    living = request.headers.get("hx-source") == LIVE
+    living = is_living(request)
     rank = level(caller)
     key = ("page", template, request.url.path, request.url.query, rank, living)
 
     async def made() -> str:
+        # What a page is made of may have been asked for a while before the page was.
+        as_of = await room.queue.now() - round(FRESH * 1e6)
         return await draw(
             room,
             template,
-            dict(await gather()),
+            {"as_of": as_of} | dict(await gather()),
             frame="part.html" if living else "frame.html",
             nav=nav,
             topics=topics,

@@ -11,6 +11,8 @@ from shoal.web.pages import (
     dead,
     fleet,
     hosts,
+    letters,
+    log,
     login,
     overview,
     records,
@@ -29,7 +31,7 @@ __all__ = ["error_page", "router"]
 
 router = APIRouter(include_in_schema=False)
 for page in (
-    overview, runs, run, dead, records, task, hosts, fleet, advice, schedules, system, submit, search, login,
-    acts, charts, static,
+    overview, runs, run, dead, letters, records, log, task, hosts, fleet, advice, schedules, system, submit,
+    search, login, acts, charts, static,
 ):  # fmt: skip
     router.include_router(page.router)

@@ -10,19 +10,23 @@ import msgspec
 from fastapi import Request
 from starlette.responses import Response
 
+from shoal.control.history import Series
 from shoal.control.report import cause_words
 from shoal.core.forecast import lane_seconds
 from shoal.core.run import Run
+from shoal.core.stats import Stats
 from shoal.core.task import State
 from shoal.logs import redact
 from shoal.queue.base import TaskView, Where
+from shoal.view.comparison import Comparison, compared
 from shoal.view.letters import by_cause
+from shoal.view.progress import Progress, progress
 from shoal.view.standing import standing
-from shoal.view.status import limits
+from shoal.view.status import Status, limits
 from shoal.view.words import lasting, least_words
 from shoal.web.api.tasks import tasks_page
 from shoal.web.pages.hosts import Only, lanes_page
-from shoal.web.pages.look import PAGE, At, In, Reader, Word, hours_since, pages, snapshot, status
+from shoal.web.pages.look import PAGE, At, In, Reader, Word, hours_of, hours_since, pages, snapshot, status
 from shoal.web.pages.render import page, query, segment
 from shoal.web.room import Room
 
@@ -44,12 +48,23 @@ async def head(room: Room, run: Run, tab: str) -> dict[str, Any]:
     }
 
 
+async def against(room: Room, run: Run, stats: Stats, now: int) -> Comparison | None:
+    """How it compares with the one before."""
+    return await room.once(("against", run.id), lambda: compared(room.queue, run, stats, now))
+
+
+async def past(room: Room, run: Run) -> Series:
+    """The history of the fleet since the run began, as far as it is kept."""
+    hours = hours_since(run.created_at, await room.queue.now())
+    return await hours_of(room, hours)
+
+
 def topics(run: Run) -> str:
     return f"run:{run.name}"
 
 
 @router.get("/runs/{name}")
-async def progress(request: Request, room: In, caller: Reader, name: str) -> Response:
+async def show(request: Request, room: In, caller: Reader, name: str) -> Response:
     run = await room.run(name)
 
     async def gather() -> dict[str, Any]:
@@ -62,6 +77,7 @@ async def progress(request: Request, room: In, caller: Reader, name: str) -> Res
             "standing": found.state,
             "seeding": found.seeding,
             "now": found.now,
+            "as_of": found.now,
             "running": found.run.state == "running",
             "rate": found.rate or 0.0,
             "ahead": found.ahead,
@@ -71,10 +87,39 @@ async def progress(request: Request, room: In, caller: Reader, name: str) -> Res
             "causes": causes[:CAUSES_SHOWN],
             "workers": found.workers,
             "moved": found.moved,
+            "against": await against(room, run, found.stats, found.now),
             "history": history + segment(run.name),
+            "drawn": drawn(progress(run, found.stats, await past(room, run), found.now, _left(found))),
         }
 
     return await page(request, caller, "run.html", gather, nav="runs", topics=topics(run))
+
+
+def _left(found: Status) -> float | None:
+    """Seconds until it ends; a run that nobody works on has no pace."""
+    return found.ahead.seconds if found.state == "running" else None
+
+
+def drawn(found: Progress | None) -> dict[str, Any] | None:
+    """Lines within 1000 by 100, and what they say."""
+    if found is None:
+        return None
+    span = max(found.ends, found.last) - found.begun
+
+    def place(at: float, number: float) -> str:
+        return f"{1000 * (at - found.begun) / span:.1f},{100 - 96 * number / found.total:.1f}"
+
+    last = found.line[-1]
+    return {
+        "line": " ".join(place(*point) for point in found.line),
+        "ahead": f"{place(*last)} {place(found.ends, found.total)}" if found.ends else "",
+        "now": f"{1000 * (found.last - found.begun) / span:.1f}",
+        "done": last[1],
+        "total": found.total,
+        "begun": int(found.begun * 1e6),
+        "last": int(found.last * 1e6),
+        "ends": int(found.ends * 1e6),
+    }
 
 
 @router.get("/runs/{name}/tasks")

@@ -8,6 +8,7 @@ from fastapi import Request
 from starlette.responses import Response
 
 from shoal.core.run import RunState
+from shoal.view.comparison import all_compared
 from shoal.view.series import binned
 from shoal.view.snapshot import RunLook
 from shoal.view.standing import alive, standing
@@ -56,6 +57,7 @@ async def _gather(
         looks.append(made)
     return {
         "runs": looks,
+        "against": await all_compared(room.queue, shown, stats, await room.queue.now()),
         "sparks": await sparks(room),
         "chosen": chosen,
         "first": f"/runs{query(**chosen)}" if before else "",

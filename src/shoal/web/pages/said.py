@@ -23,6 +23,7 @@ class Said(msgspec.Struct, frozen=True):
     count: int = -1  # of what was changed, where that is a number
     more: bool = False  # there was more than could be done in one go
     back: dict[str, str] = {}  # what the way back has to be told: the pace a host had
+    on: dict[str, str] = {}  # what has to be told to go on with the rest
 
 
 def say(response: Response, said: Said) -> None:

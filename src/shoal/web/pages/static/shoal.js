@@ -10,6 +10,7 @@
   const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
   const written = {
     count: (n) => whole.format(n),
+    ms: (s) => `${(1000 * s).toFixed(s && s < 0.01 ? 2 : 0)} ms`,
     rate: (n) => (n >= 100 ? whole.format(n) : n >= 10 ? n.toFixed(1) : n.toFixed(n ? 2 : 0)),
     size: (n) => {
       for (const unit of ["B", "kB", "MB", "GB"]) {
@@ -65,6 +66,10 @@
         element.textContent = at.toLocaleString("sv-SE");
         continue;
       }
+      if (element.dataset.as === "clock") {
+        element.textContent = at.toLocaleTimeString("sv-SE", { hour: "2-digit", minute: "2-digit" });
+        continue;
+      }
       const seconds = (Date.now() - skew - at.getTime()) / 1000;
       const words = Math.abs(seconds) < 2 ? "just now" : seconds > 0 ? `${written.lasting(seconds)} ago` : `in ${written.lasting(-seconds)}`;
       if (element.textContent !== words) element.textContent = words;
@@ -76,9 +81,12 @@
 
   /* Live: one stream per tab. Numbers are patched as they come; lists are asked for again, when something
      changed, at most every two seconds and only while somebody can see them. */
+  let picked = 0; // when a row was last chosen: while somebody is at it, lists hold still
   const live = (() => {
     const EVERY = 2000;
     const SILENT = 12000;
+    const newest = new Map(); // the last event of each kind
+    let changed = ""; // when what is told last became different
     let source = null, since = null, last = 0, retry = 1000, timer = 0, asked = Date.now(), waiting = 0, seen = new Map();
     const sign = () => one("#live");
 
@@ -118,14 +126,16 @@
       say("live", "live");
       const data = event.data ?? event;
       const kind = event.event || message.type;
+      newest.set(kind, data);
       patch(kind, data);
       speak(kind, data);
-      const { at, ...rest } = data;
+      const { at = event.at, ...rest } = data;
       const text = JSON.stringify(rest);
       const key = kind + (data.name || data.run || "");
       // The first event counts, too: the page may have been a second old when it came.
       if (seen.get(key) !== text || again) {
         seen.set(key, text);
+        changed = at || changed;
         refresh();
       }
     }
@@ -139,7 +149,10 @@
       box.textContent = kind === "run" ? `${rate} pages per second, ${written.count(data.open)} open, ${written.count(data.dead)} failed`
         : kind === "fleet" ? `${rate} pages per second, ${written.count(data.unfinished_runs)} unfinished runs` : box.textContent;
     }
+    /* Whether what is shown is a later state than this moment: an event may come after the page that knows more. */
+    const before = (at) => Boolean(at) && at < (one("[data-live]")?.dataset.asOf || "");
     function patch(kind, data) {
+      if (before(data.at)) return;
       for (const element of all(`[data-key^="${kind}:"]`)) {
         let value = data;
         for (const part of element.dataset.key.slice(kind.length + 1).split(".")) value = value?.[part];
@@ -152,10 +165,18 @@
       if (waiting || document.hidden) return;
       waiting = setTimeout(() => {
         waiting = 0; asked = Date.now();
-        const writing = document.activeElement?.matches("[data-live] input, [data-live] select, [data-live] textarea");
-        if (writing || one("dialog[open]")) refresh(); // somebody is at it: later
-        else if (!document.hidden) for (const element of all("[data-live]")) htmx.trigger(element, "fresh");
+        const at = document.activeElement;
+        const writing = at?.matches("[data-live] input, [data-live] select, [data-live] textarea");
+        const left = at?.name === "pick" && Date.now() - picked > 15000; // ticks stay where they are
+        if ((writing && !left) || one("dialog[open]")) refresh(); // somebody is at it: later
+        else if (!document.hidden && !since) for (const element of all("[data-live]")) htmx.trigger(element, "fresh");
       }, Math.max(0, EVERY - (Date.now() - asked)));
+    }
+    /* A part that was asked for again may be older than the events that came meanwhile. */
+    function swapped() {
+      newest.forEach((data, kind) => patch(kind, data));
+      const shown = one("[data-live]")?.dataset.asOf;
+      if (shown && shown < changed) refresh();
     }
     document.addEventListener("visibilitychange", () => {
       if (document.hidden) { shut(); say("", "resting"); } else { open(); refresh(); }
@@ -166,7 +187,7 @@
       if (source && last && Date.now() - last > SILENT) { since = since || new Date(last); lost(); shut(); again(); }
       else if (since) lost();
     }, 1000);
-    return { open, refresh };
+    return { open, refresh, swapped };
   })();
 
   /* Charts: drawn with uPlot from the same figures as the API gives; each can be read as a table, too. */
@@ -239,7 +260,9 @@
       const as = written[figure.dataset.as || "count"];
       const box = one(".legend", figure);
       const last = made.length ? made[0].values.length - 1 : 0;
-      const index = at ?? last;
+      // The newest point may be one of which nothing is known yet: then the one before speaks.
+      const known = [last, last - 1, last - 2].find((n) => made.some(({ values }) => values[n] != null));
+      const index = at ?? known ?? last;
       const parts = made.map(({ label, values, tone }, n) => {
         const item = document.createElement("span");
         const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
@@ -393,13 +416,44 @@
     else if (event.key === "t") nextTheme();
   });
 
+  /* Rows that are chosen: how many there are, and all of a page at once. */
+  function showPicked() {
+    const boxes = all('input[name="pick"]');
+    const n = boxes.filter((box) => box.checked).length;
+    for (const place of all("[data-picked]")) place.textContent = n ? `${n} chosen` : "";
+    for (const button of all("[data-picks]")) button.textContent = n && n === boxes.length ? "Choose none" : "Choose all on this page";
+    for (const button of all("form.picked button[type=submit]")) button.disabled = !n && button.form.elements.reach?.value !== "all";
+  }
+  document.addEventListener("change", (event) => { if (["pick", "reach"].includes(event.target.name)) { picked = Date.now(); showPicked(); } });
+  document.addEventListener("click", (event) => {
+    if (!event.target.closest("[data-picks]")) return;
+    const boxes = all('input[name="pick"]');
+    const wanted = boxes.some((box) => !box.checked);
+    for (const box of boxes) box.checked = wanted;
+    showPicked();
+  });
+  /* Enter means the button beside the field, not the first of the form. */
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || !event.target.matches?.("form.many input")) return;
+    event.preventDefault();
+    const button = one("button[type=submit]", event.target.closest(".acts"));
+    if (button && !button.disabled) button.form.requestSubmit(button);
+  });
+  document.addEventListener("htmx:after:settle", showPicked);
+  addEventListener("pageshow", showPicked); // a browser may bring ticks back
+
   function settle() { showTimes(); showTheme(); fade(); }
   document.addEventListener("htmx:after:settle", settle);
-  document.addEventListener("htmx:after:swap", () => { settle(); if (all("figure[data-from]").some((f) => !one(".uplot", f))) charts.load(); });
+  document.addEventListener("htmx:after:swap", () => { settle(); live.swapped(); if (all("figure[data-from]").some((f) => !one(".uplot", f))) charts.load(); });
   document.addEventListener("htmx:config:request", (event) => {
     const token = one('meta[name="csrf"]')?.content;
     if (token) event.detail.ctx.request.headers["X-Shoal-CSRF"] = token;
   });
+  /* Where tabs do not fit, the one that is open is seen. */
+  for (const tab of all("nav [aria-current=page]")) {
+    const row = tab.closest("ul");
+    if (row) row.scrollLeft = Math.max(0, tab.getBoundingClientRect().right - row.getBoundingClientRect().right + 24);
+  }
   settle();
   live.open();
   charts.load();
