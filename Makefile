@@ -23,7 +23,7 @@ demo: .venv/ready
 
 test: .venv/ready-dev
 	@sh tools/servers
-	@$(BIN)/pytest -n $${SHOAL_TEST_PROCESSES:-2} --dist worksteal
+	@$(BIN)/pytest -n $${SHOAL_TEST_PROCESSES:-3} --dist worksteal
 
 check: .venv/ready-dev lint types imports test wheel
 

@@ -21,6 +21,7 @@ from user import until
 from shoal.app import TEMPLATE
 from shoal.config import Settings, load
 from shoal.control.runs import being_seeded
+from shoal.control.tidying import SHELVES, Tidying
 from shoal.core.run import NewRun
 from shoal.extract.links import start_tasks
 from shoal.extract.template.content import page_template
@@ -421,8 +422,8 @@ def test_the_addresses_of_a_removed_run_go_with_it(small: Fleet, monkeypatch: py
         gone, stays = [await asked(small, settings).begin(queue) for _ in range(2)]
         await queue.set_run(gone.id, "cancel")
         await queue.purge(run=gone.id)
-        tidying = addresses.Tidying(queue)
-        assert sum([await tidying.turn() for _ in range(addresses.SHELVES)]) == 1
+        tidying = Tidying(addresses.shelves(queue))
+        assert sum([await tidying.turn() for _ in range(SHELVES)]) == 1
         assert await addresses.addresses_of(queue, settings, gone) is None
         assert await addresses.addresses_of(queue, settings, stays) is not None
 

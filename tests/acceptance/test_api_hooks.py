@@ -14,7 +14,11 @@ from control_room import ControlRoom, room
 from small_site import Hit, SmallSite, small_site
 from user import until
 
-from shoal.control.hooks import verify
+from shoal.app import open_queue
+from shoal.config import load
+from shoal.control import hooks
+from shoal.control.hooks import Hook, verify
+from shoal.web.hooking import Messenger, hooks_of_server, stalls_of_server
 
 
 @pytest.fixture
@@ -127,6 +131,38 @@ def test_what_was_not_told_when_the_server_died_is_told_by_the_next(tmp_path: Pa
         for server in (one, two):
             until(lambda: server.ask("/api/v1/hooks/deliveries")["items"][0]["state"] == "delivered")  # noqa: B023
     assert len(told(site)) == 1
+
+
+async def test_a_stall_is_told_signed_and_with_figures(tmp_path: Path, site: SmallSite) -> None:
+    settings = load({"queue": seeded.address(tmp_path), "allow_private": site.lane}, env={})
+    queue, messenger = await open_queue(settings), Messenger(settings)
+    try:
+        await seeded.fill(queue, "r1", done=1, dead=0, ready=4)
+        await hooks.add(queue, Hook("h1", site.url("/hook"), ("stalled",), stalled_after=0))
+        for _ in range(3):
+            await stalls_of_server(queue, settings).turn()
+            await hooks_of_server(queue, settings, messenger).turn()
+        key = await hooks.key_of(queue, "h1")
+    finally:
+        await messenger.close()
+        await queue.close()
+    (hit,) = told(site)
+    assert verify(hit.body, hit.headers["x-shoal-signature"], key)
+    message = json.loads(hit.body)
+    assert (message["event"], message["run"]["name"], message["run"]["done"]) == ("stalled", "r1", 1)
+    stalled = message["stalled"]
+    assert (stalled["open"], stalled["standing"], stalled["workers"]) == (4, "waiting", 0)
+
+
+def test_a_hook_says_after_how_long_a_run_counts_as_stalled(server: ControlRoom, site: SmallSite) -> None:
+    wanted: dict[str, Any] = {"url": site.url("/hook"), "events": ["stalled"]}
+    assert server.post("/api/v1/hooks", wanted).json()["stalled_after"] == 600
+    made = server.post("/api/v1/hooks", wanted | {"stalled_after": 60}).json()
+    assert (made["events"], made["stalled_after"]) == (["stalled"], 60)
+    assert server.post("/api/v1/hooks", wanted | {"stalled_after": 1}).status_code == 422
+    assert submitted(server, wanted)["hooks"][0]["events"] == ["stalled"]
+    plain = server.post("/api/v1/hooks", {"url": site.url("/hook")}).json()
+    assert (plain["events"], plain["stalled_after"]) == (["finished", "failed", "cancelled"], None)
 
 
 def test_secrets_of_hooks_are_in_no_answer_and_no_log(server: ControlRoom, site: SmallSite) -> None:

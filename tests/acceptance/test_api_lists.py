@@ -15,6 +15,8 @@ from control_room import ControlRoom, room
 from flotilla import KINDS, queue_url
 from user import User
 
+from shoal.web.api.paging import cursor
+
 DONE, DEAD, READY = 30, 20, 50
 
 
@@ -23,7 +25,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """One of every kind of queue, whose run nobody changes."""
     folder = tmp_path_factory.mktemp("lists")
     url = queue_url(request.param, folder)
-    seeded.made(folder, "first", url, done=1, dead=0, ready=0)
+    seeded.made(folder, "first", url, done=1, dead=3, ready=0)
     seeded.made(folder, "r1", url, done=DONE, dead=DEAD, ready=READY)
     with room(url, "--no-upkeep", folder=folder) as made:
         yield made
@@ -117,6 +119,58 @@ def test_dead_letters_are_grouped_by_host_and_cause(server: ControlRoom) -> None
     groups = server.ask("/api/v1/runs/r1/dead/groups", params={"limit": 1000})["items"]
     assert sum(group["count"] for group in groups) == DEAD
     assert server.ask("/api/v1/dead", params={"limit": 1000})["items"][0]["run"] == "r1"
+
+
+def group_of(item: dict[str, Any]) -> tuple[str, str, str, int]:
+    return item["run"], item["host"], item["cause"], item["count"]
+
+
+def test_groups_of_dead_letters_come_page_by_page_the_newest_run_first(server: ControlRoom) -> None:
+    for path, total in (("/api/v1/dead", DEAD + 3), ("/api/v1/runs/r1/dead/groups", DEAD)):
+        once = [group_of(item) for item in server.ask(path, params={"limit": 1000})["items"]]
+        assert len(once) == len(set(once)) and sum(count for *_, count in once) == total
+        runs = [run for run, *_ in once]
+        assert runs == sorted(runs, reverse=True)
+        for limit in (1, 2, len(once), len(once) + 1):
+            assert [group_of(item) for item in whole(server, path, limit=limit)] == once
+    largest = server.ask("/api/v1/dead", params={"order": "count", "limit": 2})
+    counts = [item["count"] for item in server.ask("/api/v1/dead", params={"limit": 1000})["items"]]
+    assert [item["count"] for item in largest["items"]] == sorted(counts, reverse=True)[:2]
+
+
+@pytest.mark.parametrize("at", ["x", "1", "1.", "-1.0", "1.0000", "٣.1", "9" * 19 + ".1", ""])
+def test_a_made_up_place_in_the_groups_is_refused(server: ControlRoom, at: str) -> None:
+    answer = server.get("/api/v1/dead", params={"cursor": cursor("dead", at)})
+    assert (answer.status_code, answer.json()["type"]) == (422, "urn:shoal:problem:unknown-cursor")
+
+
+@pytest.mark.parametrize(
+    ("asked", "hint"),
+    [
+        ("/api/v1/runs?limt=5", "did you mean limit?"),
+        ("/api/v1/runs/r1/tasks?limit=5&sate=dead", "did you mean state?"),
+        ("/api/v1/runs/r1?verbose", "it takes none"),
+        ("/api/v1/events?topics=fleet", "did you mean topic?"),
+        ("/stats?%00=1", "it takes none"),
+    ],
+)
+def test_a_parameter_that_is_not_known_is_refused_with_the_nearest_one(
+    server: ControlRoom, asked: str, hint: str
+) -> None:
+    answer = server.get(asked)
+    assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
+    told = answer.json()
+    assert told["detail"].endswith("it is not known here") and told["hint"] == hint
+
+
+def test_pages_probes_and_scrapes_may_bring_parameters_of_their_own(server: ControlRoom) -> None:
+    for asked in ("/runs?limt=5", "/health?x=1", "/api/health?x=1", "/metrics?x=1"):
+        assert server.get(asked).status_code == 200, asked
+
+
+def test_nothing_is_done_for_a_question_that_is_not_understood(own: ControlRoom) -> None:
+    assert own.post("/api/v1/runs/r1/pause?dry_run=1").status_code == 422
+    assert own.ask("/api/v1/runs/r1")["state"] == "running"
 
 
 def test_a_task_is_found_by_its_address_and_by_its_id_with_its_whole_story(server: ControlRoom) -> None:
@@ -215,6 +269,41 @@ def test_hosts_are_parked_released_and_paced(own: ControlRoom) -> None:
     assert own.post(f"{host}/pace", {"reset": True}).json()["rule"] is None
 
 
+def test_hosts_are_changed_by_filter(own: ControlRoom) -> None:
+    would = own.post("/api/v1/hosts/park", {"like": "H1", "dry_run": True}).json()
+    assert would == {"names": ["h1.example"], "count": 1, "more": False, "next": None, "dry_run": True}
+    assert own.ask("/api/v1/hosts", params={"only": "parked"})["items"] == []
+    names = [host["name"] for host in own.ask("/api/v1/hosts", params={"order": "name"})["items"]]
+    parked = own.post("/api/v1/hosts/park", {"all": True, "seconds": 60, "reason": "a test"}).json()
+    assert (parked["count"], parked["names"]) == (len(names), names)
+    rest = own.post("/api/v1/hosts/park", {"all": True, "after": names[0], "dry_run": True}).json()
+    assert rest["names"] == names[1:]
+    picked = {"hosts": [names[0], "nowhere.example"]}
+    assert own.post("/api/v1/hosts/release", picked).json()["names"] == names[:1]
+    assert len(own.ask("/api/v1/hosts", params={"only": "parked"})["items"]) == len(names) - 1
+    assert own.post("/api/v1/hosts/release", {"all": True}).json()["names"] == names[1:]
+    assert own.post("/api/v1/hosts/pace", {"like": "h1", "rate": 2}).json()["names"] == ["h1.example"]
+    ruled = {"only": "ruled", "reset": True}
+    assert own.post("/api/v1/hosts/pace", ruled | {"like": "h2"}).json()["count"] == 0
+    assert own.post("/api/v1/hosts/pace", ruled).json()["names"] == ["h1.example"]
+    newest = own.ask("/api/v1/actions")["items"][0]
+    assert (newest["what"], newest["about"], newest["more"]["count"]) == ("pace", "all ruled hosts", 1)
+
+
+def test_hosts_are_not_changed_by_who_does_not_say_which_or_what(own: ControlRoom) -> None:
+    wrong: list[tuple[str, dict[str, Any]]] = [
+        ("park", {}),
+        ("release", {"dry_run": True}),
+        ("park", {"all": True, "like": "h1"}),
+        ("pace", {"all": True}),
+        ("pace", {"all": True, "rate": 1, "delay": 1}),
+        ("park", {"all": True, "seconds": -1}),
+    ]
+    for verb, body in wrong:
+        assert own.post(f"/api/v1/hosts/{verb}", body).status_code == 422, (verb, body)
+    assert own.ask("/api/v1/actions")["items"] == []
+
+
 def test_workers_hear_what_is_asked_of_them(own: ControlRoom) -> None:
     assert own.post("/api/v1/workers/node1/pause").json()["names"] == ["node1-1"]
     assert own.ask("/api/v1/workers/node1-1")["state"] == "paused"
@@ -275,6 +364,10 @@ def test_what_only_some_may_do_is_refused_to_others(tmp_path: Path) -> None:
         assert status(operate, "DELETE", "/api/v1/runs/r1") == 403
         assert status(operate, "POST", "/api/v1/hooks", {"url": "https://a.example/"}) == 403
         assert server.ask("/api/v1/actions")["items"][0]["who"] == "doer"
+        assert status(operate, "GET", "/api/v1/tokens") == 403
+        assert status(read, "GET", "/api/v1/runs?limt=1") == 422
+        assert status("", "GET", "/api/v1/runs?limt=1") == 401  # who may not ask is told nothing else
+        assert not any("scopes" in action["more"] for action in server.ask("/api/v1/actions")["items"])
 
 
 def test_records_are_the_same_wherever_they_are_kept_by_now(tmp_path: Path) -> None:

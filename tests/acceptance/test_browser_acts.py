@@ -473,3 +473,29 @@ def test_the_theme_is_changed_by_button_and_key_and_stays(stage: Stage) -> None:
     assert back() != light
     stage.looker.go("/runs")
     assert stage.page.locator("html").get_attribute("data-theme") == "dark"
+
+
+def test_hosts_are_chosen_and_parked_together(stage: Stage) -> None:
+    meant, other = (f"{stage.run()}.example" for _ in range(2))
+    page = stage.looker.go("/hosts?order=name&like=run-")
+    park = stage.button("Park them")
+    box = page.get_by_label(f"Choose {meant}", exact=True)
+    assert park.is_disabled(), "nothing is chosen"
+    box.check()
+    box.blur()
+    late = stage.run()  # something changes, and the list with it
+    page.locator("#live-part tbody th", has_text=f"{late}.example").wait_for()
+    assert box.is_checked(), "what was chosen stays chosen"
+    park.click()
+    page.get_by_role("heading", name=f"Send no request to {meant}?").wait_for()
+    page.get_by_text(f"Now 1 host: {meant}.").wait_for()
+    assert not stage.host(meant).parked
+    stage.button("Park").click()
+    stage.said("1 host parked.")
+    assert stage.host(meant).parked and not stage.host(other).parked
+    page.get_by_label("Which hosts").select_option("all")
+    stage.button("Release them").click()
+    page.get_by_role("heading", name="Let requests go to hosts like run- again?").wait_for()
+    stage.button("Release").click()
+    stage.said(" released.")  # and what other tests have parked
+    assert not stage.host(meant).parked

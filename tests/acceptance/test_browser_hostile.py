@@ -145,7 +145,7 @@ def test_every_page_shows_hostile_content_as_text(browser: Browser, seen: tuple[
         for path in paths(task):
             begun = time.monotonic()
             looker.go(path)
-            assert time.monotonic() - begun < 4, f"{path} takes long"
+            assert time.monotonic() - begun < 10, f"{path} takes long"
             harmless(looker)
             assert len(looker.page.content()) < 2_000_000, f"{path} is huge"
             looker.page.set_viewport_size({"width": 360, "height": 740})

@@ -15,17 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from control_room import room
 from places import QUEUES, STORES, place
 from user import SHOAL, Done, User
 
 from shoal import app, checkup
 from shoal.checkup import examine, explained
-from shoal.cli.doctor import doctor
+from shoal.cli.doctor import _show_promises, doctor
 from shoal.config import load
 from shoal.core.lane import Mark
 from shoal.errors import QueueUnavailable
-from shoal.queue.base import Finding
-from shoal.queue.promises import TABLE, TITLES, backend_of
+from shoal.queue.base import Finding, Promises
+from shoal.queue.promises import OVER_HTTP, TABLE, TITLES, backend_of
 
 
 @pytest.fixture
@@ -269,3 +270,27 @@ def test_doctor_is_quick_to_load() -> None:
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
     assert doctor.name == "doctor"
+
+
+def test_of_a_server_it_says_what_stands_behind_it_and_what_http_adds(user: User, tmp_path: Path) -> None:
+    url = place("redis", tmp_path)
+    asyncio.run(_touched(url))
+    with room(url, "--no-upkeep", folder=tmp_path) as server:
+        told = user.shoal("doctor", "--queue", server.url)
+        assert told.code == 0, told.out
+        assert "What Redis and Valkey, which stands behind the server, promises" in told.out
+        assert "What HTTP adds" in told.out and "SQLite, which" not in told.out
+        done = user.shoal("doctor", "--json", "--queue", server.url)
+        direct = user.shoal("doctor", "--json", "--queue", url)
+    assert (done.json["backend"], done.json["over_http"]) == ("redis", OVER_HTTP)
+    assert done.json["promises"] == direct.json["promises"]
+    assert "over_http" not in direct.json
+    away = user.shoal("doctor", "--json", "--queue", server.url)
+    assert (away.code, away.json["backend"], away.json["promises"]) == (1, None, {})
+
+
+def test_of_an_older_server_it_says_what_it_can(capsys: pytest.CaptureFixture[str]) -> None:
+    _show_promises(None, Promises("to the last second", False, "many machines"), served=True)
+    said = capsys.readouterr().out
+    assert "What the queue behind the server promises" in said
+    assert "to the last second" in said and "many machines" in said and "What HTTP adds" in said

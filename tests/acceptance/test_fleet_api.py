@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -95,12 +94,12 @@ async def test_many_are_added_in_steps_and_counted_by_state(url: str) -> None:
 async def test_progress_is_told_now_and_then_and_at_the_end(url: str) -> None:
     told: list[Progress] = []
     async with shoal.connect(url) as fleet, at_work(Echo(url, concurrency=2)):
-        payloads = [{"n": n, "wait": 0.05} for n in range(10)]
-        results = await fleet.gather("echo", payloads, 20, on_progress=told.append, every=0.05)
-        assert [result.value["n"] for result in results] == list(range(10))
+        payloads = [{"n": n, "wait": 0.05} for n in range(60)]
+        results = await fleet.gather("echo", payloads, 60, on_progress=told.append, every=0.05)
+        assert [result.value["n"] for result in results] == list(range(60))
     assert len(told) >= 3
-    assert all(progress.total == 10 for progress in told)
-    assert told[-1] == Progress(completed=10)
+    assert all(progress.total == 60 for progress in told)
+    assert told[-1] == Progress(completed=60)
     assert any(progress.pending and progress.completed for progress in told)
 
 
@@ -175,15 +174,15 @@ async def test_delayed_task_waits_and_one_out_of_time_is_dead(url: str) -> None:
 
 async def test_rate_of_a_lane_holds_over_workers(url: str) -> None:
     async with shoal.connect(url) as fleet:
-        one, two = Echo(url), Echo(url)
+        one, two, began = Echo(url), Echo(url), time.monotonic()
         ids = await fleet.enqueue(
             *(Task(type="echo", payload={"n": n}, lane="api.example.com", rate="5/s") for n in range(6))
         )
         async with at_work(one), at_work(two):
             await fleet.wait_for_results(ids, timeout=20)
-        times = sorted(one.times + two.times)
-        gaps = [later - sooner for sooner, later in pairwise(times)]
-        assert min(gaps) >= 0.95 * 0.2
+        # Any of them may start late on a busy machine, but none before its turn.
+        for turn, at in enumerate(sorted(one.times + two.times)):
+            assert at - began >= 0.95 * 0.2 * turn
 
 
 async def test_handler_adds_work_of_its_own_and_of_other_types(url: str) -> None:

@@ -82,6 +82,9 @@ def test_a_host_is_parked_until_released_where_no_time_is_given(fleet: Fleet) ->
         (("set", "shop.example", "--reset", "--delay", "1"), "stands alone"),
         (("park", "shop.example", "--for", "0"), "--for: '0' is not understood"),
         (("--run", "nothing"), "there is no run nothing here"),
+        (("release",), "say which hosts"),
+        (("park", "shop.example", "--all"), "say which hosts"),
+        (("park", "shop.example", "--like", "shop"), "say which hosts"),
     ],
 )
 def test_what_is_not_understood_changes_nothing(fleet: Fleet, args: tuple[str, ...], said: str) -> None:
@@ -89,3 +92,20 @@ def test_what_is_not_understood_changes_nothing(fleet: Fleet, args: tuple[str, .
     done = fleet.user.shoal("hosts", *args)
     assert done.code == 2 and said in done.err
     assert fleet.ask(lambda queue: queue.lanes()) == before
+
+
+@pytest.mark.parametrize("fleet", ["redis"], indirect=True)
+def test_hosts_are_changed_by_filter_and_a_dry_run_says_which(fleet: Fleet) -> None:
+    would = fleet.user.ask("hosts", "park", "--like", "SHOP", "--dry-run")
+    assert would == {"names": ["shop.example"], "count": 1, "dry_run": True}
+    assert not any(host["parked"] for host in hosts(fleet).values())
+    assert "1 host parked: shop.example." in fleet.user.shoal("hosts", "park", "--like", "shop").out
+    assert list(hosts(fleet, "--only", "parked")) == ["shop.example"]
+    assert fleet.user.ask("hosts", "set", "--all", "--delay", "2s")["count"] == 2
+    assert list(hosts(fleet, "--only", "ruled", "--like", "other")) == ["other.example"]
+    assert "2 hosts would be paced: other.example, shop.example." in (
+        fleet.user.shoal("hosts", "set", "--only", "ruled", "--reset", "--dry-run").out
+    )
+    assert fleet.user.ask("hosts", "release", "--all")["names"] == ["shop.example"]
+    assert "0 hosts released." in fleet.user.shoal("hosts", "release", "--only", "held").out
+    assert "No host matches." in fleet.user.shoal("hosts", "--only", "parked").out

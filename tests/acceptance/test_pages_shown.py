@@ -28,8 +28,8 @@ RUN = "products-2026-11"
 PAGES = (
     "/", "/runs", f"/runs/{RUN}", f"/runs/{RUN}/tasks", f"/runs/{RUN}/tasks?state=dead", f"/runs/{RUN}/hosts",
     f"/runs/{RUN}/dead", f"/runs/{RUN}/dead?cause=http.404", f"/runs/{RUN}/records", f"/runs/{RUN}/settings",
-    "/hosts", "/hosts/biggest.example", "/fleet", "/fleet/node04-7f3a-1", "/dead", "/advice", "/schedules",
-    "/settings", "/submit", "/search", "/search?q=example",
+    f"/runs/{RUN}/log", "/hosts", "/hosts/biggest.example", "/fleet", "/fleet/node04-7f3a-1", "/dead",
+    "/advice", "/schedules", "/settings", "/submit", "/search", "/search?q=example",
 )  # fmt: skip
 HTML = {"Accept": "text/html"}
 
@@ -294,7 +294,7 @@ def test_ten_thousand_hosts_are_paged_through_by_name(tmp_path: Path) -> None:
         filtered = look(server, "/hosts?like=h0999")
         assert "h09990.example" in filtered.text and "h00000.example" not in filtered.text
         answer = server.get("/hosts?like=h05", headers=HTML)
-        assert answer.elapsed.total_seconds() < 1.0
+        assert answer.elapsed.total_seconds() < 3.0
 
 
 def test_actions_work_without_scripts_and_are_confirmed_first(server: ControlRoom) -> None:
@@ -327,7 +327,8 @@ def test_the_pace_of_a_host_is_set_and_taken_back(server: ControlRoom) -> None:
     )
     assert (host()["rule"], host()["limit"]) == (7.0, 1)
     undo = Page(server.get("/hosts", headers=HTML).text)
-    back = {it["name"]: it["value"] for it in undo.all("input") if it.get("name") in ("spacing", "limit")}
+    hidden = [it for it in undo.all("input") if it.get("type") == "hidden"]
+    back = {it["name"]: it["value"] for it in hidden if it["name"] in ("spacing", "limit")}
     assert back == {"spacing": "-1", "limit": "-1"}
     assert act(server, "host.pace", "biggest.example", **back, confirmed="1", undo="1").status_code == 303
     assert (host()["rule"], host()["limit"]) == (None, None)

@@ -97,7 +97,7 @@ def test_a_second_signal_stops_hard_and_loses_nothing(user: User) -> None:
     os.kill(command.pid, signal.SIGINT)
     began = time.monotonic()
     command.communicate(timeout=10)
-    assert command.returncode == 4 and time.monotonic() - began < 3
+    assert command.returncode == 4 and time.monotonic() - began < 6
     user.write(SIX_LINES)
     # A handler that sleeps holds up the outcomes of its neighbours as well.
     assert goes_on(user, ended_at, UNDER_WAY + 1.0)["lost"] == 0

@@ -188,9 +188,10 @@ async def test_all_bodies_together_may_not_be_large_either(
     async with connected(server.port) as first, connected(server.port) as second:
         for client in (first, second):
             await client.say(whole[:-1])  # all but the end, which will not come
-        await asyncio.sleep(0.1)
-        assert await ask(whole) == 429
-    async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
+            while await ask(whole) != 429:  # until both have arrived
+                await asyncio.sleep(0.05)
+    async with asyncio.timeout(30):
         while await ask(whole) != 422:  # whoever went has left nothing behind
             await asyncio.sleep(0.05)
 
@@ -240,7 +241,7 @@ async def test_streams_and_slow_senders_take_nobody_s_place(server: Server) -> N
                 )
         began = time.monotonic()
         assert await _status(server, "/sleepy") == 200
-        assert time.monotonic() - began < 0.3  # no longer than it takes
+        assert time.monotonic() - began < 2  # streams never end
 
 
 @pytest.mark.parametrize("server", [{"api_rate": "1"}], indirect=True)
@@ -261,7 +262,7 @@ async def test_told_to_stop_it_ends_streams_and_finishes_requests(server: Server
         await asyncio.sleep(0.05)
         began = time.monotonic()
         await server.close()
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 6
         assert (await sleepy.heard()).endswith(b"awake")
         assert (await reading).endswith(b"0\r\n\r\n")  # as if it had ended by itself
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import product
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from shoal.control.upkeep import Duty, Upkeep
 from shoal.core.glob import glob
 from shoal.core.lane import FREE
 from shoal.core.run import TASK_BITS, NewRun, Run
+from shoal.errors import Usage
 from shoal.extract import scope
 from shoal.extract.links import start_task
 from shoal.extract.template import TemplateError, from_fields
@@ -178,6 +179,44 @@ async def test_answers_that_nobody_asks_for_again_are_not_kept(
         now += 0.5
         await room.once(("page", number), answer)
     assert len(room._answers) < 5 and ("long",) in room._answers
+
+
+async def test_what_is_made_of_a_shared_answer_is_as_old_as_that_is(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = Room(queue, load({}, env={}), gate=await Keeper.open(queue, load({}, env={}), host="127.0.0.1"))
+    now = 100.0
+    monkeypatch.setattr("shoal.web.room.time.monotonic", lambda: now)
+
+    async def clock() -> float:
+        return now
+
+    async def inner() -> float:
+        return await room.once(("clock",), clock)
+
+    async def outer() -> float:
+        return await room.once(("inner",), inner)
+
+    oldest = 0.0
+    for step in range(60):
+        now = 100.0 + step * 0.3
+        await room.once(("clock",), clock) if step % 2 else None
+        oldest = max(oldest, now - await room.once(("outer", step % 3), outer))
+    assert oldest < 1.0
+
+
+async def test_a_question_that_could_not_even_be_asked_is_asked_again(queue: Queue) -> None:
+    room = Room(queue, load({}, env={}), gate=await Keeper.open(queue, load({}, env={}), host="127.0.0.1"))
+
+    def refused() -> Awaitable[str]:
+        raise Usage("not like this")
+
+    async def answer() -> str:
+        return "x"
+
+    with pytest.raises(Usage):
+        await room.once(("page",), refused)
+    assert await room.once(("page",), answer) == "x"
 
 
 @pytest.mark.parametrize("text", ["json:" + "[" * 400, "json:" + "!" * 900 + "a"])

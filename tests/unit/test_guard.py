@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.fetch.guard import AllowPrivate, private_by_name, refusal
+from shoal.fetch.guard import AllowPrivate, looks_private, private_by_name, refusal, way_out
 
 
 @pytest.mark.parametrize(
@@ -150,12 +150,58 @@ def test_all_or_nothing_in_every_spelling(value: str | bool | list[str] | None, 
         ("[::1]:8080", "http://[::1]:22/", "::1", 22, False),
         ("::1", "http://[0:0:0:0:0:0:0:1]:22/", "::1", 22, True),
         ("[::1]", "http://[::1]:22/", "::1", 22, True),
+        ("1 intra.test", "http://x/", "10.0.0.1", 80, True),
     ],
 )
 def test_listed_places_are_allowed_by_url_or_by_address(
     value: str | list[str], url: str, ip: str, port: int, allowed: bool
 ) -> None:
     assert AllowPrivate.parse(value).permits(url, ip, port) is allowed
+
+
+APART = [
+    "169.254.169.254", "169.254.170.2", "169.254.170.23", "168.63.129.16", "192.0.0.192", "100.100.100.200",
+    "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe",
+    "2606:4700::5efe:a9fe:a9fe", "169.254.7.7", "fe80::1", "fe80::1%eth0", "::ffff:100.100.100.200",
+    "64:ff9b:1::a9fe:a9fe", "::169.254.169.254", "fd12::a9fe:a9fe",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("ip", APART)
+def test_all_private_places_are_not_metadata_and_link_local_ones(ip: str) -> None:
+    plain = ip.partition("%")[0]
+    host = f"[{plain}]" if ":" in plain else plain
+    for url in (f"http://{host}/", "http://rebound.example/", "http://localhost/"):
+        assert not ALL.permits(url, ip, 80)
+        assert not AllowPrivate.parse("1,127.0.0.1").permits(url, ip, 80)
+    assert not ALL.covers(host)
+    for listed in (host, f"{host}:80", f"1,{host}"):
+        allow = AllowPrivate.parse(listed)
+        assert allow.permits(f"http://{host}/", ip, 80) and allow.covers(host)
+    assert not AllowPrivate.parse(f"1,{host}:81").permits(f"http://{host}/", ip, 80)
+    assert "names them" in way_out(ip)
+
+
+@pytest.mark.parametrize(
+    ("value", "url", "ip", "allowed"),
+    [
+        ("intra.test", "http://intra.test/", "169.254.169.254", False),
+        ("1,intra.test", "http://intra.test/", "fd00:ec2::254", False),
+        ("metadata.google.internal", "http://metadata.google.internal/", "169.254.169.254", True),
+        ("1", "http://metadata.google.internal/", "169.254.169.254", False),
+        ("1", "http://metadata.google.internal/", "metadata.google.internal", False),
+        ("1", "http://intra.internal/", "intra.internal", True),
+        ("1", "http://metadata.goog/", "metadata.goog", False),
+        ("1", "http://[fd12::7f00:1]/", "fd12::7f00:1", True),
+        ("printer.local", "http://printer.local/", "fe80::7", True),
+        ("1", "http://printer.local/", "fe80::7", False),
+        ("1", "http://printer.local/", "10.0.0.7", True),
+    ],
+)
+def test_a_listed_name_does_not_lead_to_metadata_unless_it_is_its_name(
+    value: str, url: str, ip: str, allowed: bool
+) -> None:
+    assert AllowPrivate.parse(value).permits(url, ip, 80) is allowed
 
 
 @pytest.mark.parametrize(
@@ -193,6 +239,7 @@ def test_a_lane_is_covered_when_its_host_was_allowed_as_private(value: str, lane
     [
         ("localhost", True), ("LOCALHOST.", True), ("a.localhost", True), ("nas.local", True), ("web", True),
         ("metadata.google.internal", True), ("router.lan", True), ("wiki.corp", True), ("x.home.arpa", True),
+        ("metadata.goog", True), ("Metadata.Goog.", True), ("www.metadata.goog", False),
         ("127.0.0.1", True), ("[::1]", True), ("::1", True), ("::ffff:10.0.0.1", True),
         ("fe80::1%eth0", True),
         ("example.com", False), ("local.example.com", False), ("8.8.8.8", False), ("[2606:4700::1]", False),
@@ -201,3 +248,6 @@ def test_a_lane_is_covered_when_its_host_was_allowed_as_private(value: str, lane
 )  # fmt: skip
 def test_hosts_that_are_private_by_name_are_known_before_they_are_resolved(host: str, private: bool) -> None:
     assert bool(private_by_name(host, 80)) is private
+    assert looks_private(host if host.count(":") < 2 or host[0] == "[" else f"[{host}]") is private
+    if private and "metadata" not in host.lower() and "fe80" not in host:
+        assert "unless allowed with --allow-private" in way_out(host)

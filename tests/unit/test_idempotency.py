@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from shoal.control import idempotency
-from shoal.control.idempotency import Busy, Entry, Hold, Reused, Tidying, begin, held, kind_of, name_of
+from shoal.control.idempotency import Busy, Entry, Hold, Reused, begin, held, kind_of, name_of
+from shoal.control.tidying import SHELVES, Tidying
 from shoal.queue.base import Queue
 from shoal.queue.sqlite import SqliteQueue
 
@@ -109,10 +110,10 @@ async def test_after_a_day_a_key_is_free_again_and_upkeep_removes_it(queue: Queu
     clock.pass_(idempotency.KEPT + 1)
     await (await begun(queue, "another request")).finish(200, "new")
     clock.pass_(idempotency.KEPT / 2)
-    tidying = Tidying(queue)
-    assert sum([await tidying.turn() for _ in range(idempotency.SHELVES)]) == 0
+    tidying = Tidying(idempotency.shelves(queue))
+    assert sum([await tidying.turn() for _ in range(SHELVES)]) == 0
     clock.pass_(idempotency.KEPT)
-    assert sum([await tidying.turn() for _ in range(idempotency.SHELVES)]) == 1
+    assert sum([await tidying.turn() for _ in range(SHELVES)]) == 1
 
 
 async def test_of_many_at_once_one_works(queue: Queue) -> None:

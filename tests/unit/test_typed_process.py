@@ -112,7 +112,7 @@ async def test_what_a_handler_gives_is_kept_as_records(desk: Desk, handler: Any,
 
 
 async def test_code_that_is_not_async_runs_in_a_thread_and_holds_nobody_up(desk: Desk) -> None:
-    both = threading.Barrier(2, timeout=5)
+    both = threading.Barrier(2, timeout=30)
 
     @desk.scraper.task("t")
     def handler(task: Any) -> Any:
@@ -143,7 +143,7 @@ async def test_idle_thread_holds_nothing_of_the_task_it_had() -> None:
     del large
     await threads.call(call)
     del call
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while gone() is not None:
             await asyncio.sleep(0.01)
     threads.close()
