@@ -32,6 +32,9 @@ class Limits:
     machine: float = 35.0  # lease + 5 s
 
 
+DYING = 0.01  # seconds that a worker may still go on for while it is being killed
+
+
 @dataclass
 class Judgement:
     tasks: int
@@ -186,7 +189,7 @@ def _held_at(events: Sequence[Event], kill: Event) -> set[int]:
     """Tasks that its victims had started when it happened, and neither settled nor lost to others."""
     victims, held = set(kill["workers"]), dict[int, int]()
     for event in events:
-        if event["at"] > kill["at"]:
+        if event["at"] > kill["at"] + DYING:
             break
         ours = event.get("worker") in victims
         if event["what"] == "start" and ours:
