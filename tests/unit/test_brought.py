@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
+from stepped import Clock
 
 from shoal.app import TEMPLATE
 from shoal.control.schedule import KIND as SCHEDULE
@@ -17,17 +18,6 @@ from shoal.queue.base import Queue
 from shoal.queue.sqlite import SqliteQueue
 from shoal.web import brought
 from shoal.web.brought import Brought, in_use, keep_template
-
-
-class Clock:
-    now = 1_800_000_000_000_000
-
-    def __call__(self) -> int:
-        self.now += 1
-        return self.now
-
-    def pass_(self, seconds: float) -> None:
-        self.now += int(seconds * 1e6)
 
 
 @pytest.fixture

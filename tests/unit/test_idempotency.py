@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from stepped import Clock
 
 from shoal.control import idempotency
 from shoal.control.idempotency import Busy, Entry, Hold, Reused, begin, held, kind_of, name_of
@@ -12,17 +13,6 @@ from shoal.queue.base import Queue
 from shoal.queue.sqlite import SqliteQueue
 
 NAME = name_of("somebody", "a key")
-
-
-class Clock:
-    now = 1_800_000_000_000_000
-
-    def __call__(self) -> int:
-        self.now += 1
-        return self.now
-
-    def pass_(self, seconds: float) -> None:
-        self.now += int(seconds * 1e6)
 
 
 @pytest.fixture
