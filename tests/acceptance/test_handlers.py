@@ -6,7 +6,6 @@ import asyncio
 import sqlite3
 from base64 import b64encode
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -289,8 +288,8 @@ def test_requests_of_handlers_keep_the_pace_of_the_host_over_all_workers(tmp_pat
         assert [line["said"] for line in user.lines("out.jsonl")] == ["xy"] * 6
         times = [hit.at for hit in site.hits]
         assert len(times) == 1 + 3 * 6, "robots.txt once, and each page and what it asked for"
-        gaps = [later - earlier for earlier, later in pairwise(times)]
-        assert min(gaps) >= 0.2 * 0.8, gaps  # beside other tests; bench/fleet.py measures it closely
+        # One may come late and the next in time: none comes before its turn.
+        assert all(at - times[0] >= 0.2 * turn - 0.15 for turn, at in enumerate(times)), times
         assert times[-1] - times[0] < 0.2 * 18 * 2
 
 

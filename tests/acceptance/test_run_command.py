@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import itertools
 import json
 import os
 import shutil
@@ -244,8 +243,8 @@ def test_the_asked_pace_holds_over_all_workers(user: User) -> None:
     done = user.shoal("run", "books.py", "--allow-private", "--workers", "2", *pace)
     assert done.code == 0 and "at most 2.5 pages/s per site" in done.err
     times = [at for at, _ in user.site.log]
-    gaps = [after - before for before, after in itertools.pairwise(times)]
-    assert len(times) >= 5 and min(gaps) >= 0.4 * 0.95
+    # One may come late and the next in time: none comes before its turn.
+    assert len(times) >= 5 and all(at - times[0] >= 0.4 * turn - 0.2 for turn, at in enumerate(times)), times
 
 
 def test_retry_after_moves_the_whole_host(user: User) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -89,6 +90,13 @@ class Client:
     async def status(self) -> int:
         async with asyncio.timeout(10):
             head = await self.reader.readuntil(b"\r\n\r\n")
+        return int(head.split()[1])
+
+    async def answer(self) -> int:
+        """The status of an answer that was read whole."""
+        async with asyncio.timeout(10):
+            head = await self.reader.readuntil(b"\r\n\r\n")
+            await self.reader.readexactly(int(re.search(rb"content-length: (\d+)", head)[1]))  # type: ignore[index]
         return int(head.split()[1])
 
     def close(self) -> None:
@@ -194,6 +202,22 @@ async def test_all_bodies_together_may_not_be_large_either(
     async with asyncio.timeout(30):
         while await ask(whole) != 422:  # whoever went has left nothing behind
             await asyncio.sleep(0.05)
+
+
+async def test_a_body_may_come_after_its_answer(server: Server) -> None:
+    head = b"POST /api/v1/runs/r/tasks HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 60000\r\n\r\n"
+    async with connected(server.port) as client:
+        for _ in range(3):
+            await client.say(head + b"x" * 20_000)
+            assert await client.answer() == 404
+            await client.say(b"x" * 20_000)
+            await asyncio.sleep(0.05)  # so that the rest comes by itself
+            await client.say(b"x" * 20_000)
+            await asyncio.sleep(0.05)
+        await client.say(head + b"x" * 20_000)
+        assert await client.answer() == 404
+        await client.say(b"x" * 40_000 + GET + b"Connection: close\r\n\r\n")
+        assert b" 200 OK" in await client.heard()
 
 
 async def test_what_is_no_http_is_a_problem(server: Server) -> None:

@@ -84,13 +84,24 @@ class Guarded(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._refused or self.transport.is_closing():
             return
+        for_head = self._head_since is not None or self._at_rest()
         super().data_received(data)
+        if not for_head:
+            self._after_body()
+            return
         if self._head_since is None and self.timeout_keep_alive_task is None and self._at_rest():
             self._head_since = self.loop.time()  # something came that is no request yet
         if self._head_since is not None:
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_LIMIT:
                 self._too_long()
+
+    def _after_body(self) -> None:
+        """The rest of a body may come after its answer, and takes back the end of the connection's idle time."""
+        if self._head_since is None and self.timeout_keep_alive_task is None and self._at_rest():
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
 
     def _at_rest(self) -> bool:
         return self._body_mark is None and (self.cycle is None or self.cycle.response_complete)
