@@ -141,7 +141,7 @@ def test_a_host_that_refuses_what_comes_too_fast_is_asked_more_slowly_also_after
     os.killpg(running.pid, signal.SIGINT)
     running.wait(20)
     times = [hit.at for hit in pages_of(site) if hit in site.hits[before:]]
-    assert min(later - earlier for earlier, later in pairwise(times)) >= 0.9
+    assert min(later - earlier for earlier, later in pairwise(times)) >= 0.6  # asked for: 0.1
     assert not refused
 
 

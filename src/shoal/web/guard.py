@@ -97,7 +97,7 @@ class Guarded(HttpToolsProtocol):
                 self._too_long()
 
     def _after_body(self) -> None:
-        """The rest of a body may come after its answer, and takes back the end of the connection's idle time."""
+        """The rest of a body may come after its answer; whoever is idle then is given an end again."""
         if self._head_since is None and self.timeout_keep_alive_task is None and self._at_rest():
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
