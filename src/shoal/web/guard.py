@@ -89,7 +89,7 @@ class Guarded(HttpToolsProtocol):
         if not for_head:
             self._after_body()
             return
-        if self._head_since is None and self.timeout_keep_alive_task is None and self._at_rest():
+        if self._left_alone():
             self._head_since = self.loop.time()  # something came that is no request yet
         if self._head_since is not None:
             self._head_bytes += len(data)
@@ -98,10 +98,14 @@ class Guarded(HttpToolsProtocol):
 
     def _after_body(self) -> None:
         """The rest of a body may come after its answer; whoever is idle then is given an end again."""
-        if self._head_since is None and self.timeout_keep_alive_task is None and self._at_rest():
+        if self._left_alone():
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
+
+    def _left_alone(self) -> bool:
+        """Whether nothing goes on and nobody would ever end it."""
+        return self._head_since is None and self.timeout_keep_alive_task is None and self._at_rest()
 
     def _at_rest(self) -> bool:
         return self._body_mark is None and (self.cycle is None or self.cycle.response_complete)

@@ -39,6 +39,7 @@ from shoal.queue.postgres import (
 from shoal.queue.postgres.ear import Ear
 from shoal.queue.postgres.engine import Engine
 from shoal.queue.postgres.runs import stats_of
+from shoal.queue.wanted import Wanted
 
 
 class PostgresQueue:
@@ -217,7 +218,7 @@ class PostgresQueue:
         only: Literal["", "parked", "held", "ruled"] = "",
         names: Collection[str] = (),
     ) -> list[LaneState]:
-        wanted = lanes.Wanted(order, after, like, only, names)
+        wanted = Wanted(order, after, like, only, names)
         return await lanes.listing(self._engine, run, limit, wanted)
 
     async def set_lane(self, change: LaneChange) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from shoal.core.lane import LaneState, Pace, Slot
 from shoal.core.task import LaneChange
@@ -11,6 +10,7 @@ from shoal.queue.postgres.columns import DEFAULT_PACE, SECOND, micros, text
 from shoal.queue.postgres.engine import Engine
 from shoal.queue.postgres.settle import change
 from shoal.queue.postgres.words import given, kept
+from shoal.queue.wanted import Wanted
 
 _COLUMNS = (
     "l.name, l.next_at, l.spacing, l.asked, l.learned, l.max_in_flight, l.in_flight, coalesce(h.ready, 0) AS waiting,"
@@ -31,16 +31,6 @@ _ONLY = {
     "held": "l.held_until > {s}.tick($1)",
     "ruled": "(l.rule >= 0 OR l.cap >= 0)",
 }
-
-
-class Wanted(NamedTuple):
-    """Which lanes, and in which order; see Queue.lanes."""
-
-    order: Literal["ready", "name"] = "ready"
-    after: str = ""
-    like: str = ""
-    only: Literal["", "parked", "held", "ruled"] = ""
-    names: Collection[str] = ()
 
 
 async def reserve(engine: Engine, lane: str, pace: Pace | None, within: float | None) -> Slot:

@@ -52,6 +52,7 @@ from shoal.queue.redis.engine import Engine
 from shoal.queue.redis.hints import Hints
 from shoal.queue.redis.packing import pack_change
 from shoal.queue.redis.runs import stats_of
+from shoal.queue.wanted import Wanted
 
 _DURABLE = {
     "always": "everything acknowledged (appendfsync always)",
@@ -237,7 +238,7 @@ class RedisQueue:
         only: Literal["", "parked", "held", "ruled"] = "",
         names: Collection[str] = (),
     ) -> list[LaneState]:
-        wanted = lanes.Wanted(order, after, like, only, names)
+        wanted = Wanted(order, after, like, only, names)
         return await lanes.listing(self._engine, run, limit, wanted)
 
     async def set_lane(self, change: LaneChange) -> None:

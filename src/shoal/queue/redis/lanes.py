@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from heapq import nsmallest
 from struct import Struct
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import msgspec
 
 from shoal.core.lane import LaneState
 from shoal.queue.redis.engine import Engine
 from shoal.queue.redis.packing import SECOND
+from shoal.queue.wanted import Wanted
 
 SLICE = 500
 NAMES = 1000  # names per call
@@ -26,27 +27,6 @@ _MANY = Struct(">BI")  # what a list of so many begins with
 _ALONE = 3  # in a head; the ready tasks by band follow it
 
 Lanes = dict[int, list[Any]]
-
-
-class Wanted(NamedTuple):
-    """Which lanes, and in which order; see Queue.lanes."""
-
-    order: Literal["ready", "name"] = "ready"
-    after: str = ""
-    like: str = ""
-    only: Literal["", "parked", "held", "ruled"] = ""
-    names: Collection[str] = ()
-
-    @property
-    def start(self) -> str:
-        return self.after if self.order == "name" else ""
-
-    def fits(self, name: str) -> bool:
-        return (
-            self.like in name
-            and (not self.names or name in self.names)
-            and (not self.start or name > self.start)
-        )
 
 
 async def listing(engine: Engine, run: int | None, limit: int, wanted: Wanted) -> list[LaneState]:

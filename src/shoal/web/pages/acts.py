@@ -15,7 +15,7 @@ from shoal.core import measure
 from shoal.core.run import Run
 from shoal.core.task import LaneChange
 from shoal.errors import Usage
-from shoal.queue.base import RunAction, TaskView, Where
+from shoal.queue.base import Queue, RunAction, TaskView, Where
 from shoal.view import words
 from shoal.view.why import BIGGEST, run_of_task
 from shoal.web import tokens
@@ -275,22 +275,13 @@ async def _schedule_run(room: Room, acts: Acting, about: str, told: Fields) -> S
     return Said("schedule.run", about)
 
 
-async def _schedule_pause(room: Room, acts: Acting, about: str, told: Fields) -> Said:
-    await timetable.pause(room.queue, about)
-    await acts.did("pause schedule", about)
-    return Said("schedule.pause", about)
+def _schedule(verb: str, change: Callable[[Queue, str], Awaitable[object]]) -> Do:
+    async def do(room: Room, acts: Acting, about: str, told: Fields) -> Said:
+        await change(room.queue, about)
+        await acts.did(f"{verb} schedule", about)
+        return Said(f"schedule.{verb}", about)
 
-
-async def _schedule_resume(room: Room, acts: Acting, about: str, told: Fields) -> Said:
-    await timetable.resume(room.queue, about)
-    await acts.did("resume schedule", about)
-    return Said("schedule.resume", about)
-
-
-async def _schedule_remove(room: Room, acts: Acting, about: str, told: Fields) -> Said:
-    await timetable.remove(room.queue, about)
-    await acts.did("remove schedule", about)
-    return Said("schedule.remove", about)
+    return do
 
 
 async def _token_remove(room: Room, acts: Acting, about: str, told: Fields) -> Said:
@@ -323,9 +314,9 @@ _DO: dict[str, Do] = {
     "worker.pause": _ask("worker.pause", "pause"),
     "worker.resume": _ask("worker.resume", ""),
     "schedule.run": _schedule_run,
-    "schedule.pause": _schedule_pause,
-    "schedule.resume": _schedule_resume,
-    "schedule.remove": _schedule_remove,
+    "schedule.pause": _schedule("pause", timetable.pause),
+    "schedule.resume": _schedule("resume", timetable.resume),
+    "schedule.remove": _schedule("remove", timetable.remove),
     "token.remove": _token_remove,
 }
 
