@@ -1,12 +1,14 @@
 # The two commands: make demo, make test. `make help` lists the rest.
 BIN := .venv/bin
 
-.PHONY: help demo test check lint types imports faults bench wheel clean
+.PHONY: help demo quick test check lint types imports mutants faults bench wheel clean
 
 help:
 	@echo "make demo    crawl the bundled demo site: live progress, a dashboard, records at the end"
+	@echo "make quick   lint, types, import rules, unit tests and the queue contract on SQLite: the daily loop"
 	@echo "make test    set up everything the tests need and run them"
 	@echo "make check   tests, lint, types, import rules and the built wheel: what CI runs"
+	@echo "make mutants plant known mistakes in a copy of the source, and see that a test catches each (ONLY=words)"
 	@echo "make faults  slow fault injection and soak runs"
 	@echo "make bench   measure what we claim, beside the peers"
 
@@ -23,7 +25,11 @@ demo: .venv/ready
 
 test: .venv/ready-dev
 	@sh tools/servers
-	@$(BIN)/pytest -n $${SHOAL_TEST_PROCESSES:-3} --dist worksteal
+	@$(BIN)/pytest -n $${SHOAL_TEST_PROCESSES:-3} --dist worksteal $(if $(CI),--durations=25)
+
+quick: .venv/ready-dev lint types imports
+	@SHOAL_QUICK=1 $(BIN)/pytest -n $${SHOAL_TEST_PROCESSES:-3} --dist worksteal tests/unit
+	@$(BIN)/pytest -n $${SHOAL_TEST_PROCESSES:-3} --dist worksteal -k "model or sqlite" tests/conformance/test_contract_*.py
 
 check: .venv/ready-dev lint types imports test wheel
 
@@ -39,6 +45,9 @@ imports: .venv/ready-dev
 
 wheel: .venv/ready-dev
 	@sh tools/try-wheel
+
+mutants: .venv/ready-dev
+	@PYTHONPATH=tests $(BIN)/python -m mutants $(ONLY)
 
 faults: .venv/ready-dev
 	@sh tools/servers

@@ -16,15 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import rig
+import harness
 
-TARGETS = {
-    "scrapy": 8.0,
-    "scrapy-lexbor": 4.0,
-    "crawlee-sql": 20.0,
-    "crawlee-memory": 8.0,
-    "crawlee-http": 1.5,
-}
+TARGETS = {"scrapy": 8.0, "scrapy-lexbor": 4.0, "crawlee-sql": 20.0, "crawlee-memory": 8.0, "crawlee-http": 1.5}
 SCRIPTS = {
     "scrapy": ("scrapy_css.py",),
     "scrapy-lexbor": ("scrapy_lexbor.py",),
@@ -34,17 +28,7 @@ SCRIPTS = {
 }
 CONTENDERS = ("shoal", *SCRIPTS)
 CONCURRENCY = {"crawlee-sql": 8}  # more only makes its connections wait for each other's locks
-PEER_PACKAGES = (
-    "scrapy",
-    "twisted",
-    "crawlee",
-    "parsel",
-    "lxml",
-    "selectolax",
-    "uvloop",
-    "impit",
-    "sqlalchemy",
-)
+PEER_PACKAGES = ("scrapy", "twisted", "crawlee", "parsel", "lxml", "selectolax", "uvloop", "impit", "sqlalchemy")
 OWN_PACKAGES = ("shoal", "pycurl", "selectolax", "uvloop", "msgspec", "ada-url")
 STARTUP_PAGES = 20
 HEAD = ("contender", "pages/CPU-s", "without start-up", "wall s", "RSS MB", "shoal is", "target", "remarks")
@@ -78,27 +62,23 @@ class Crawl:
         return ", ".join(wrong)
 
 
-def command(
-    name: str, site: rig.Site, folder: Path, args: argparse.Namespace
-) -> tuple[list[str], dict[str, str]]:
+def command(name: str, site: harness.Site, folder: Path, args: argparse.Namespace) -> tuple[list[str], dict[str, str]]:
     out = folder / "out.jsonl"
     concurrency = min(args.concurrency, CONCURRENCY.get(name, args.concurrency))
     delay = 0.1 if args.polite else 0.0
     if name == "shoal":
-        return rig.shoal_run(
-            site, out, workers=args.workers, concurrency=concurrency, fresh=True, delay=delay
-        )
+        return harness.shoal_run(site, out, workers=args.workers, concurrency=concurrency, fresh=True, delay=delay)
     script, *extra = SCRIPTS[name]
-    argv = [str(rig.PEERS), str(rig.BENCH / "contenders" / script), *extra, "--out", str(out)]
+    argv = [str(harness.PEERS), str(harness.BENCH / "contenders" / script), *extra, "--out", str(out)]
     argv += ["--state", str(folder / "state"), "--concurrency", str(concurrency), "--delay", str(delay)]
     return argv + [part for url in site.urls for part in ("--url", url)], {}
 
 
-def crawl(name: str, site: rig.Site, args: argparse.Namespace) -> Crawl:
+def crawl(name: str, site: harness.Site, args: argparse.Namespace) -> Crawl:
     site.ask("/__reset")
-    with rig.scratch() as folder:
+    with harness.scratch() as folder:
         argv, env = command(name, site, folder, args)
-        cost = rig.measured(argv, cwd=folder, env=env, timeout=args.timeout)
+        cost = harness.measured(argv, cwd=folder, env=env, timeout=args.timeout)
         out = folder / "out.jsonl"
         records = sum(1 for line in out.open("rb") if line.strip()) if out.exists() else 0
     count = site.ask("/__count")
@@ -121,15 +101,13 @@ def rounds(names: list[str], args: argparse.Namespace) -> dict[str, Any]:
     crawls: dict[str, list[Crawl]] = {name: [] for name in names}
     startup: dict[str, float] = {}
     calibration = []
-    with rig.site(STARTUP_PAGES * hosts, hosts=hosts) as small:
+    with harness.site(STARTUP_PAGES * hosts, hosts=hosts) as small:
         for name in names if not args.polite else []:
             startup[name] = crawl(name, small, args).cpu
-    with rig.site(args.pages, hosts=hosts, latency=latency) as site:
+    with harness.site(args.pages, hosts=hosts, latency=latency) as site:
         for number in range(args.repeats):
-            calibration.append(rig.calibrate())
-            print(
-                f"round {number + 1} of {args.repeats}, calibration {calibration[-1]:.3f} CPU-s", flush=True
-            )
+            calibration.append(harness.calibrate())
+            print(f"round {number + 1} of {args.repeats}, calibration {calibration[-1]:.3f} CPU-s", flush=True)
             for name in names:
                 crawls[name].append(crawl(name, site, args))
                 print(told(crawls[name][-1], args.pages), flush=True)
@@ -143,49 +121,43 @@ def report(result: dict[str, Any], args: argparse.Namespace) -> str:
     head = HEAD
     rows = []
     for name, done in crawls.items():
-        ratios = [
-            ours.rate / theirs.rate for ours, theirs in zip(crawls.get("shoal", []), done, strict=False)
-        ]
+        ratios = [ours.rate / theirs.rate for ours, theirs in zip(crawls.get("shoal", []), done, strict=False)]
         base = result["startup"].get(name)
         net = [(d.pages - STARTUP_PAGES * args.hosts) / max(d.cpu - base, 1e-9) for d in done] if base else []
         faults = sorted({fault for d in done if (fault := d.faults(args.pages))})
         rows.append([
             name,
-            rig.spread([d.rate for d in done], ",.0f"),
+            harness.spread([d.rate for d in done], ",.0f"),
             f"{statistics.median(net):,.0f}" if net else "",
-            rig.spread([d.wall for d in done], ".1f"),
+            harness.spread([d.wall for d in done], ".1f"),
             f"{max(d.rss for d in done) / 1e6:.0f}",
-            f"{rig.spread(ratios, '.1f')} ×" if ratios and name != "shoal" else "",
+            f"{harness.spread(ratios, '.1f')} ×" if ratios and name != "shoal" else "",
             f"{TARGETS[name]:g} ×" if name in TARGETS and not args.polite else "",
             "; ".join(faults),
         ])  # fmt: skip
-    return rig.table(head, rows)
+    return harness.table(head, rows)
 
 
 def settings(names: list[str], args: argparse.Namespace) -> dict[str, Any]:
-    own = rig.versions(rig.ROOT / ".venv" / "bin" / "python", OWN_PACKAGES) if "shoal" in names else {}
-    peers = rig.versions(rig.PEERS, PEER_PACKAGES) if set(names) - {"shoal"} else {}
-    return {"machine": rig.machine(), "shoal": own, "peers": peers, "arguments": vars(args)}
+    own = harness.versions(harness.ROOT / ".venv" / "bin" / "python", OWN_PACKAGES) if "shoal" in names else {}
+    peers = harness.versions(harness.PEERS, PEER_PACKAGES) if set(names) - {"shoal"} else {}
+    return {"machine": harness.machine(), "shoal": own, "peers": peers, "arguments": vars(args)}
 
 
 def words(stated: dict[str, Any], result: dict[str, Any], args: argparse.Namespace) -> str:
-    kind = (
-        "polite: 100 ms per answer, one request per 0.1 s and host" if args.polite else "as fast as it goes"
-    )
+    kind = "polite: 100 ms per answer, one request per 0.1 s and host" if args.polite else "as fast as it goes"
     versions = ", ".join(f"{k} {v}" for k, v in {**stated["peers"], **stated["shoal"]}.items())
     cal = result["calibration"]
     return (
         f"{args.pages:,} pages, {args.hosts} host(s), concurrency {args.concurrency}, "
         f"{args.workers} shoal worker(s), {args.repeats} interleaved rounds, {kind}. "
         f"{', '.join(stated['machine'].values())}. {versions}. "
-        f"Calibration {rig.spread(cal, '.3f')} CPU-s; median (lowest–highest)."
+        f"Calibration {harness.spread(cal, '.3f')} CPU-s; median (lowest–highest)."
     )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pages", type=int, help="default 2000, or 200 with --polite")
     parser.add_argument("--repeats", type=int, help="default 3, or 1 with --polite")
     parser.add_argument("--contenders", default=",".join(CONTENDERS), help="default: %(default)s")
@@ -196,21 +168,21 @@ def main() -> int:
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds one crawl may take")
     args = parser.parse_args()
     # As an installed package would be: the peers were compiled when pip installed them.
-    compileall.compile_dir(rig.ROOT / "src", quiet=1)
+    compileall.compile_dir(harness.ROOT / "src", quiet=1)
     args.pages = args.pages or (200 if args.polite else 2000)
     args.pages = -(-args.pages // args.hosts) * args.hosts  # every host has equally many
     args.repeats = args.repeats or (1 if args.polite else 3)
     names = args.contenders.split(",")
     if unknown := set(names) - set(CONTENDERS):
         parser.error(f"no such contender: {', '.join(sorted(unknown))}; there are {', '.join(CONTENDERS)}")
-    if set(names) - {"shoal"} and not rig.PEERS.exists():
+    if set(names) - {"shoal"} and not harness.PEERS.exists():
         parser.error("the peers are not installed: run bench/peers.sh")
     stated = settings(names, args)
     result = rounds(names, args)
     text = f"{words(stated, result, args)}\n\n{report(result, args)}"
     print(f"\n{text}")
     crawls = {name: [asdict(d) for d in done] for name, done in result["crawls"].items()}
-    rig.save("polite" if args.polite else "crawl", {**stated, **result, "crawls": crawls}, text)
+    harness.save("polite" if args.polite else "crawl", {**stated, **result, "crawls": crawls}, text)
     if len(result["calibration"]) > 1 and max(result["calibration"]) > 1.1 * min(result["calibration"]):
         print("note: the calibration job varied by more than 10 %: the machine was not quiet")
     return 1 if any(d.faults(args.pages) for done in result["crawls"].values() for d in done) else 0

@@ -18,8 +18,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import harness
 import queues
-import rig
 from servers import postgres
 
 SPACING = 0.5
@@ -28,9 +28,9 @@ AT_ONCE = 4
 
 
 @contextlib.contextmanager
-def workers(count: int, url: str, folder: Path, site: rig.Site) -> Iterator[None]:
+def workers(count: int, url: str, folder: Path, site: harness.Site) -> Iterator[None]:
     """So many workers with one process each, up and waiting for work."""
-    argv = [str(rig.SHOAL), "worker", str(rig.SCRAPER), "--workers", "1", "--concurrency", str(AT_ONCE)]
+    argv = [str(harness.SHOAL), "worker", str(harness.SCRAPER), "--workers", "1", "--concurrency", str(AT_ONCE)]
     argv += ["--allow-private", "--heartbeat", "2", "--lease", "30"]
     started = []
     for number in range(count):
@@ -43,7 +43,7 @@ def workers(count: int, url: str, folder: Path, site: rig.Site) -> Iterator[None
             )
         )
     try:
-        listing = [str(rig.SHOAL), "workers", "--json"]
+        listing = [str(harness.SHOAL), "workers", "--json"]
         until = time.monotonic() + 60
         while True:
             said = subprocess.run(
@@ -61,17 +61,17 @@ def workers(count: int, url: str, folder: Path, site: rig.Site) -> Iterator[None
         for worker in started:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 worker.wait(20)
-            rig.kill_group(worker.pid)
+            harness.kill_group(worker.pid)
 
 
-def environment(url: str, site: rig.Site) -> dict[str, str]:
+def environment(url: str, site: harness.Site) -> dict[str, str]:
     return {**os.environ, "SHOAL_QUEUE": url, "BENCH_URLS": " ".join(site.urls)}
 
 
-def crawl(url: str, folder: Path, site: rig.Site, count: int, *flags: str) -> None:
+def crawl(url: str, folder: Path, site: harness.Site, count: int, *flags: str) -> None:
     """Submit a run, and wait until the fleet has finished it."""
     env = environment(url, site)
-    argv = [str(rig.SHOAL), "submit", str(rig.SCRAPER), "--allow-private", "--json", "--fresh", *flags]
+    argv = [str(harness.SHOAL), "submit", str(harness.SCRAPER), "--allow-private", "--json", "--fresh", *flags]
     said = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True)
     if said.returncode:
         raise SystemExit(f"submit failed: {said.stderr}")
@@ -83,20 +83,15 @@ def crawl(url: str, folder: Path, site: rig.Site, count: int, *flags: str) -> No
 
 
 def pace(url: str, folder: Path, count: int, pages: int) -> dict[str, float]:
-    with rig.site(pages) as site, workers(count, url, folder, site):
+    with harness.site(pages) as site, workers(count, url, folder, site):
         crawl(url, folder, site, pages, "--delay", str(SPACING), "--in-flight", "0")
         times = next(iter(site.ask("/__times").values()))
     gaps = [later - earlier for earlier, later in pairwise(sorted(times))]
-    return {
-        "workers": count,
-        "rate": len(gaps) / sum(gaps),
-        "smallest": min(gaps),
-        "p01": rig.quantile(gaps, 0.01),
-    }
+    return {"workers": count, "rate": len(gaps) / sum(gaps), "smallest": min(gaps), "p01": harness.quantile(gaps, 0.01)}
 
 
 def scale(url: str, folder: Path, count: int, pages: int) -> dict[str, float]:
-    with rig.site(pages, latency=LATENCY) as site, workers(count, url, folder, site):
+    with harness.site(pages, latency=LATENCY) as site, workers(count, url, folder, site):
         crawl(url, folder, site, pages, "--delay", "0", "--in-flight", "0")
         times = sorted(next(iter(site.ask("/__times").values())))
     # The middle: at the beginning there is one page to fetch, at the end there are not enough for all.
@@ -109,16 +104,14 @@ def main() -> int:
     parser.add_argument("--backends", default="sqlite,redis,postgres")
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--pages", type=int, default=60, help="of the polite crawls")
-    parser.add_argument(
-        "--seconds", type=float, default=20.0, help="that a crawl of the scale runs should take"
-    )
+    parser.add_argument("--seconds", type=float, default=20.0, help="that a crawl of the scale runs should take")
     parser.add_argument("--only", default="pace,scale")
     args = parser.parse_args()
-    result: dict[str, Any] = {"machine": rig.machine()}
+    result: dict[str, Any] = {"machine": harness.machine()}
     rows: list[list[str]] = []
-    print(f"calibration {rig.calibrate():.3f} CPU-s", flush=True)
+    print(f"calibration {harness.calibrate():.3f} CPU-s", flush=True)
     server = postgres.Server(durable=True)
-    with rig.scratch() as folder, contextlib.ExitStack() as stack:
+    with harness.scratch() as folder, contextlib.ExitStack() as stack:
         stack.callback(server.remove)
         for backend in args.backends.split(","):
 
@@ -134,22 +127,18 @@ def main() -> int:
                 result[f"pace_{backend}"] = [one, many]
                 for said in (one, many):
                     words = f"{said['rate']:.3f} pages/s, smallest gap {said['smallest'] / SPACING:.1%} of it"
-                    rows.append(
-                        [f"{backend}: a host seen by {said['workers']:.0f} worker(s)", words, "≥ 95 %"]
-                    )
+                    rows.append([f"{backend}: a host seen by {said['workers']:.0f} worker(s)", words, "≥ 95 %"])
                     print(*rows[-1], flush=True)
             if "scale" in args.only:
                 each = AT_ONCE / (LATENCY / 1000) * args.seconds
                 one, many = (scale(fresh(), folder, count, int(each * count)) for count in (1, args.workers))
                 result[f"scale_{backend}"] = [one, many]
                 words = f"{many['rate'] / one['rate']:.2f} × ({one['rate']:.1f} → {many['rate']:.1f} pages/s)"
-                rows.append(
-                    [f"{backend}: {args.workers} workers against 1, 200 ms latency", words, "≥ 7.2 ×"]
-                )
+                rows.append([f"{backend}: {args.workers} workers against 1, 200 ms latency", words, "≥ 7.2 ×"])
                 print(*rows[-1], flush=True)
-    text = rig.table(["fleet", "measured", "target"], rows)
+    text = harness.table(["fleet", "measured", "target"], rows)
     print(f"\n{text}")
-    rig.save("fleet", json.loads(json.dumps(result)), text)
+    harness.save("fleet", json.loads(json.dumps(result)), text)
     return 0
 
 

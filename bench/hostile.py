@@ -18,12 +18,12 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 
-import rig
+import harness
 
-sys.path.insert(0, str(rig.ROOT / "tests" / "site"))
+sys.path.insert(0, str(harness.ROOT / "tests" / "site"))
 
 from hostile.behaviour import Behaviour
-from hostile.crawl import Crawled, Sites, crawl
+from hostile.crawl import CrawlResult, Sites, crawl
 from hostile.registry import BEHAVIOURS
 
 MOST_MEMORY, MOST_SECONDS, LEAST_SHARE = 256.0, 30.0, 0.8
@@ -66,7 +66,7 @@ process.start()
 
 def measure_shoal(args: argparse.Namespace) -> int:
     shares, last = [], None
-    with rig.scratch() as folder, Sites(pages=args.pages) as sites:
+    with harness.scratch() as folder, Sites(pages=args.pages) as sites:
         for turn in range(args.repeat):
             alone = crawl(sites, folder / f"alone{turn}", ())
             last = crawl(sites, folder / f"beside{turn}", BEHAVIOURS)
@@ -75,37 +75,37 @@ def measure_shoal(args: argparse.Namespace) -> int:
         canary = sites.seen()["canary"]
     assert last is not None
     text = table_of(last)
-    wrong = [fate for fate in last.fates if not fate.as_expected]
+    wrong = [fate for fate in last.results if not fate.as_expected]
     share = statistics.median(shares)
     figures = {
-        "behaviours": len(last.fates),
+        "behaviours": len(last.results),
         "not as expected": len(wrong),
-        "longest page, s": round(max(fate.seconds for fate in last.fates), 1),
+        "longest page, s": round(max(fate.seconds for fate in last.results), 1),
         "largest process, MB": round(max(last.peaks.values())),
         "requests to the canary": canary.get("requests", 0),
         "connections to the canary": canary.get("connections", 0),
-        "neighbours' speed": f"{share:.0%} of alone ({rig.spread([100 * one for one in shares], '.0f')} %)",
+        "neighbours' speed": f"{share:.0%} of alone ({harness.spread([100 * it for it in shares], '.0f')} %)",
         "run": f"{last.wall:.0f} s, exit status {last.code}",
     }
-    text += "\n\n" + rig.table(["", ""], [[name, str(value)] for name, value in figures.items()])
+    text += "\n\n" + harness.table(["", ""], [[name, str(value)] for name, value in figures.items()])
     print(f"\n{text}\n")
     for fate in wrong:
         print(f"not as expected: {fate}")
-    rig.save("hostile", {"machine": rig.machine(), "arguments": vars(args), "figures": figures}, text)
+    harness.save("hostile", {"machine": harness.machine(), "arguments": vars(args), "figures": figures}, text)
     return 0 if not wrong and share >= LEAST_SHARE and in_bounds(last) and not canary else 1
 
 
-def in_bounds(crawled: Crawled) -> bool:
-    memory, time_taken = max(crawled.peaks.values()), max(fate.seconds for fate in crawled.fates)
-    return memory <= MOST_MEMORY and time_taken <= MOST_SECONDS and crawled.code == 3 and crawled.balanced
+def in_bounds(crawled: CrawlResult) -> bool:
+    memory, time_taken = max(crawled.peaks.values()), max(fate.seconds for fate in crawled.results)
+    return memory <= MOST_MEMORY and time_taken <= MOST_SECONDS and crawled.code == 3 and crawled.is_balanced
 
 
-def table_of(crawled: Crawled) -> str:
+def table_of(crawled: CrawlResult) -> str:
     rows = [
         [fate.behaviour.group, fate.behaviour.name, fate.outcome, f"{fate.seconds:.1f}", f"{fate.peak:.0f}"]
-        for fate in crawled.fates
+        for fate in crawled.results
     ]
-    return rig.table(["group", "behaviour", "outcome", "seconds", "largest process MB"], rows)
+    return harness.table(["group", "behaviour", "outcome", "seconds", "largest process MB"], rows)
 
 
 # peers
@@ -120,7 +120,7 @@ class Try:
 
 
 def measure_peer(args: argparse.Namespace) -> int:
-    chosen = [one for one in BEHAVIOURS if not one.outside]  # nobody is sent beyond this machine
+    chosen = [one for one in BEHAVIOURS if not one.leaves_machine]  # nobody is sent beyond this machine
     with Sites(hosts=1, pages=1) as sites, concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
         tries = list(pool.map(lambda one: try_peer(args, one, sites.urls[one.name]), chosen))
         canary = sites.seen()["canary"]
@@ -135,10 +135,10 @@ def measure_peer(args: argparse.Namespace) -> int:
         "failed": counts["failed"],
     }
     bad = [row for row in rows if row[1] in ("memory", "hangs")]
-    text = rig.table(["behaviour", args.peer, "seconds", "words"], rows if args.all else bad)
-    text += "\n\n" + rig.table(["", args.peer], [[name, str(value)] for name, value in figures.items()])
+    text = harness.table(["behaviour", args.peer, "seconds", "words"], rows if args.all else bad)
+    text += "\n\n" + harness.table(["", args.peer], [[name, str(value)] for name, value in figures.items()])
     print(f"\n{text}")
-    rig.save(f"hostile_{args.peer}", {"machine": rig.machine(), "figures": figures, "tries": rows}, text)
+    harness.save(f"hostile_{args.peer}", {"machine": harness.machine(), "figures": figures, "tries": rows}, text)
     return 0
 
 
@@ -146,7 +146,7 @@ def try_peer(args: argparse.Namespace, behaviour: Behaviour, url: str) -> Try:
     """One address by one client, within limits that it does not know of."""
     began = time.monotonic()
     process = subprocess.Popen(
-        [str(rig.PEERS), "-c", PEERS[args.peer], url],
+        [str(harness.PEERS), "-c", PEERS[args.peer], url],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         errors="replace",
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (PEER_MEMORY, PEER_MEMORY)),
@@ -170,9 +170,7 @@ def _verdict(took: float, code: int, words: str) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pages", type=int, default=500, help="of each of the eight neighbours")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--peer", choices=sorted(PEERS))

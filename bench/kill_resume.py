@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import harness
 import psutil
-import rig
 
 VICTIMS = ("supervisor", "worker", "group")
 
@@ -45,10 +45,8 @@ class Trial:
 class Command:
     """`shoal run` in a session of its own."""
 
-    def __init__(self, site: rig.Site, folder: Path, args: argparse.Namespace) -> None:
-        argv, env = rig.shoal_run(
-            site, folder / "out.jsonl", workers=args.workers, concurrency=args.concurrency
-        )
+    def __init__(self, site: harness.Site, folder: Path, args: argparse.Namespace) -> None:
+        argv, env = harness.shoal_run(site, folder / "out.jsonl", workers=args.workers, concurrency=args.concurrency)
         with (folder / "log.txt").open("ab") as log:
             self.started = time.time()
             self.process = subprocess.Popen(
@@ -77,7 +75,7 @@ class Command:
                 rng.choice(children).kill()
             return "worker"
         if victim == "group":
-            rig.kill_group(self.process.pid)
+            harness.kill_group(self.process.pid)
             return "group"
         os.kill(self.process.pid, signal.SIGKILL)
         return "supervisor"
@@ -89,11 +87,11 @@ class Command:
             with contextlib.suppress(psutil.Error, ProcessLookupError):
                 if os.getsid(process.pid) == self.process.pid and process.status() != psutil.STATUS_ZOMBIE:
                     left += 1
-        rig.kill_group(self.process.pid)
+        harness.kill_group(self.process.pid)
         return left
 
 
-def trial(seed: int, whole: float, site: rig.Site, folder: Path, args: argparse.Namespace) -> Trial:
+def trial(seed: int, whole: float, site: harness.Site, folder: Path, args: argparse.Namespace) -> Trial:
     rng = random.Random(seed)
     done = Trial(seed, rng.choice(VICTIMS), rng.uniform(0.02, whole))
     site.ask("/__reset")
@@ -121,7 +119,7 @@ def trial(seed: int, whole: float, site: rig.Site, folder: Path, args: argparse.
     return done
 
 
-def check(done: Trial, code: int | None, site: rig.Site, folder: Path, args: argparse.Namespace) -> list[str]:
+def check(done: Trial, code: int | None, site: harness.Site, folder: Path, args: argparse.Namespace) -> list[str]:
     (hits,) = site.ask("/__hits").values()
     done.refetched = sum(count - 1 for count in hits if count > 1)
     faults = [f"exit code {code}"] if code != 0 else []
@@ -133,7 +131,7 @@ def check(done: Trial, code: int | None, site: rig.Site, folder: Path, args: arg
     return faults + check_output(folder / "out.jsonl", site, len(hits))
 
 
-def check_output(out: Path, site: rig.Site, pages: int) -> list[str]:
+def check_output(out: Path, site: harness.Site, pages: int) -> list[str]:
     expected = {site.urls[0] + (f"p/{page}" if page else "") for page in range(pages)}
     seen: collections.Counter[str] = collections.Counter()
     torn = 0
@@ -161,8 +159,8 @@ def report(trials: list[Trial], whole: float, args: argparse.Namespace) -> str:
     resumed = [done.latency for done in trials if done.latency is not None]
     kinds = collections.Counter(done.victim for done in trials)
     again = [done.refetched for done in trials]
-    most = f"{rig.quantile(again, 0.5)} / {max(again)}"
-    soon = f"{rig.quantile(resumed, 0.5):.2f} / {max(resumed):.2f} s" if resumed else "-"
+    most = f"{harness.quantile(again, 0.5)} / {max(again)}"
+    soon = f"{harness.quantile(resumed, 0.5):.2f} / {max(resumed):.2f} s" if resumed else "-"
     rows = [
         ["crawls killed and resumed", f"{len(trials)} of {args.pages:,} pages", "50"],
         ["victims", ", ".join(f"{n} {kind}" for kind, n in kinds.most_common()), "any"],
@@ -171,13 +169,11 @@ def report(trials: list[Trial], whole: float, args: argparse.Namespace) -> str:
         ["resumed after, median / most", soon, "at once"],
         ["a whole crawl undisturbed", f"{whole:.2f} s", ""],
     ]
-    return rig.table(["kill -9 and go on", "measured", "target"], rows)
+    return harness.table(["kill -9 and go on", "measured", "target"], rows)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("--pages", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=None, help="of the first run; the others count on")
@@ -191,35 +187,33 @@ def main() -> int:
     args.in_flight = args.in_flight or args.workers * args.concurrency
     first = random.SystemRandom().randrange(10**6) if args.seed is None else args.seed
     trials: list[Trial] = []
-    with rig.site(args.pages, latency=args.latency) as site:
+    with harness.site(args.pages, latency=args.latency) as site:
         whole = undisturbed(site, args)
         print(f"undisturbed {whole:.2f} s; seeds from {first}", flush=True)
         for number in range(args.runs):
-            with rig.scratch() as folder:
+            with harness.scratch() as folder:
                 trials.append(trial(first + number, whole, site, folder, args))
                 print(told(number + 1, trials[-1]), flush=True)
                 if trials[-1].faults:
                     keep(folder, trials[-1], args.keep)
     text = report(trials, whole, args)
     print(f"\n{text}")
-    result: dict[str, Any] = {"machine": rig.machine(), "arguments": {**vars(args), "keep": str(args.keep)}}
-    rig.save("kill_resume", {**result, "trials": [asdict(done) for done in trials]}, text)
+    result: dict[str, Any] = {"machine": harness.machine(), "arguments": {**vars(args), "keep": str(args.keep)}}
+    harness.save("kill_resume", {**result, "trials": [asdict(done) for done in trials]}, text)
     return 1 if any(done.faults for done in trials) else 0
 
 
-def undisturbed(site: rig.Site, args: argparse.Namespace) -> float:
+def undisturbed(site: harness.Site, args: argparse.Namespace) -> float:
     """How long a crawl takes that nobody kills: the time from which moments are drawn."""
     site.ask("/__reset")
-    with rig.scratch() as folder:
+    with harness.scratch() as folder:
         command = Command(site, folder, args)
         try:
             code = command.end(args.timeout)
             whole = time.time() - command.started
         finally:
             command.left_behind()
-        faults = check_output(folder / "out.jsonl", site, args.pages) + (
-            [f"exit code {code}"] if code else []
-        )
+        faults = check_output(folder / "out.jsonl", site, args.pages) + ([f"exit code {code}"] if code else [])
         if faults:
             words = (folder / "log.txt").read_text(errors="replace")[-2000:]
             sys.exit(f"{words}\nan undisturbed crawl went wrong: {'; '.join(faults)}")

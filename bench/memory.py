@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import harness
 import psutil
-import rig
 
 
 def peak_of(pid: int) -> int:
@@ -28,8 +28,8 @@ def peak_of(pid: int) -> int:
 
 
 def crawl(pages: int, args: argparse.Namespace) -> dict[str, Any]:
-    with rig.site(pages) as site, rig.scratch() as folder, (folder / "log.txt").open("wb") as log:
-        argv, env = rig.shoal_run(site, folder / "out.jsonl", concurrency=args.concurrency, fresh=True)
+    with harness.site(pages) as site, harness.scratch() as folder, (folder / "log.txt").open("wb") as log:
+        argv, env = harness.shoal_run(site, folder / "out.jsonl", concurrency=args.concurrency, fresh=True)
         start = time.monotonic()
         process = subprocess.Popen(
             argv,
@@ -44,7 +44,7 @@ def crawl(pages: int, args: argparse.Namespace) -> dict[str, Any]:
             early, peaks = watch(process, site, args)
             fetched = site.ask("/__count")["pages"]
         finally:
-            rig.kill_group(process.pid)
+            harness.kill_group(process.pid)
             process.wait()
         words = (folder / "log.txt").read_text(errors="replace")[-1500:]
     if process.returncode or fetched != pages:
@@ -59,9 +59,7 @@ def crawl(pages: int, args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def watch(
-    process: subprocess.Popen[bytes], site: rig.Site, args: argparse.Namespace
-) -> tuple[int, dict[int, int]]:
+def watch(process: subprocess.Popen[bytes], site: harness.Site, args: argparse.Namespace) -> tuple[int, dict[int, int]]:
     """The worker's peak when the first pages were done, and the peak of every process at the end."""
     peaks: dict[int, int] = {}
     early = 0
@@ -94,17 +92,12 @@ def main() -> int:
             f"{growth * 100:+.1f} %",
             f"{large['supervisor'] / 1e6:.1f}",
         ],
-        [
-            f"{args.early:,} pages, at the end",
-            f"{small['worker'] / 1e6:.1f}",
-            "",
-            f"{small['supervisor'] / 1e6:.1f}",
-        ],
+        [f"{args.early:,} pages, at the end", f"{small['worker'] / 1e6:.1f}", "", f"{small['supervisor'] / 1e6:.1f}"],
     ]
-    text = rig.table(["a crawl of", "worker peak RSS MB", "growth", "supervisor MB"], rows)
+    text = harness.table(["a crawl of", "worker peak RSS MB", "growth", "supervisor MB"], rows)
     text += "\n\nTarget: growth within 10 %, and under 150 MB."
     print(f"\n{text}")
-    rig.save("memory", {"machine": rig.machine(), "arguments": vars(args), "crawls": [small, large]}, text)
+    harness.save("memory", {"machine": harness.machine(), "arguments": vars(args), "crawls": [small, large]}, text)
     return 0 if growth <= 0.1 and large["worker"] < 150e6 else 1
 
 

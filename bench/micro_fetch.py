@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 import uvloop
 
 from shoal.core.page import Request
-from shoal.fetch.guard import AllowPrivate
+from shoal.fetch.guard import PrivateNetworkPolicy
 from shoal.fetch.http import HttpFetcher
 
 BODY = (b"<p>All work and no play makes a dull page.</p>\n" * 700)[: 30 * 1024]
@@ -45,7 +45,7 @@ def serve(pipe: Connection) -> None:
 
 async def crawl(port: int, pages: int, concurrency: int) -> tuple[float, float]:
     fetcher = HttpFetcher(
-        user_agent="shoal-bench", allow_private=AllowPrivate.parse("1"), concurrency=concurrency
+        user_agent="shoal-bench", allow_private=PrivateNetworkPolicy.parse("1"), concurrency=concurrency
     )
     numbers = iter(range(pages))
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from shoal.core.page import Response
 from shoal.core.url import Resolver, canonical
-from shoal.extract.links import LinkGate
+from shoal.extract.links import LinkFilter
 from shoal.extract.page import Page
 
 URL = "http://shop.example:8080/catalogue/page-7.html"
@@ -56,8 +56,8 @@ def measure(work: Callable[[], object], seconds: float) -> float:
     return best
 
 
-def gate() -> LinkGate:
-    return LinkGate(lambda lane: True, None, lambda lane, url: True)
+def gate() -> LinkFilter:
+    return LinkFilter(lambda lane: True, None, lambda lane, url: True)
 
 
 def report(kind: str, seconds: float) -> None:
@@ -67,7 +67,7 @@ def report(kind: str, seconds: float) -> None:
     links = len(follows[0].hrefs)
     warm = gate()
     for _ in range(2):
-        warm.committed(warm.admit(follows, depth=1, parent=1, origin_url=URL).tasks)
+        warm.mark_committed(warm.admit(follows, depth=1, parent=1, origin_url=URL).tasks)
 
     def whole() -> None:
         page = Page(response)
@@ -96,13 +96,7 @@ def report(kind: str, seconds: float) -> None:
 
 def report_urls(seconds: float) -> None:
     resolver = Resolver(URL)
-    for href in (
-        "/catalogue/item-1.html",
-        "item-1.html",
-        "../a/item-1.html",
-        "/a%20b",
-        "https://other.example/a",
-    ):
+    for href in ("/catalogue/item-1.html", "item-1.html", "../a/item-1.html", "/a%20b", "https://other.example/a"):
         print(f"  resolve {href:26} {measure(lambda h=href: resolver.resolve(h), seconds) * 1e6:6.2f} µs")  # type: ignore[misc]
     print(f"  canonical, plain                   {measure(lambda: canonical(URL), seconds) * 1e6:6.2f} µs")
 

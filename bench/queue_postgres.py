@@ -11,32 +11,28 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-import rig
+import harness
 
-sys.path.insert(0, str(rig.ROOT / "tests"))
+sys.path.insert(0, str(harness.ROOT / "tests"))
 
 from servers import postgres
 
-from shoal.core.lane import FREE, Pace
+from shoal.core.lane import UNLIMITED_PACE, Pace
 from shoal.core.run import NewRun
-from shoal.core.task import Attempt, Leased, Outcome, Task, digest
+from shoal.core.task import Attempt, LeasedTask, Outcome, Task, digest
 from shoal.queue.postgres import PostgresQueue
 
 ADD = 1000
 LIMITED = Pace(0.001, 100)  # spaced and counted, but never in the way of the benchmark
-RECORD = json.dumps(
-    {"url": "http://host/page", "title": "A page of middling length", "text": "x" * 100}
-).encode()
+RECORD = json.dumps({"url": "http://host/page", "title": "A page of middling length", "text": "x" * 100}).encode()
 
 
 def tasks(first: int, count: int, hosts: int) -> list[Task]:
-    urls = [
-        (f"h{n % hosts}.example", f"http://h{n % hosts}.example/p/{n}") for n in range(first, first + count)
-    ]
+    urls = [(f"h{n % hosts}.example", f"http://h{n % hosts}.example/p/{n}") for n in range(first, first + count)]
     return [Task(url=url, lane=lane, digest=digest(url)) for lane, url in urls]
 
 
-def done(task: Leased) -> Outcome:
+def done(task: LeasedTask) -> Outcome:
     attempt = Attempt(at=0, worker="bench", status=200, seconds=0.1, size=30_000)
     return Outcome(task=task.id, lease=task.lease, result="done", attempt=attempt, records=(RECORD,))
 
@@ -49,11 +45,11 @@ class Bench:
     run: int
     hosts: int
     worker: str = "bench"
-    pace: Pace = FREE
+    pace: Pace = UNLIMITED_PACE
     added: int = 0
 
     @classmethod
-    async def open(cls, url: str, hosts: int, pace: Pace = FREE) -> Bench:
+    async def open(cls, url: str, hosts: int, pace: Pace = UNLIMITED_PACE) -> Bench:
         queue = await PostgresQueue.open(url)
         run = await queue.start_run(NewRun(scraper="bench", key="bench", name="bench"))
         return cls(queue, run.id, hosts, pace=pace)
@@ -127,8 +123,8 @@ async def backlog(url: str, waiting: int, hosts: int, turns: int) -> dict[str, f
     return {
         "waiting": waiting,
         "hosts": hosts,
-        "p50": rig.quantile(waits, 0.5),
-        "p99": rig.quantile(waits, 0.99),
+        "p50": harness.quantile(waits, 0.5),
+        "p99": harness.quantile(waits, 0.99),
         "fill_rate": waiting / filling,
     }
 
@@ -160,8 +156,7 @@ async def crowd(url: str, processes: int, hosts: int, seconds: float, limit: int
     answers = context.Queue()
     words = (seconds, limit, answers)
     members = [
-        context.Process(target=crowd_process, args=(url, f"w{n}", *words), daemon=True)
-        for n in range(processes)
+        context.Process(target=crowd_process, args=(url, f"w{n}", *words), daemon=True) for n in range(processes)
     ]
     for member in members:
         member.start()
@@ -177,8 +172,8 @@ async def crowd(url: str, processes: int, hosts: int, seconds: float, limit: int
     return {
         "processes": processes,
         "hosts": hosts,
-        "claim": [rig.quantile(claims, 0.5), rig.quantile(claims, 0.99), max(claims)],
-        "settle": [rig.quantile(settles, 0.5), rig.quantile(settles, 0.99), max(settles)],
+        "claim": [harness.quantile(claims, 0.5), harness.quantile(claims, 0.99), max(claims)],
+        "settle": [harness.quantile(settles, 0.5), harness.quantile(settles, 0.99), max(settles)],
         "per_second": sum(handled) / seconds,
         "least": min(handled),
         "most": max(handled),
@@ -192,7 +187,7 @@ def ms(seconds: float) -> str:
 
 async def everything(args: argparse.Namespace, server: postgres.Server) -> tuple[dict[str, Any], str]:
     wanted = args.only.split(",") if args.only else ["throughput", "backlog", "crowd"]
-    result: dict[str, Any] = {"machine": rig.machine(), "arguments": vars(args)}
+    result: dict[str, Any] = {"machine": harness.machine(), "arguments": vars(args)}
     rows: list[list[str]] = []
 
     def fresh() -> str:
@@ -202,17 +197,17 @@ async def everything(args: argparse.Namespace, server: postgres.Server) -> tuple
         rows.append([what, figure, target])
         print(f"  {what}: {figure} (target {target or '-'})", flush=True)
 
-    kinds = [("without limits", FREE, "≥ 18,700 /s"), ("with limits", LIMITED, "≥ 11,000 /s")]
+    kinds = [("without limits", UNLIMITED_PACE, "≥ 18,700 /s"), ("with limits", LIMITED, "≥ 11,000 /s")]
     cases = [(100, kind, at_once) for kind in kinds for at_once in (1, 2)] + [(1, kinds[0], 1)]
     for hosts, (kind, pace, target), at_once in cases if "throughput" in wanted else ():
         runs = [await throughput(fresh(), hosts, args.tasks, pace, at_once) for _ in range(args.repeats)]
         result[f"throughput_{hosts}_{kind.replace(' ', '_')}_{at_once}"] = runs
-        rates = rig.spread([run["per_second"] for run in runs], ",.0f")
+        rates = harness.spread([run["per_second"] for run in runs], ",.0f")
         each = [sum(run[verb] for run in runs) / len(runs) for verb in ("claim", "settle")]
         what = f"batches of 100 claimed and settled with a record, {hosts} host(s) {kind}, {at_once} at once"
         note(what, f"{rates} /s ({each[0] * 1e6:.0f} + {each[1] * 1e6:.0f} µs)", target)
         if at_once == 1:
-            added = rig.spread([run["add_rate"] for run in runs], ",.0f")
+            added = harness.spread([run["add_rate"] for run in runs], ",.0f")
             note(f"adding 1,000 at a time, {hosts} host(s) {kind}", f"{added} /s", "≥ 40,000 /s")
     if "backlog" in wanted:
         small = await backlog(fresh(), 10_000, args.hosts, args.turns)
@@ -233,7 +228,7 @@ async def everything(args: argparse.Namespace, server: postgres.Server) -> tuple
         spread = f"{many['least']:,}–{many['most']:,} tasks, {many['idle']} empty claims"
         figure = f"{many['per_second']:,.0f} /s ({spread})"
         note(f"all of them together, {what}", figure, "≥ 11,000 /s")
-    return result, rig.table(["PostgreSQL queue", "measured", "target"], rows)
+    return result, harness.table(["PostgreSQL queue", "measured", "target"], rows)
 
 
 def main() -> int:
@@ -250,14 +245,14 @@ def main() -> int:
     args = parser.parse_args()
     server = postgres.Server(durable=True)
     try:
-        print(f"fsync and synchronous_commit on, calibration {rig.calibrate():.3f} CPU-s")
+        print(f"fsync and synchronous_commit on, calibration {harness.calibrate():.3f} CPU-s")
         result, text = asyncio.run(everything(args, server))
     finally:
         server.remove()
     stated = "PostgreSQL, fsync and synchronous_commit on, unix socket; "
-    text = f"{stated}{', '.join(rig.machine().values())}.\n\n{text}"
+    text = f"{stated}{', '.join(harness.machine().values())}.\n\n{text}"
     print(f"\n{text}")
-    rig.save("queue_postgres", result, text)
+    harness.save("queue_postgres", result, text)
     return 0
 
 

@@ -16,17 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import rig
+import harness
 
-from shoal.core.lane import FREE
+from shoal.core.lane import UNLIMITED_PACE
 from shoal.core.run import NewRun
-from shoal.core.task import Attempt, Leased, Outcome, Task, digest
+from shoal.core.task import Attempt, LeasedTask, Outcome, Task, digest
 from shoal.queue.redis import RedisQueue
 
 ADD = 1000
-RECORD = json.dumps(
-    {"url": "http://host/page", "title": "A page of middling length", "text": "x" * 100}
-).encode()
+RECORD = json.dumps({"url": "http://host/page", "title": "A page of middling length", "text": "x" * 100}).encode()
 
 
 @contextmanager
@@ -67,7 +65,7 @@ def tasks(first: int, count: int, hosts: int) -> list[Task]:
     return made
 
 
-def done(task: Leased) -> Outcome:
+def done(task: LeasedTask) -> Outcome:
     attempt = Attempt(at=0, worker="bench", status=200, seconds=0.1, size=30_000)
     return Outcome(task=task.id, lease=task.lease, result="done", attempt=attempt, records=(RECORD,))
 
@@ -87,7 +85,7 @@ class Bench:
 
     async def add(self, count: int, *, batch: int = ADD) -> float:
         spent = 0.0
-        paces = {f"h{n}.example": FREE for n in range(self.hosts)}
+        paces = {f"h{n}.example": UNLIMITED_PACE for n in range(self.hosts)}
         for at in range(0, count, batch):
             some = tasks(self.added, min(batch, count - at), self.hosts)
             start = time.perf_counter()
@@ -149,9 +147,7 @@ async def client(url: str, batch: int) -> None:
     await queue.close()
 
 
-async def together(
-    folder: Path, clients: int, hosts: int, count: int, batch: int, aof: str
-) -> dict[str, float]:
+async def together(folder: Path, clients: int, hosts: int, count: int, batch: int, aof: str) -> dict[str, float]:
     """The same work shared by processes."""
     with server(folder, "--appendonly", aof) as url:
         bench = await Bench.open(url, hosts)
@@ -186,8 +182,8 @@ async def backlog(folder: Path, waiting: int, hosts: int, turns: int) -> dict[st
     return {
         "waiting": waiting,
         "bytes": memory,
-        "p50": rig.quantile(waits, 0.5),
-        "p99": rig.quantile(waits, 0.99),
+        "p50": harness.quantile(waits, 0.5),
+        "p99": harness.quantile(waits, 0.99),
         "fill_rate": waiting / filling,
     }
 
@@ -197,7 +193,7 @@ def ms(seconds: float) -> str:
 
 
 async def everything(args: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], str]:
-    result: dict[str, Any] = {"machine": rig.machine(), "arguments": vars(args)}
+    result: dict[str, Any] = {"machine": harness.machine(), "arguments": vars(args)}
     rows: list[list[str]] = []
 
     def note(what: str, figure: str, target: str) -> None:
@@ -210,14 +206,12 @@ async def everything(args: argparse.Namespace, folder: Path) -> tuple[dict[str, 
         result[f"throughput_{hosts}_{batch}"] = runs
         target = "≥ 28,000 /s" if batch == 100 else ""
         what = f"batches of {batch} claimed and settled with a record, {hosts} host(s)"
-        note(what, f"{rig.spread([run['per_second'] for run in runs], ',.0f')} /s", target)
-        note("… adding included", f"{rig.spread([run['whole'] for run in runs], ',.0f')} /s", "")
-    many = [
-        await together(folder, args.clients, 100, args.tasks * 2, 100, args.aof) for _ in range(args.repeats)
-    ]
+        note(what, f"{harness.spread([run['per_second'] for run in runs], ',.0f')} /s", target)
+        note("… adding included", f"{harness.spread([run['whole'] for run in runs], ',.0f')} /s", "")
+    many = [await together(folder, args.clients, 100, args.tasks * 2, 100, args.aof) for _ in range(args.repeats)]
     result["together"] = many
     what = f"batches of 100 by {args.clients} processes at once, 100 hosts"
-    note(what, f"{rig.spread([run['per_second'] for run in many], ',.0f')} /s", "")
+    note(what, f"{harness.spread([run['per_second'] for run in many], ',.0f')} /s", "")
     small = await backlog(folder, 10_000, args.hosts, args.turns)
     large = await backlog(folder, args.backlog, args.hosts, args.turns)
     result["backlog"] = [small, large]
@@ -226,12 +220,10 @@ async def everything(args: argparse.Namespace, folder: Path) -> tuple[dict[str, 
         what = f"claim of 20 with {one['waiting']:,} waiting, {args.hosts} hosts, p50 / p99"
         note(what, f"{ms(one['p50'])} / {ms(one['p99'])}", target)
         note(
-            f"memory per queued URL of 60 characters, {one['waiting']:,} waiting",
-            f"{one['bytes']:.0f} bytes",
-            "≤ 200",
+            f"memory per queued URL of 60 characters, {one['waiting']:,} waiting", f"{one['bytes']:.0f} bytes", "≤ 200"
         )
     note("adding 1,000 at a time", f"{large['fill_rate']:,.0f} /s", "≥ 60,000 /s")
-    return result, rig.table(["Redis queue", "measured", "target"], rows)
+    return result, harness.table(["Redis queue", "measured", "target"], rows)
 
 
 def main() -> int:
@@ -249,11 +241,11 @@ def main() -> int:
     if args.client:
         asyncio.run(client(args.client, args.batch))
         return 0
-    print(f"appendonly {args.aof}, calibration {rig.calibrate():.3f} CPU-s")
-    with rig.scratch() as folder:
+    print(f"appendonly {args.aof}, calibration {harness.calibrate():.3f} CPU-s")
+    with harness.scratch() as folder:
         result, text = asyncio.run(everything(args, folder))
     print(f"\n{text}")
-    rig.save("queue_redis", result, text)
+    harness.save("queue_redis", result, text)
     return 0
 
 

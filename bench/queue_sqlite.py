@@ -13,27 +13,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import rig
+import harness
 
-from shoal.core.lane import FREE
+from shoal.core.lane import UNLIMITED_PACE
 from shoal.core.run import NewRun
-from shoal.core.task import Attempt, Leased, Outcome, Task, digest
+from shoal.core.task import Attempt, LeasedTask, Outcome, Task, digest
 from shoal.queue.sqlite import SqliteQueue
 
 ADD = 1000
-RECORD = json.dumps(
-    {"url": "http://host/page", "title": "A page of middling length", "text": "x" * 100}
-).encode()
+RECORD = json.dumps({"url": "http://host/page", "title": "A page of middling length", "text": "x" * 100}).encode()
 
 
 def tasks(first: int, count: int, hosts: int) -> list[Task]:
-    urls = [
-        (f"h{n % hosts}.example", f"http://h{n % hosts}.example/p/{n}") for n in range(first, first + count)
-    ]
+    urls = [(f"h{n % hosts}.example", f"http://h{n % hosts}.example/p/{n}") for n in range(first, first + count)]
     return [Task(url=url, lane=lane, digest=digest(url)) for lane, url in urls]
 
 
-def done(task: Leased) -> Outcome:
+def done(task: LeasedTask) -> Outcome:
     attempt = Attempt(at=0, worker="bench", status=200, seconds=0.1, size=30_000)
     return Outcome(task=task.id, lease=task.lease, result="done", attempt=attempt, records=(RECORD,))
 
@@ -57,7 +53,7 @@ class Bench:
     async def add(self, count: int) -> float:
         """Add so many in calls of a thousand; the seconds spent inside the queue."""
         spent = 0.0
-        paces = {f"h{n}.example": FREE for n in range(self.hosts)}
+        paces = {f"h{n}.example": UNLIMITED_PACE for n in range(self.hosts)}
         for _ in range(-(-count // ADD)):
             batch = tasks(self.added, min(ADD, count), self.hosts)
             start = time.perf_counter()
@@ -94,12 +90,7 @@ async def throughput(folder: Path, hosts: int, count: int, synchronous: str) -> 
     stats = await bench.queue.stats(bench.run)
     await bench.queue.close()
     assert stats.done == stats.records == count, stats
-    return {
-        "hosts": hosts,
-        "per_second": count / elapsed,
-        "claim": claiming / count,
-        "settle": settling / count,
-    }
+    return {"hosts": hosts, "per_second": count / elapsed, "claim": claiming / count, "settle": settling / count}
 
 
 async def backlog(folder: Path, waiting: int, hosts: int, turns: int, synchronous: str) -> dict[str, float]:
@@ -116,8 +107,8 @@ async def backlog(folder: Path, waiting: int, hosts: int, turns: int, synchronou
     return {
         "waiting": waiting,
         "hosts": hosts,
-        "p50": rig.quantile(waits, 0.5),
-        "p99": rig.quantile(waits, 0.99),
+        "p50": harness.quantile(waits, 0.5),
+        "p99": harness.quantile(waits, 0.99),
         "fill_rate": waiting / filling,
         "add_rate": 20 * ADD / adding,
     }
@@ -151,9 +142,7 @@ async def crowd(folder: Path, processes: int, hosts: int, seconds: float, synchr
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
     members = [
-        context.Process(
-            target=crowd_process, args=(str(path), f"w{n}", seconds, synchronous, answers), daemon=True
-        )
+        context.Process(target=crowd_process, args=(str(path), f"w{n}", seconds, synchronous, answers), daemon=True)
         for n in range(processes)
     ]
     for member in members:
@@ -170,8 +159,8 @@ async def crowd(folder: Path, processes: int, hosts: int, seconds: float, synchr
     return {
         "processes": processes,
         "hosts": hosts,
-        "claim": [rig.quantile(claims, 0.5), rig.quantile(claims, 0.99), max(claims)],
-        "settle": [rig.quantile(settles, 0.5), rig.quantile(settles, 0.99), max(settles)],
+        "claim": [harness.quantile(claims, 0.5), harness.quantile(claims, 0.99), max(claims)],
+        "settle": [harness.quantile(settles, 0.5), harness.quantile(settles, 0.99), max(settles)],
         "per_second": sum(handled) / seconds,
         "least": min(handled),
         "most": max(handled),
@@ -184,11 +173,7 @@ def ms(seconds: float) -> str:
 
 async def everything(args: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], str]:
     wanted = args.only.split(",") if args.only else ["throughput", "backlog", "crowd"]
-    result: dict[str, Any] = {
-        "machine": rig.machine(),
-        "sqlite": sqlite3.sqlite_version,
-        "arguments": vars(args),
-    }
+    result: dict[str, Any] = {"machine": harness.machine(), "sqlite": sqlite3.sqlite_version, "arguments": vars(args)}
     rows: list[list[str]] = []
 
     def note(what: str, figure: str, target: str) -> None:
@@ -196,17 +181,10 @@ async def everything(args: argparse.Namespace, folder: Path) -> tuple[dict[str, 
         print(f"  {what}: {figure} (target {target or '-'})", flush=True)
 
     for hosts, target in ((1, 20_000), (100, 10_000)) if "throughput" in wanted else ():
-        runs = [
-            await throughput(scratch_in(folder), hosts, args.tasks, args.synchronous)
-            for _ in range(args.repeats)
-        ]
+        runs = [await throughput(scratch_in(folder), hosts, args.tasks, args.synchronous) for _ in range(args.repeats)]
         result[f"throughput_{hosts}"] = runs
-        rates = rig.spread([run["per_second"] for run in runs], ",.0f")
-        note(
-            f"batches of 100 claimed and settled with a record, {hosts} host(s)",
-            f"{rates} /s",
-            f"≥ {target:,} /s",
-        )
+        rates = harness.spread([run["per_second"] for run in runs], ",.0f")
+        note(f"batches of 100 claimed and settled with a record, {hosts} host(s)", f"{rates} /s", f"≥ {target:,} /s")
     if "backlog" in wanted:
         small = await backlog(folder, 10_000, args.hosts, args.turns, args.synchronous)
         middle = await backlog(folder, 100_000, args.hosts, args.turns, args.synchronous)
@@ -222,16 +200,12 @@ async def everything(args: argparse.Namespace, folder: Path) -> tuple[dict[str, 
         many = await crowd(folder, args.processes, hosts, args.seconds, args.synchronous)
         result[f"crowd_{hosts}"] = many
         figure = " / ".join(ms(value) for value in many["claim"])
-        note(
-            f"wait of a claim, {args.processes} processes, {hosts} host(s), p50 / p99 / max",
-            figure,
-            "p99 < 100 ms",
-        )
+        note(f"wait of a claim, {args.processes} processes, {hosts} host(s), p50 / p99 / max", figure, "p99 < 100 ms")
         figure = " / ".join(ms(value) for value in many["settle"])
         note(f"wait of a settle, {args.processes} processes, {hosts} host(s), p50 / p99 / max", figure, "")
         figure = f"{many['per_second']:,.0f} /s ({many['least']:,}–{many['most']:,} tasks)"
         note(f"all {args.processes} processes together (least–most by one)", figure, "")
-    return result, rig.table(["SQLite queue", "measured", "target"], rows)
+    return result, harness.table(["SQLite queue", "measured", "target"], rows)
 
 
 def scratch_in(folder: Path) -> Path:
@@ -252,15 +226,13 @@ def main() -> int:
     parser.add_argument("--synchronous", choices=("full", "normal"), default="full")
     parser.add_argument("--only", default="", help="throughput, backlog and/or crowd, joined by commas")
     args = parser.parse_args()
-    print(f"synchronous={args.synchronous}, calibration {rig.calibrate():.3f} CPU-s")
-    with rig.scratch() as folder:
+    print(f"synchronous={args.synchronous}, calibration {harness.calibrate():.3f} CPU-s")
+    with harness.scratch() as folder:
         result, text = asyncio.run(everything(args, folder))
-    stated = (
-        f"SQLite {sqlite3.sqlite_version}, synchronous={args.synchronous}, WAL; lanes without limits (FREE); "
-    )
-    text = f"{stated}{', '.join(rig.machine().values())}.\n\n{text}"
+    stated = f"SQLite {sqlite3.sqlite_version}, synchronous={args.synchronous}, WAL; lanes without limits (FREE); "
+    text = f"{stated}{', '.join(harness.machine().values())}.\n\n{text}"
     print(f"\n{text}")
-    rig.save("queue_sqlite", result, text)
+    harness.save("queue_sqlite", result, text)
     return 0
 
 

@@ -21,14 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import rig
+import harness
 
-sys.path.insert(0, str(rig.ROOT / "tests"))
+sys.path.insert(0, str(harness.ROOT / "tests"))
 
 from servers import postgres
 
-HERE = rig.BENCH / "contenders" / "queues"
-OWN = rig.ROOT / ".venv" / "bin" / "python"
+HERE = harness.BENCH / "contenders" / "queues"
+OWN = harness.ROOT / ".venv" / "bin" / "python"
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ def contenders(scale: float) -> list[Contender]:
         Contender("shoal redis", "shoal_verbs.py", many, ("lanes", "100"), "redis", ours=True),
         Contender("shoal redis free", "shoal_verbs.py", many, ("free", "100"), "redis", ours=True),
         Contender("shoal redis frontier", "shoal_verbs.py", many, ("frontier", "100"), "redis", ours=True),
-        Contender("shoal worker redis", "shoal_worker.py", many // 2, ("32",), "redis", ours=True),
+        Contender("shoal worker redis", "shoal_worker.py", many // 2, ("32", "manual"), "redis", ours=True),
+        Contender("shoal worker redis auto", "shoal_worker.py", many // 2, ("32", "auto"), "redis", ours=True),
         Contender("celery redis solo", "celery_run.py", some, ("solo",), "redis"),
         Contender("celery redis prefork", "celery_run.py", some, ("prefork",), "redis"),
         Contender("celery rabbitmq solo", "celery_run.py", some, ("solo",), "rabbitmq"),
@@ -66,7 +67,7 @@ def contenders(scale: float) -> list[Contender]:
         Contender("scrapy-redis", "scrapy_redis_run.py", some, (), "redis"),
         Contender("shoal postgres", "shoal_verbs.py", many, ("lanes", "100"), "postgres", ours=True),
         Contender("shoal postgres free", "shoal_verbs.py", many, ("free", "100"), "postgres", ours=True),
-        Contender("shoal worker postgres", "shoal_worker.py", many // 2, ("32",), "postgres", ours=True),
+        Contender("shoal worker postgres", "shoal_worker.py", many // 2, ("32", "manual"), "postgres", ours=True),
         Contender("procrastinate", "procrastinate_run.py", some // 2, ("10",), "postgres"),
     ]
 
@@ -74,20 +75,25 @@ def contenders(scale: float) -> list[Contender]:
 CLAIMS = [
     Claim("Redis, lanes on, against Celery + Redis (solo)", "shoal redis", "celery redis solo", "rate", 40),
     Claim("… its prefork pool of two processes", "shoal redis", "celery redis prefork", "rate", 0),
-    Claim(
-        "Redis, no limits, against Celery (prefork)", "shoal redis free", "celery redis prefork", "rate", 40
-    ),
+    Claim("Redis, no limits, against Celery (prefork)", "shoal redis free", "celery redis prefork", "rate", 40),
     Claim("Redis against Celery + RabbitMQ (solo)", "shoal redis", "celery rabbitmq solo", "rate", 5),
     Claim("Redis against huey", "shoal redis", "huey", "rate", 5),
     Claim("PostgreSQL, lanes on, against Procrastinate", "shoal postgres", "procrastinate", "rate", 30),
     Claim("PostgreSQL, no limits, against Procrastinate", "shoal postgres free", "procrastinate", "rate", 50),
     Claim("adding 1,000 at a time, against Celery + Redis", "shoal redis", "celery redis solo", "add", 30),
-    Claim("adding, against Procrastinate's batch", "shoal postgres free", "procrastinate", "add", 4),
+    Claim("adding, against Procrastinate's batch", "shoal postgres free", "procrastinate", "add", 5),
     Claim("… to 100 hosts with lanes", "shoal postgres", "procrastinate", "add", 0),
     Claim("frontier pass, against scrapy-redis", "shoal redis frontier", "scrapy-redis", "rate", 5),
-    Claim("whole worker on Redis against Celery solo", "shoal worker redis", "celery redis solo", "rate", 0),
-    Claim("whole worker on Redis against huey", "shoal worker redis", "huey", "rate", 0),
-    Claim("whole worker on PostgreSQL, Procrastinate's", "shoal worker postgres", "procrastinate", "rate", 0),
+    Claim("whole worker on Redis against Celery solo", "shoal worker redis", "celery redis solo", "rate", 20),
+    Claim("whole worker on Redis against huey", "shoal worker redis", "huey", "rate", 8),
+    Claim("whole worker on PostgreSQL, Procrastinate's", "shoal worker postgres", "procrastinate", "rate", 25),
+    Claim(
+        'whole worker, CPU per task of ack="manual" by "auto"',
+        "shoal worker redis",
+        "shoal worker redis auto",
+        "cpu",
+        1.3,
+    ),
 ]
 
 
@@ -115,9 +121,7 @@ def redis_server(folder: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def rabbitmq_server(folder: Path) -> Iterator[str]:
-    program = next(
-        (p for p in ("/usr/lib/rabbitmq/bin/rabbitmq-server", shutil.which("rabbitmq-server")) if p), ""
-    )
+    program = next((p for p in ("/usr/lib/rabbitmq/bin/rabbitmq-server", shutil.which("rabbitmq-server")) if p), "")
     if not program or not Path(program).exists():
         raise SystemExit("rabbitmq-server is needed")
     port, place = free_port(), folder / "rabbitmq"
@@ -142,7 +146,7 @@ def rabbitmq_server(folder: Path) -> Iterator[str]:
             time.sleep(2)
             yield f"amqp://guest:guest@127.0.0.1:{port}//"
         finally:
-            rig.kill_group(process.pid)
+            harness.kill_group(process.pid)
             process.wait()
             # Erlang's port mapper lives on otherwise; it ends only when it has missed the node.
             time.sleep(0.5)
@@ -181,7 +185,7 @@ def play(contender: Contender, folder: Path, rabbitmq: str, server: postgres.Ser
                 env["BENCH_QUEUE"] = server.url(f"b{time.monotonic_ns()}")
             else:
                 env["BENCH_POSTGRES"] = database(server)
-        python = OWN if contender.ours else rig.PEERS
+        python = OWN if contender.ours else harness.PEERS
         argv = [str(python), contender.script, str(contender.count), *contender.words]
         done = subprocess.run(argv, cwd=HERE, env=env, capture_output=True, text=True, timeout=600)
         if done.returncode:
@@ -194,21 +198,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0, help="of the numbers of tasks")
-    parser.add_argument(
-        "--only", default="", help="contenders whose name contains one of these words, by commas"
-    )
+    parser.add_argument("--only", default="", help="contenders whose name contains one of these words, by commas")
     args = parser.parse_args()
     words = [word for word in args.only.split(",") if word]
     chosen = [c for c in contenders(args.scale) if not words or any(word in c.name for word in words)]
     rounds: list[dict[str, dict[str, Any]]] = []
     server = postgres.Server(durable=True)
-    with rig.scratch() as folder, contextlib.ExitStack() as stack:
+    with harness.scratch() as folder, contextlib.ExitStack() as stack:
         stack.callback(server.remove)
         rabbitmq = ""
         if any(contender.needs == "rabbitmq" for contender in chosen):
             rabbitmq = stack.enter_context(rabbitmq_server(folder))
         for number in range(args.rounds):
-            print(f"round {number + 1}, calibration {rig.calibrate():.3f} CPU-s", flush=True)
+            print(f"round {number + 1}, calibration {harness.calibrate():.3f} CPU-s", flush=True)
             rounds.append({})
             for contender in chosen:
                 answer = rounds[-1][contender.name] = play(contender, folder, rabbitmq, server)
@@ -219,7 +221,7 @@ def main() -> int:
                 )
     text = tables(rounds, chosen)
     print(f"\n{text}")
-    rig.save("queues", {"machine": rig.machine(), "rounds": rounds}, text)
+    harness.save("queues", {"machine": harness.machine(), "rounds": rounds}, text)
     return 0
 
 
@@ -227,9 +229,9 @@ def tables(rounds: list[dict[str, dict[str, Any]]], chosen: list[Contender]) -> 
     rows = []
     for contender in chosen:
         said = [one[contender.name] for one in rounds]
-        rates = rig.spread([one["rate"] for one in said], ",.0f")
-        adds = rig.spread([one["add"] for one in said], ",.0f")
-        cpu = rig.spread([one["cpu"] * 1e6 for one in said], ",.0f")
+        rates = harness.spread([one["rate"] for one in said], ",.0f")
+        adds = harness.spread([one["add"] for one in said], ",.0f")
+        cpu = harness.spread([one["cpu"] * 1e6 for one in said], ",.0f")
         rows.append([contender.name, f"{contender.count:,}", rates, adds, cpu])
     names = {contender.name for contender in chosen}
     ratios = []
@@ -237,9 +239,9 @@ def tables(rounds: list[dict[str, dict[str, Any]]], chosen: list[Contender]) -> 
         if {claim.ours, claim.peer} <= names:
             values = [one[claim.ours][claim.figure] / one[claim.peer][claim.figure] for one in rounds]
             target = f"≥ {claim.target:g} ×" if claim.target else ""
-            ratios.append([claim.words, f"{rig.spread(values, '.1f')} ×", target])
-    first = rig.table(["contender", "tasks", "worked off /s", "added /s", "worker µs CPU/task"], rows)
-    return first + "\n\n" + rig.table(["ratio", "measured", "target"], ratios)
+            ratios.append([claim.words, f"{harness.spread(values, '.1f')} ×", target])
+    first = harness.table(["contender", "tasks", "worked off /s", "added /s", "worker µs CPU/task"], rows)
+    return first + "\n\n" + harness.table(["ratio", "measured", "target"], ratios)
 
 
 if __name__ == "__main__":

@@ -254,9 +254,7 @@ def cpu_of(pid: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pages", type=int, default=2000)
     parser.add_argument("--hosts", type=int, default=1)
     parser.add_argument("--latency", type=float, default=0.0, metavar="MS", help="before every answer")

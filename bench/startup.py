@@ -7,20 +7,20 @@ import subprocess
 import sys
 import time
 
-import rig
+import harness
 
 IMPORT = "import time; start = time.perf_counter(); import shoal; print(time.perf_counter() - start)"
 
 
 def importing() -> float:
-    python = str(rig.ROOT / ".venv" / "bin" / "python")
-    done = subprocess.run([python, "-c", IMPORT], capture_output=True, text=True, check=True, cwd=rig.BENCH)
+    python = str(harness.ROOT / ".venv" / "bin" / "python")
+    done = subprocess.run([python, "-c", IMPORT], capture_output=True, text=True, check=True, cwd=harness.BENCH)
     return float(done.stdout)
 
 
 def wall(*argv: str) -> float:
     start = time.perf_counter()
-    subprocess.run(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True, cwd=rig.BENCH)
+    subprocess.run(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True, cwd=harness.BENCH)
     return time.perf_counter() - start
 
 
@@ -28,11 +28,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=15)
     args = parser.parse_args()
-    python = str(rig.ROOT / ".venv" / "bin" / "python")
+    python = str(harness.ROOT / ".venv" / "bin" / "python")
     jobs = {
         "import shoal, inside Python": (importing, 0.150),
         "python -c 'import shoal'": (lambda: wall(python, "-c", "import shoal"), None),
-        "shoal --help": (lambda: wall(str(rig.SHOAL), "--help"), 0.300),
+        "shoal --help": (lambda: wall(str(harness.SHOAL), "--help"), 0.300),
         "python -c pass, to compare": (lambda: wall(python, "-c", "pass"), None),
     }
     times: dict[str, list[float]] = {name: [] for name in jobs}
@@ -40,13 +40,13 @@ def main() -> int:
         for name, (job, _) in jobs.items():
             times[name].append(job())
     rows = [
-        [name, rig.spread([t * 1000 for t in times[name]], ".0f"), f"< {target * 1000:.0f}" if target else ""]
+        [name, harness.spread([t * 1000 for t in times[name]], ".0f"), f"< {target * 1000:.0f}" if target else ""]
         for name, (_, target) in jobs.items()
     ]
-    text = rig.table(["start-up", "ms, median (lowest–highest)", "target"], rows)
+    text = harness.table(["start-up", "ms, median (lowest–highest)", "target"], rows)
     print(text)
-    rig.save("startup", {"machine": rig.machine(), "times": times}, text)
-    late = [n for n, (_, target) in jobs.items() if target and rig.quantile(times[n], 0.5) > target]
+    harness.save("startup", {"machine": harness.machine(), "times": times}, text)
+    late = [n for n, (_, target) in jobs.items() if target and harness.quantile(times[n], 0.5) > target]
     return 1 if late else 0
 
 

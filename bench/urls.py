@@ -1,4 +1,4 @@
-"""What addresses cost: links as a page resolves them, as the gate sees them, and what its options add.
+"""What URLs cost: links as a page resolves them, as the gate sees them, and what its options add.
 
     python bench/urls.py [--seconds 0.3]
 
@@ -15,12 +15,12 @@ from functools import partial
 from typing import Any
 from urllib.parse import urljoin
 
-from shoal.core.shape import Shapes, shape_of
-from shoal.core.url import Resolver, Rewrite, canonical, request_digest
-from shoal.extract.contents import Contents
-from shoal.extract.links import LinkGate
+from shoal.core.url import Resolver, UrlNormalizer, canonical, request_digest
+from shoal.core.url_shape import ShapeCounter, shape_of
+from shoal.extract.duplicate_content import DuplicateContent
+from shoal.extract.links import LinkFilter
 from shoal.extract.page import Follow
-from shoal.extract.scope import Scope
+from shoal.extract.scope import CrawlScope
 
 BASE = "http://shop.example:8080/catalogue/page-7.html"
 LINKS = 1_000
@@ -68,32 +68,32 @@ def resolving(seconds: float) -> None:
 
 
 def admitting(seconds: float) -> None:
-    print("LinkGate.admit, every link known")
+    print("LinkFilter.admit, every link known")
     for name, pattern in SPELLINGS.items():
         follows = (Follow(tuple(pattern.format(number, number) for number in range(LINKS)), BASE),)
-        gate = LinkGate(lambda lane: True, None, lambda lane, url: True)
+        gate = LinkFilter(lambda lane: True, None, lambda lane, url: True)
         for _ in range(2):
-            gate.committed(gate.admit(follows, depth=0, parent=1, origin_url=BASE).tasks)
+            gate.mark_committed(gate.admit(follows, depth=0, parent=1, origin_url=BASE).tasks)
         show(name, rate(partial(gate.admit, follows, depth=0, parent=1, origin_url=BASE), seconds))
-    print("LinkGate.admit, every link new")
+    print("LinkFilter.admit, every link new")
     follows = (Follow(tuple(SPELLINGS["rooted"].format(n, n) for n in range(LINKS)), BASE),)
-    scope = Scope([BASE], reach="site", exclude=("*/print/*",))
+    scope = CrawlScope([BASE], reach="site", exclude=("*/print/*",))
     options: dict[str, dict[str, Any]] = {
         "nothing set": {},
-        "shapes": {"shapes": Shapes(0)},
+        "shapes": {"shapes": ShapeCounter(0)},
         "patterns": {"allow": scope.allows},
-        "rewrite": {"rewrite": Rewrite(sort_query=True, drop_tracking=True)},
+        "rewrite": {"rewrite": UrlNormalizer(sort_query=True, drop_tracking=True)},
     }
     for name, option in options.items():
-        gate = LinkGate(scope.lane, None, lambda lane, url: True, **option)
+        gate = LinkFilter(scope.allows_lane, None, lambda lane, url: True, **option)
         show(name, rate(partial(gate.admit, follows, depth=0, parent=1, origin_url=BASE), seconds))
 
 
 def parts(seconds: float) -> None:
     print("parts")
     urls = [canonical("http://shop.example" + SPELLINGS["rooted"].format(n, n)) for n in range(LINKS)]
-    shapes, contents, scope = Shapes(0), Contents(), Scope([BASE], reach="site")
-    rewrite = Rewrite(sort_query=True, drop_tracking=True)
+    shapes, contents, scope = ShapeCounter(0), DuplicateContent(), CrawlScope([BASE], reach="site")
+    rewrite = UrlNormalizer(sort_query=True, drop_tracking=True)
     tracked = [url + "&utm_source=news&gclid=1" for url in urls]
     bodies = [b"%d" % number + b"<p>a page of twenty kilobytes</p>" * 600 for number in range(LINKS)]
     works: dict[str, Callable[[], object]] = {
@@ -103,9 +103,11 @@ def parts(seconds: float) -> None:
         "Shapes.admit": lambda: [shapes.admit(url) for url in urls],
         "Rewrite, nothing to do": lambda: [rewrite(url) for url in urls],
         "Rewrite, two parameters go": lambda: [rewrite(url) for url in tracked],
-        "Scope.lane, site": lambda: [scope.lane("www.other.example") for _ in urls],
+        "CrawlScope.allows_lane, site": lambda: [scope.allows_lane("www.other.example") for _ in urls],
         # A bytes object remembers its hash: each is hashed as new.
-        "Contents.seen, 20 KB": lambda: [contents.seen("shop.example", body[:-1]) for body in bodies],
+        "DuplicateContent.times_seen, 20 KB": lambda: [
+            contents.times_seen("shop.example", body[:-1]) for body in bodies
+        ],
     }
     for name, work in works.items():
         show(name, rate(work, seconds))

@@ -1,4 +1,4 @@
-"""Fills the generated parts of the reference from the code, so that they cannot go stale.
+"""Fills the generated parts of the reference from the code, so that they cannot become outdated.
 
 .venv/bin/python docs/generate.py
 
@@ -18,23 +18,25 @@ import click
 
 from shoal import errors
 from shoal.cli.main import COMMANDS, shoal
-from shoal.config import SETTINGS, STATE_FILE, STATE_FOLDER, Setting
-from shoal.core import measure, shape, url
-from shoal.core.retry import LONGEST, OTHERWISE, OVERALL, RULES, Rule
+from shoal.config.load import SETTINGS, STATE_FILE, STATE_FOLDER, Setting
+from shoal.core import units, url, url_shape
+from shoal.core.retry import DEFAULT_RULE, MAX_RETRIES, MAX_RETRY_DELAY, RULES, RetryRule
 from shoal.extract import links, table, values
 from shoal.extract.template import document
-from shoal.fetch import cookies, decode, pools
-from shoal.politeness import answers, group
+from shoal.fetch import cookies, curl_loop_pool, decode
+from shoal.politeness import response_hints, robots_group
 from shoal.queue import base
-from shoal.queue import promises as kept
+from shoal.queue.registry import BACKENDS
 from shoal.sources import base as sources
-from shoal.web import guard, live, server, tokens
-from shoal.web import limits as web_limits
-from shoal.web.api import batch, hooks, models, submit
-from shoal.web.app import build
-from shoal.web.describe import operations as described_operations
-from shoal.web.pages.deeds import DEEDS
-from shoal.worker import harvest
+from shoal.web import event_hub, server
+from shoal.web.api import batch, models, submit, webhooks
+from shoal.web.auth import tokens
+from shoal.web.fastapi_app import build_app
+from shoal.web.http import body, guard
+from shoal.web.http import limits as web_limits
+from shoal.web.openapi import operations as described_operations
+from shoal.web.pages.actions import PAGE_ACTIONS
+from shoal.worker.task import handler_output
 
 DOCS = Path(__file__).parent
 PART = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -45,7 +47,7 @@ MEANING = {
     "tls": "the TLS handshake failed; a certificate that cannot be trusted is final at once",
     "timeout": "`timeout.connect` (`--connect-timeout`), `timeout.headers` (`--first-byte-timeout`),"
     " `timeout.slow` (`--min-speed`, `--slow-for`), `timeout.total` (`--timeout`)",
-    "bad_response": "no answer, half an answer, or something that is not HTTP",
+    "bad_response": "no response, half a response, or something that is not HTTP",
     "http.429": "too many requests; the host is held back as well",
     "http.503": "service unavailable; the host is held back as well",
     "http.408": "the server says that the request took too long",
@@ -55,52 +57,27 @@ MEANING = {
     "http.505": "HTTP version not supported",
     "http.511": "network authentication required (a captive portal)",
     "http": "any other status that is not 2xx: `http.404`, `http.403`, `http.304` …",
-    "handler": "the handler raised: `handler.KeyError`, `handler.SystemExit` …; or yielded what is no record",
+    "handler": "the handler raised: `handler.KeyError`, `handler.SystemExit` …;"
+    " or yielded something that is not a record",
     "handler_timeout": "the handler took longer than `--handler-timeout`",
-    "memory": "the handler ran into the limit of `--worker-memory`",
-    "client": "what `@scraper.open` opens for typed tasks cannot be opened now; costs nothing",
-    "robots_unreachable": "robots.txt answers 429 or 5xx; nothing of the site is fetched meanwhile",
-    "lane_busy": "a redirect or `page.fetch` leads to a host that is parked or booked; costs nothing",
-    "stalled": "our own process was not listening; the page is handed back and is never seen as failed",
-    "closed": "our own process was closing; handed back likewise",
-    "decode": "the body is not what its headers say (compression), or `page.json()` found no JSON",
-    "too_large": "above `--max-body`, `--max-download`, `--max-ratio`, `--max-headers` or"
-    " `--max-header-count`",
-    "redirects": "a loop, more than `--max-redirects` hops, or a way to something that is not http(s)",
+    "memory": "the handler exceeded `--worker-memory`",
+    "client": "`@scraper.open`, for typed tasks, failed; costs nothing",
+    "robots_unreachable": "robots.txt answers 429 or 5xx; nothing of the site is fetched until it answers",
+    "lane_busy": "a redirect or `page.fetch` leads to a host that is parked or fully booked; costs nothing",
+    "stalled": "our own process was blocked; the page is handed back and does not count as failed",
+    "closed": "our own process was stopping; handed back in the same way",
+    "decode": "the body does not match its headers (compression), or `page.json()` found no JSON",
+    "too_large": "above `--max-body`, `--max-download`, `--max-ratio`, `--max-headers` or `--max-header-count`",
+    "redirects": "a loop, more than `--max-redirects` hops, or a target that is not http(s)",
     "blocked": "`blocked.private`: an address of a private network; `blocked.scheme`: not http or https;"
-    " `blocked.proxy`: a proxy that is none",
-    "robots": "robots.txt forbids it (only start addresses die of this; links are not followed)",
+    " `blocked.proxy`: not a valid proxy",
+    "robots": "robots.txt forbids it (only start URLs fail with this; links are not followed)",
     "too_complex": "parsing it would take longer than `--parse-timeout`, or too much memory",
     "missing_field": "a template's required field is not on the page",
-    "bad_field": "a template's required field cannot be read as its type",
-    "not_kept": "with `--from-raw`: the run did not keep this page",
-    "bad_url": "an address that no request can be made for",
+    "bad_field": "a template's required field cannot be converted to its type",
+    "not_kept": "with `--from-raw`: the run did not save this page",
+    "bad_url": "a URL that cannot be requested",
     "bad_request": "a request that cannot be sent",
-}
-
-# What becomes of whatever runs into a limit that is a setting.
-BEYOND = {
-    "max_pages": "the rest is cancelled, the run is complete",
-    "max_depth": "the link is not followed: `depth`",
-    "timeout": "`timeout.total`",
-    "connect_timeout": "`timeout.connect`",
-    "first_byte_timeout": "`timeout.headers`",
-    "min_speed": "`timeout.slow`",
-    "slow_for": "`timeout.slow`",
-    "parse_timeout": "`too_complex`",
-    "handler_timeout": "`handler_timeout`",
-    "max_body": "`too_large`",
-    "max_download": "`too_large`",
-    "max_ratio": "`too_large`",
-    "max_headers": "`too_large`",
-    "max_header_count": "`too_large`",
-    "max_informational": "`bad_response`",
-    "max_redirects": "`redirects`",
-    "max_per_shape": "the link is not followed: `trap`",
-    "max_same_content": "its links are not followed: `trap`",
-    "worker_memory": "`memory`, or the process is replaced",
-    "retries": "the page is dead",
-    "retry_delay": "the page waits so long for its next try",
 }
 
 
@@ -113,8 +90,7 @@ def settings() -> str:
 
 def _section(name: str, members: list[Setting]) -> str:
     rows = [
-        (f"`{one.flag}`", f"`{one.variable}`", f"`{one.name}`", _default(one), one.accepts, one.help)
-        for one in members
+        (f"`{one.flag}`", f"`{one.variable}`", f"`{one.name}`", _default(one), one.accepts, one.help) for one in members
     ]
     return f"### {name}\n\n{_table(('flag', 'variable', 'key', 'default', 'accepts', 'what it does'), rows)}"
 
@@ -127,7 +103,7 @@ def _default(setting: Setting) -> str:
         return "none"
     if isinstance(value, bool):
         return "on" if value else "off"
-    if setting.parse is measure.size:
+    if setting.parse is units.size:
         return f"{value // 10**6:,} MB" if value >= 10**6 else f"{value // 1000:,} KB"
     if setting.accepts.startswith("seconds"):
         return f"{value:g} s"
@@ -195,84 +171,89 @@ def _flow(text: str) -> str:
 
 def causes() -> str:
     rows = [(f"`{cause}`", _retries(rule), _waits(rule), MEANING[cause]) for cause, rule in RULES.items()]
-    rows.append(("anything else", _retries(OTHERWISE), _waits(OTHERWISE), "a cause of your own"))
-    return _table(("cause", "tried again", "waits at most (s)", "what it means"), rows)
+    rows.append(("anything else", _retries(DEFAULT_RULE), _waits(DEFAULT_RULE), "a cause of your own"))
+    return _table(("cause", "retries", "maximum delay (s)", "what it means"), rows)
 
 
-def _retries(rule: Rule) -> str:
+def _retries(rule: RetryRule) -> str:
     if rule.retries == float("inf"):
         return "always, at no cost"
     return f"{rule.retries:.0f}×" if rule.retries else "no"
 
 
-def _waits(rule: Rule) -> str:
+def _waits(rule: RetryRule) -> str:
     if not rule.retries:
         return ""
     if rule.retries == float("inf"):
-        return f"{rule.cap:g}"
-    return ", ".join(f"{min(rule.cap, rule.base * 2**n):g}" for n in range(int(rule.retries)))
+        return f"{rule.max_delay:g}"
+    return ", ".join(f"{min(rule.max_delay, rule.base * 2**n):g}" for n in range(int(rule.retries)))
 
 
 def limits() -> str:
     return (
-        f"A page is tried again at most {OVERALL} times, whatever the mixture of causes, and no server can"
-        f" make it wait longer than {LONGEST / 60:.0f} minutes at a time.\n"
+        f"A page is retried at most {MAX_RETRIES} times, whatever the causes, and no server"
+        f" can make it wait longer than {MAX_RETRY_DELAY / 60:.0f} minutes at a time.\n"
     )
 
 
 def bounds() -> str:
-    rows = [
-        (f"`{one.flag}`", _default(one), one.help, BEYOND[one.name])
-        for one in SETTINGS.values()
-        if one.section == "Limits"
-    ]
-    return _table(("setting", "default", "what it limits", "what runs into it"), rows)
+    rows = [(f"`{one.flag}`", _default(one), one.help, one.beyond) for one in SETTINGS.values() if one.beyond]
+    return _table(("setting", "default", "what it limits", "beyond that"), rows)
 
 
 def fixed() -> str:
     rows = [
-        ("characters of an address", url.MAX_LENGTH, "not fetched: `invalid`, or rejected with the reason"),
+        ("characters of a URL", url.MAX_LENGTH, "not fetched: `invalid`, or rejected with the reason"),
         ("characters of the path of a link", links.MAX_PATH, "not followed: `trap`"),
         ("segments of the path of a link", links.MAX_SEGMENTS, "not followed: `trap`"),
-        ("times one segment stands in it", links.MAX_REPEATS, "not followed: `trap`"),
-        ("sets of query names for one path", shape.MAX_FACETS, "not followed: `trap`"),
-        ("compressions inside each other", decode.MAX_CODINGS, "`decode`"),
+        ("repetitions of one segment in it", links.MAX_REPEATS, "not followed: `trap`"),
+        ("sets of query names for one path", url_shape.MAX_FACETS, "not followed: `trap`"),
+        ("nested compressions", decode.MAX_CODINGS, "`decode`"),
         ("bytes of a cookie", cookies.MAX_COOKIE, "not kept"),
-        ("cookies of a domain", cookies.MAX_PER_DOMAIN, "the oldest goes"),
-        ("cookies of a session", cookies.MAX_COOKIES, "the oldest goes"),
-        ("named sessions", cookies.MAX_SESSIONS, "the one least used goes, with its cookies"),
-        ("proxies with connections kept open", pools.MAX_PROXIES, "those of the one least used are closed"),
-        ("bytes of a robots.txt", group.MAX_FILE, "the rest is not read"),
-        ("seconds of a `Crawl-delay`", int(group.MAX_CRAWL_DELAY), "taken as that"),
-        ("seconds of a `Retry-After`", int(answers.LONGEST_WAIT), "taken as that"),
-        ("cells that `page.table` makes of a table", table.MAX_CELLS, "`too_complex`"),
-        ("characters read for a number or a date", values.MAX, "the rest is not looked at"),
-        ("bytes of records from one page", harvest.MAX_BYTES, "`records_too_large`"),
-        ("links of one page in one commit", base.FOUND_CAP, "stored in several, before the page is done"),
-        ("workers that may die over one page", base.LOST_LIMIT, "`worker_lost`"),
-        ("retries of one page, whatever the causes", OVERALL, "the page is dead"),
+        ("cookies of a domain", cookies.MAX_PER_DOMAIN, "the oldest is removed"),
+        ("cookies of a session", cookies.MAX_COOKIES, "the oldest is removed"),
+        ("named sessions", cookies.MAX_SESSIONS, "the least used one is removed, with its cookies"),
+        (
+            "proxies and runs with connections of their own, kept open",
+            curl_loop_pool.MAX_POOLS,
+            "those of the least used one are closed",
+        ),
+        ("bytes of a robots.txt", robots_group.MAX_FILE_SIZE, "the rest is not read"),
+        ("seconds of a `Crawl-delay`", int(robots_group.MAX_CRAWL_DELAY), "reduced to that"),
+        ("seconds of a `Retry-After`", int(response_hints.MAX_RETRY_AFTER), "reduced to that"),
+        ("cells of a table in `page.table`", table.MAX_CELLS, "`too_complex`"),
+        ("characters read for a number or a date", values.MAX_CHARS, "the rest is ignored"),
+        ("bytes of records from one page", handler_output.MAX_RECORD_BYTES, "`records_too_large`"),
+        ("tasks of other types that one handler asks for", base.MAX_OUTBOX_ENTRIES, "`too_many_tasks`"),
+        (
+            "entries in the outbox of a run",
+            base.MAX_OUTBOX_PER_RUN,
+            "nothing of it is handed out until some are drained",
+        ),
+        ("names that a run counts under", base.MAX_COUNTER_NAMES, "the rest is summed under `other`"),
+        ("links of one page in one commit", base.MAX_FOUND_PER_SETTLE, "stored in several, before the page is done"),
+        ("workers that one page may kill", base.LOST_LIMIT, "`worker_lost`"),
+        ("retries of one page, whatever the causes", MAX_RETRIES, "the page is dead"),
         ("characters of a line in a list", sources.MAX_LINE, "rejected unread"),
         ("bytes of a template", document.MAX_SIZE, "refused"),
     ]
-    return _table(
-        ("what", "at most", "beyond that"), ((what, f"{most:,}", then) for what, most, then in rows)
-    )
+    return _table(("what", "maximum", "beyond that"), ((what, f"{most:,}", then) for what, most, then in rows))
 
 
 def exits() -> str:
     classes = [value for value in vars(errors).values() if isinstance(value, type)]
-    kinds = [kind for kind in classes if issubclass(kind, errors.Act)]
+    kinds = [kind for kind in classes if issubclass(kind, errors.ActionRequired)]
     rows = [(f"`{kind.__name__}`", str(kind.exit_code)) for kind in kinds]
     return _table(("error", "exit status"), rows)
 
 
 def promises() -> str:
-    backends = list(kept.TITLES)
-    rows = [(row.promise, *(row.of(backend) for backend in backends)) for row in kept.TABLE]
-    return _table(("", *kept.TITLES.values()), rows)
+    heads = [f"{it.title or it.label} (`{it.example}`)" for it in BACKENDS if it.promises]
+    tables = [backend.promises.rows() for backend in BACKENDS if backend.promises]
+    return _table(("", *heads), [(promise, *(table[promise] for table in tables)) for promise in tables[0]])
 
 
-# Tags of the API's description, in the order in which people look for them.
+# Tags of the API's description, in the order in which users look for them.
 TAGS = {
     "submit": "Submit",
     "runs": "Runs",
@@ -288,7 +269,8 @@ TAGS = {
     "jobs": "Jobs",
     "templates": "Templates and scrapers",
     "schedules": "Schedules",
-    "hooks": "Hooks",
+    "hooks": "Webhooks",
+    "seen-sets": "Seen-sets",
     "tokens": "Tokens",
     "health": "Health and metrics",
     "queue": "The queue itself",
@@ -297,21 +279,17 @@ TAGS = {
 
 def operations() -> str:
     """Every operation of the API's own description."""
-    description = build(cast(Any, None)).openapi()
+    description = build_app(cast(Any, None)).openapi()
     found: dict[str, list[tuple[str, str, str]]] = {tag: [] for tag in TAGS}
     for path, method, operation in described_operations(description):
         call = f"`{method.upper()} {path}`"
         words = _flow(f"{operation['summary']}. {operation.get('description', '')}".strip())
-        found[operation["tags"][0]].append(
-            (call, operation.get("x-shoal-scope", "open"), " ".join(words.split()))
-        )
-    sections = (
-        f"### {TAGS[tag]}\n\n{_table(('call', 'scope', 'what it does'), rows)}" for tag, rows in found.items()
-    )
+        found[operation["tags"][0]].append((call, operation.get("x-shoal-scope", "open"), " ".join(words.split())))
+    sections = (f"### {TAGS[tag]}\n\n{_table(('call', 'scope', 'what it does'), rows)}" for tag, rows in found.items())
     return "\n".join(sections)
 
 
-def room_limits() -> str:
+def server_limits() -> str:
     bounds: list[tuple[str, str, str]] = [
         (
             "requests per second and caller",
@@ -319,43 +297,43 @@ def room_limits() -> str:
             "429",
         ),
         (
-            "requests at work",
-            f"`--api-at-once` ({SETTINGS['api_at_once'].default:,}); {web_limits.QUEUED} times as many wait",
+            "requests in progress",
+            f"`--api-at-once` ({SETTINGS['api_at_once'].default:,}); {web_limits.WAITERS} times as many wait",
             "429",
         ),
-        ("live streams, and batches that are waited for", f"{web_limits.STREAMS:,}", "429"),
-        ("lists that are being sent as a stream", f"{web_limits.UPLOADS}", "429"),
-        ("connections", f"{guard.Guarded.most:,}, or what the system allows", "503"),
-        ("bytes of a request", f"{web_limits.BODY:,}", "413"),
-        ("bytes of one with addresses in it", f"{web_limits.LIST:,}", "413"),
-        ("bytes of a list as a stream", f"{web_limits.UPLOAD:,}", "413"),
-        ("bytes of a line of it", f"{submit.LONGEST:,}", "that line is rejected"),
-        ("addresses in one request", f"{models.MOST_URLS:,}; of a batch {batch.MOST:,}", "422"),
-        ("items of a page of a list", "1,000", "422"),
-        ("the head of a request", f"{guard.HEAD_LIMIT:,} bytes in {guard.HEAD_WITHIN:g} s", "431, 408"),
+        ("live streams, and batches in progress", f"{web_limits.MAX_STREAMS:,}", "429"),
+        ("lists being sent as a stream", f"{web_limits.MAX_UPLOADS}", "429"),
+        ("connections", f"{guard.MAX_CONNECTIONS:,}, or what the system allows", "503"),
+        ("bytes of a request", f"{body.MAX_BODY:,}", "413"),
+        ("bytes of one with URLs in it", f"{body.MAX_LIST_BODY:,}", "413"),
+        ("bytes of a list as a stream", f"{body.MAX_UPLOAD:,}", "413"),
+        ("bytes per line of it", f"{submit.MAX_LINE:,}", "that line is rejected"),
+        ("URLs in one request", f"{models.MAX_URLS:,}; of a batch {batch.MAX_URLS:,}", "422"),
+        ("items per page of a list", "1,000", "422"),
+        ("the headers of a request", f"{guard.HEAD_LIMIT:,} bytes in {guard.HEAD_TIMEOUT:g} s", "431, 408"),
         (
-            "a body that comes slowly",
-            f"{guard.BODY_LEAST:,} bytes in any {guard.BODY_WINDOW:g} s; all of it in"
-            f" {web_limits.BODY_WITHIN:g} s unless it is a stream",
+            "a slow body",
+            f"{guard.MIN_BODY_BYTES:,} bytes in any {guard.BODY_WINDOW:g} s; all of it in"
+            f" {body.READ_TIMEOUT:g} s unless it is a stream",
             "408",
         ),
-        ("a client that does not read", f"{guard.STUCK:g} s", "closed"),
-        ("a connection without a request", f"{server.IDLE} s", "closed"),
-        ("topics of one stream of events", f"{live.TOPICS}", "422"),
-        ("events that wait for somebody slow", f"{live.WAITING}", "the stream ends"),
-        ("hooks of the fleet; of a run", f"{hooks.MOST}; 10", "409; 422"),
-        ("tokens", f"{tokens.MOST:,}", "422"),
+        ("a client that does not read", f"{guard.WRITE_TIMEOUT:g} s", "closed"),
+        ("a connection without a request", f"{server.KEEP_ALIVE_TIMEOUT} s", "closed"),
+        ("topics of one stream of events", f"{event_hub.MAX_TOPICS}", "422"),
+        ("unread events of a slow client", f"{event_hub.MAX_PENDING}", "the stream ends"),
+        ("webhooks of the fleet; of a run", f"{webhooks.MAX_HOOKS}; 10", "409; 422"),
+        ("tokens", f"{tokens.MAX_TOKENS:,}", "422"),
     ]
-    return _table(("what", "at most", "beyond that"), bounds)
+    return _table(("what", "maximum", "beyond that"), bounds)
 
 
-def deeds() -> str:
+def page_actions() -> str:
     """What can be done from a page."""
     rows = []
-    for deed in DEEDS.values():
-        form = deed.form("NAME", {"run": "RUN", "url": "ADDRESS" if deed.name == "task.revive" else ""})
+    for action in PAGE_ACTIONS.values():
+        form = action.form("NAME", {"run": "RUN", "url": "URL" if action.name == "task.revive" else ""})
         command = form["cli"].replace("{spacing}", "SECONDS").replace("{limit}", "N")
-        undo = "for 10 s" if deed.undo else "no" if deed.risky else ""
+        undo = "for 10 s" if action.undo else "no" if action.risky else ""
         rows.append((form["title"].rstrip("?"), form["words"], f"`{command}`" if command else "", undo))
     return _table(("action", "what happens", "as a command", "can be undone"), rows)
 
@@ -370,8 +348,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "exits": exits,
     "promises": promises,
     "operations": operations,
-    "room-limits": room_limits,
-    "deeds": deeds,
+    "server-limits": server_limits,
+    "page-actions": page_actions,
 }
 
 

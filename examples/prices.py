@@ -1,4 +1,4 @@
-"""A script that crawls in its own process and works with the records at once.
+"""A script that crawls in its own process and uses the records directly.
 
 python examples/prices.py
 shoal run examples/prices.py -o prices.csv --allow-private     # the same scraper as a command

@@ -1,4 +1,4 @@
-"""Many records from one page: what was overheard in the demo shop.
+"""Many records from one page: quotes overheard in the demo shop.
 
 shoal run examples/quotes.py -o quotes.csv --allow-private
 """

@@ -1,4 +1,4 @@
-"""Only what can be bought: an async handler that gives up on books that are sold out.
+"""Only books in stock: an async handler that gives up on books that are sold out.
 
 shoal run examples/stock.py -o stock.jsonl --allow-private     # exit status 3: some pages are dead
 shoal dead stock                                               # which, and why

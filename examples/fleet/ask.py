@@ -1,6 +1,6 @@
-"""Profiles and followers of some people, asked of whatever workers there are.
+"""Profiles and followers of some users, scraped by the workers of the queue.
 
-python examples/fleet/ask.py ada grace       with SHOAL_QUEUE naming the queue that the workers work on
+python examples/fleet/ask.py ada grace       with SHOAL_QUEUE set to the workers' queue
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import shoal
 
 
 class People(shoal.Coordinator):
-    every = 2.0  # seconds between two words on the progress
+    every = 2.0  # seconds between progress messages
 
     async def scrape_many_profiles(self, usernames):
         ids = await self.fan_out("scrape_profile", [{"username": name} for name in usernames], priority=1)

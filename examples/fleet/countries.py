@@ -1,6 +1,6 @@
-"""An existing function as a scraper, without a change to it: one call for each country.
+"""An existing function as a scraper, unchanged: one call for each country.
 
-shoal run examples/fleet/countries.py -o prices.csv      the same command goes on where it stopped
+shoal run examples/fleet/countries.py -o prices.csv      run it again to resume where it stopped
 """
 
 import time
@@ -9,7 +9,7 @@ import shoal
 
 
 def prices(country, products=3):
-    """Stands for a script that exists already and knows nothing of shoal."""
+    """Stands for an existing script that knows nothing about shoal."""
     rows = []
     for number in range(products):
         time.sleep(0.01)

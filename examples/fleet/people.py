@@ -1,7 +1,7 @@
 """Workers for two types of tasks, with a client that is opened once per process.
 
-shoal worker examples/fleet/people.py        as many as wanted, on any machine that reaches the queue
-python examples/fleet/ask.py ada grace       gives them work, and waits for it
+shoal worker examples/fleet/people.py        any number, on any machine that reaches the queue
+python examples/fleet/ask.py ada grace       gives them work, and waits for the results
 """
 
 import json
@@ -15,7 +15,7 @@ URL = os.environ.get("SHOAL_DEMO_URL", "http://127.0.0.1:8808/")
 
 
 class People:
-    """A client for the interface of the demo site, such as a library would bring."""
+    """A client for the demo site's API, such as a library would provide."""
 
     def __init__(self, url):
         self.host = urlsplit(url).netloc
@@ -24,13 +24,13 @@ class People:
         connection = HTTPConnection(self.host, timeout=10)
         try:
             connection.request("GET", path)
-            answer = connection.getresponse()
-            if answer.status == 404:
+            response = connection.getresponse()
+            if response.status == 404:
                 raise shoal.GiveUp("no_such_person", f"{path} is not there")
-            if answer.status in (429, 503):
-                wait = answer.headers.get("Retry-After", "5")
-                raise shoal.Retry("api.busy", f"answered {answer.status}", after=float(wait))
-            return json.load(answer)
+            if response.status in (429, 503):
+                wait = response.headers.get("Retry-After", "5")
+                raise shoal.Retry("api.busy", f"answered {response.status}", after=float(wait))
+            return json.load(response)
         finally:
             connection.close()
 
@@ -54,10 +54,10 @@ def followers(task):
     username, limit, found, cursor = task.payload["username"], task.payload["limit"], 0, ""
     while found < limit:
         task.progress(f"{found} followers of {username}")
-        answer = task.client.get(f"/api/people/{username}/followers?limit=10&cursor={cursor}")
-        for follower in answer["items"][: limit - found]:
+        response = task.client.get(f"/api/people/{username}/followers?limit=10&cursor={cursor}")
+        for follower in response["items"][: limit - found]:
             yield {"of": username, "username": follower["username"]}
-        found += len(answer["items"])
-        cursor = answer["next_cursor"]
+        found += len(response["items"])
+        cursor = response["next_cursor"]
         if not cursor:
             return

@@ -8,44 +8,47 @@ from typing import TYPE_CHECKING, Any
 from shoal.version import __version__
 
 if TYPE_CHECKING:
-    from shoal.cluster import start_cluster
-    from shoal.clusterfile import load_config
-    from shoal.core.typed import Task
+    from shoal.client.client import Client, connect
+    from shoal.client.coordinator import Coordinator
+    from shoal.client.result_store import ResultStore
+    from shoal.client.worker import Worker
+    from shoal.client.wrap import wrap
+    from shoal.commands.cluster import start_cluster
+    from shoal.commands.orchestrator import Orchestrator
+    from shoal.commands.run_in_process import Result, get, run, run_sync
+    from shoal.config.cluster_file import load_config
+    from shoal.core.typed_task import Task
     from shoal.errors import GiveUp, Retry, ShoalError
     from shoal.extract.page import Page
     from shoal.extract.scraper import Scraper
-    from shoal.fleet.coordinator import Coordinator
-    from shoal.fleet.fleet import Fleet, connect
-    from shoal.fleet.store import ResultStore
-    from shoal.fleet.workers import Worker
-    from shoal.fleet.wrapping import wrap
-    from shoal.inprocess import Result, get, run, run_sync
 
 _HOMES = {
-    "Coordinator": "shoal.fleet.coordinator",
-    "Fleet": "shoal.fleet.fleet",
+    "Coordinator": "shoal.client.coordinator",
+    "Client": "shoal.client.client",
     "GiveUp": "shoal.errors",
+    "Orchestrator": "shoal.commands.orchestrator",
     "Page": "shoal.extract.page",
-    "Result": "shoal.inprocess",
-    "ResultStore": "shoal.fleet.store",
+    "Result": "shoal.commands.run_in_process",
+    "ResultStore": "shoal.client.result_store",
     "Retry": "shoal.errors",
     "Scraper": "shoal.extract.scraper",
     "ShoalError": "shoal.errors",
-    "Task": "shoal.core.typed",
-    "Worker": "shoal.fleet.workers",
-    "connect": "shoal.fleet.fleet",
-    "get": "shoal.inprocess",
-    "load_config": "shoal.clusterfile",
-    "run": "shoal.inprocess",
-    "run_sync": "shoal.inprocess",
-    "start_cluster": "shoal.cluster",
-    "wrap": "shoal.fleet.wrapping",
+    "Task": "shoal.core.typed_task",
+    "Worker": "shoal.client.worker",
+    "connect": "shoal.client.client",
+    "get": "shoal.commands.run_in_process",
+    "load_config": "shoal.config.cluster_file",
+    "run": "shoal.commands.run_in_process",
+    "run_sync": "shoal.commands.run_in_process",
+    "start_cluster": "shoal.commands.cluster",
+    "wrap": "shoal.client.wrap",
 }
 
 __all__ = [
+    "Client",
     "Coordinator",
-    "Fleet",
     "GiveUp",
+    "Orchestrator",
     "Page",
     "Result",
     "ResultStore",

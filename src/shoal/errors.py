@@ -5,9 +5,9 @@
     │   └── FetchFailed       (retryable causes: dns, connect, timeout.*, http.5xx …)
     ├── GiveUp                the task will never succeed as it stands
     │   └── FetchRefused      (final causes: http.404, too_large, blocked.*, redirects …)
-    └── Act                   a person must do something; the message says what
-        ├── Usage             a wrong flag, file, pattern or name            exit 2
-        │   ├── InvalidUrl    not an address that can be fetched
+    └── ActionRequired        the user must do something; the message says what
+        ├── UsageError        a wrong flag, file, pattern or name            exit 2
+        │   ├── InvalidUrl    not a URL that can be fetched
         │   └── OutputTaken   the output file belongs to something else
         ├── RunBusy           another process owns this run right now        exit 2
         ├── QueueUnavailable  the queue cannot be reached or is locked       exit 1
@@ -16,7 +16,7 @@
         ├── QueueRefused      wrong version, network file system, bad URL    exit 1
         ├── StoreUnavailable  the store of results cannot be reached         exit 1
         ├── StoreRefused      the store of results is not what it should be  exit 1
-        └── NotBalanced       the account of a run does not add up           exit 1
+        └── NotBalanced       the counters of a run do not add up            exit 1
 
 A `cause` is a short stable word ("http.404", "timeout.total"); people group and filter by it.
 """
@@ -25,6 +25,8 @@ from __future__ import annotations
 
 
 class ShoalError(Exception):
+    """Base class of every error that shoal raises."""
+
     exit_code = 1
 
 
@@ -53,53 +55,53 @@ class FetchRefused(GiveUp):
     """The exchange was refused, by the server for good or by our own rules."""
 
 
-class Act(ShoalError):
-    """Something a person must put right; `hint` says how."""
+class ActionRequired(ShoalError):
+    """An error that the user must resolve; `hint` says how."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
 
 
-class Usage(Act):
+class UsageError(ActionRequired):
     exit_code = 2
 
 
-class InvalidUrl(Usage):
+class InvalidUrl(UsageError):
     pass
 
 
-class OutputTaken(Usage):
+class OutputTaken(UsageError):
     pass
 
 
-class RunBusy(Act):
+class RunBusy(ActionRequired):
     exit_code = 2
 
 
-class QueueUnavailable(Act):
+class QueueUnavailable(ActionRequired):
     pass
 
 
-class QueueFull(Act):
+class QueueFull(ActionRequired):
     pass
 
 
-class QueueReadOnly(Act):
+class QueueReadOnly(ActionRequired):
     pass
 
 
-class QueueRefused(Act):
+class QueueRefused(ActionRequired):
     pass
 
 
-class StoreUnavailable(Act):
+class StoreUnavailable(ActionRequired):
     pass
 
 
-class StoreRefused(Act):
+class StoreRefused(ActionRequired):
     pass
 
 
-class NotBalanced(Act):
+class NotBalanced(ActionRequired):
     pass

@@ -1,4 +1,4 @@
-"""Browser: somebody who looks at pages with a real Chromium, from which nothing leaves this machine."""
+"""A real Chromium that looks at pages; none of its requests leave this machine."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import pytest
+from wait import HANG, wait_until
 
 from shoal import app
-from shoal.config import load
+from shoal.config.load import load
 from shoal.queue.base import Queue
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page, Request
+    from playwright.sync_api import Browser, BrowserContext, Page, Request, Response
 
 T = TypeVar("T")
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -29,7 +30,7 @@ FLAGS = (
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
 )  # fmt: skip
 WIDE, PHONE = {"width": 1280, "height": 800}, {"width": 360, "height": 740}
-HERE = ("127.0.0.1", "localhost")
+LOCAL_HOSTS = ("127.0.0.1", "localhost")
 
 
 def program() -> str:
@@ -45,78 +46,86 @@ def program() -> str:
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
     path = program()
+    expect.set_options(timeout=HANG * 1_000)
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=path, args=list(FLAGS))
         yield browser
         browser.close()
 
 
-class Visit:
-    """One person's browser, at one server. What goes wrong on its pages is kept in `wrong`."""
+class BrowserSession:
+    """One user's browser at one server; whatever goes wrong on a page is added to `problems`."""
 
     def __init__(self, context: BrowserContext, url: str) -> None:
         self.context, self.url = context, url
-        self.wrong: list[str] = []
+        self.problems: list[str] = []
         self.expected: tuple[str, ...] = ()  # what may be said on the console, as parts of it
-        context.set_default_timeout(20_000)
-        context.on("request", self._request)
-        context.on("page", self._watch)
+        context.set_default_timeout(HANG * 1_000)
+        context.on("request", self._on_request)
+        context.on("page", self._on_page)
         context.add_init_script(
             "document.addEventListener('securitypolicyviolation', (e) =>"
             " console.error(`refused by policy: ${e.violatedDirective} ${e.blockedURI}`))"
         )
         self.page: Page = context.new_page()
 
-    def _request(self, request: Request) -> None:
+    def _on_request(self, request: Request) -> None:
         parts = urlsplit(request.url)
-        if parts.scheme not in ("data", "blob", "about") and parts.hostname not in HERE:
-            self.wrong.append(f"asked for {request.url}")
+        if parts.scheme not in ("data", "blob", "about") and parts.hostname not in LOCAL_HOSTS:
+            self.problems.append(f"asked for {request.url}")
 
-    def _watch(self, page: Page) -> None:
-        page.on("console", lambda said: self._said(said.type, said.text))
-        page.on("pageerror", lambda error: self.wrong.append(f"script failed: {error}"))
-        page.on("dialog", self._dialog)
+    def _on_page(self, page: Page) -> None:
+        page.on("console", lambda said: self._on_console(said.type, f"{said.text} {said.location.get('url', '')}"))
+        page.on("pageerror", lambda error: self.problems.append(f"script failed: {error}"))
+        page.on("dialog", self._on_dialog)
 
-    def _said(self, kind: str, text: str) -> None:
+    def _on_console(self, kind: str, text: str) -> None:
         if kind in ("error", "warning") and not any(part in text for part in self.expected):
-            self.wrong.append(f"{kind}: {text}")
+            self.problems.append(f"{kind}: {text}")
 
-    def _dialog(self, dialog: Any) -> None:
-        self.wrong.append(f"a dialog opened: {dialog.message}")
+    def _on_dialog(self, dialog: Any) -> None:
+        self.problems.append(f"a dialog opened: {dialog.message}")
         dialog.dismiss()
 
     def go(self, path: str, status: int = 200) -> Page:
-        answer = self.page.goto(self.url + path)
-        assert answer is not None and answer.status == status, f"{path}: {answer and answer.status}"
+        """A page; a server that says that it cannot just now, on a machine that is busy, is asked again."""
+        answer = wait_until(lambda: self._answer(path, status), every=0.5)
+        assert answer.status == status, f"{path}: {answer.status}"
+        self.problems = [one for one in self.problems if "status of 503" not in one]
         return self.page
+
+    def _answer(self, path: str, status: int) -> Response | None:
+        answer = self.page.goto(self.url + path)
+        assert answer is not None, path
+        return None if answer.status == 503 != status else answer
 
     def text(self) -> str:
         return self.page.locator("body").inner_text()
 
-    def fine(self) -> None:
-        assert not self.wrong, self.wrong
+    def assert_no_problems(self) -> None:
+        assert not self.problems, self.problems
 
 
 @contextmanager
-def visit(browser: Browser, url: str, **more: Any) -> Iterator[Visit]:
-    """Look at a server; at the end nothing may have gone wrong on any page."""
+def browser_session(browser: Browser, url: str, **more: Any) -> Iterator[BrowserSession]:
+    """Open a browser session; at its end no page may have had a problem."""
     context = browser.new_context(**{"viewport": WIDE, "reduced_motion": "reduce", "locale": "en-GB"} | more)
-    made = Visit(context, url)
+    made = BrowserSession(context, url)
     try:
         yield made
-        made.fine()
+        made.assert_no_problems()
     finally:
         context.close()
 
 
-def with_queue(address: str, job: Callable[[Queue], Awaitable[T]]) -> T:
+def with_queue(queue_url: str, job: Callable[[Queue], Awaitable[T]]) -> T:
     """Do something with the queue itself; beside the browser, whose own loop goes on in this thread."""
 
     async def opened() -> T:
-        queue = await app.open_queue(load({"queue": address}, env={}))
+        queue = await app.open_queue(load({"queue": queue_url}, env={}))
         try:
             return await job(queue)
         finally:
@@ -126,7 +135,7 @@ def with_queue(address: str, job: Callable[[Queue], Awaitable[T]]) -> T:
         return other.submit(lambda: asyncio.run(opened())).result()
 
 
-def too_wide(page: Page) -> str:
+def overflowing_elements(page: Page) -> str:
     """What makes the page wider than the window; empty if nothing does."""
     found: str = page.evaluate(
         """() => {
@@ -146,7 +155,7 @@ def too_wide(page: Page) -> str:
     return found
 
 
-def drawn(page: Page) -> list[str]:
+def blank_charts(page: Page) -> list[str]:
     """The titles of charts whose canvas has nothing on it, or that cannot be read without seeing them."""
     found: list[str] = page.evaluate(
         """() => [...document.querySelectorAll("figure.chart")].filter((figure) => {

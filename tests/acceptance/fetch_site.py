@@ -9,17 +9,19 @@ import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
 from shoal.core.page import Request, Response
-from shoal.fetch.guard import AllowPrivate
+from shoal.fetch.guard import PrivateNetworkPolicy
 from shoal.fetch.http import HttpFetcher
-from shoal.fetch.limits import Limits
+from shoal.fetch.limits import FetchLimits
 
 Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
 Answer = Callable[[Writer], Awaitable[None]]
-EVERYTHING = AllowPrivate.parse("1")
+Served = TypeVar("Served", bound=Any)
+EVERYTHING = PrivateNetworkPolicy.parse("1")
 
 
 def plain(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
@@ -68,7 +70,8 @@ class Site:
 
 
 @asynccontextmanager
-async def serving(site: Site, context: ssl.SSLContext | None = None) -> AsyncIterator[Site]:
+async def serving(site: Served, context: ssl.SSLContext | None = None) -> AsyncIterator[Served]:
+    """Whatever has `accept`, `port` and `tasks`: a site, or a proxy."""
     server = await asyncio.start_server(site.accept, "127.0.0.1", 0, ssl=context)
     site.port = server.sockets[0].getsockname()[1]
     try:
@@ -77,14 +80,14 @@ async def serving(site: Site, context: ssl.SSLContext | None = None) -> AsyncIte
         server.close()
         for task in site.tasks:
             task.cancel()
-        await asyncio.gather(*site.tasks)
+        await asyncio.gather(*site.tasks, return_exceptions=True)
 
 
 @asynccontextmanager
 async def fetching(**changes: object) -> AsyncIterator[HttpFetcher]:
     options: dict[str, object] = {"user_agent": "shoal-test/1", "allow_private": EVERYTHING} | changes
-    limits = {name: options.pop(name) for name in Limits.__struct_fields__ if name in options}
-    fetcher = HttpFetcher(limits=Limits(**limits), **options)  # type: ignore[arg-type]
+    limits = {name: options.pop(name) for name in FetchLimits.__struct_fields__ if name in options}
+    fetcher = HttpFetcher(limits=FetchLimits(**limits), **options)  # type: ignore[arg-type]
     try:
         yield fetcher
     finally:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from control_room import ControlRoom
 from hypothesis import HealthCheck, Phase, given, settings
+from server_process import ServerProcess
 
 warnings.filterwarnings("ignore", category=DeprecationWarning)
 schemathesis = pytest.importorskip("schemathesis")
@@ -19,15 +19,10 @@ from schemathesis.specs.openapi.checks import (  # noqa: E402
     status_code_conformance,
 )
 
-CHECKS = [
-    not_a_server_error,
-    status_code_conformance,
-    content_type_conformance,
-    response_schema_conformance,
-]
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
 
-def operations(server: ControlRoom) -> list[Any]:
+def operations(server: ServerProcess) -> list[Any]:
     """As described, but for tokens: the right one is always sent, and made-up ones are another test's."""
     found: dict[str, Any] = server.ask("/openapi.json")
     found.pop("security", None)

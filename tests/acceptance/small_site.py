@@ -1,4 +1,4 @@
-"""A small site whose every page is a line of the test; it keeps each request, and can die and come back."""
+"""A small site whose pages a test sets one by one; it records requests and can be stopped and reopened."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from wait import HANG
+
 Headers = dict[str, str]
-Said = tuple[int, Headers, bytes]
+Reply = tuple[int, Headers, bytes]
 
 
 @dataclass(frozen=True)
@@ -27,12 +29,12 @@ class Hit:
 
 @dataclass
 class SmallSite:
-    """`pages` by path without query; what is not there is `otherwise`, and robots.txt allows everything."""
+    """`pages` by path without query; any other path gets `default`, and robots.txt allows everything."""
 
-    pages: dict[str, Said | Callable[[Hit], Said]] = field(default_factory=dict)
+    pages: dict[str, Reply | Callable[[Hit], Reply]] = field(default_factory=dict)
     hits: list[Hit] = field(default_factory=list)
     port: int = 0
-    otherwise: Said = (404, {}, b"nothing here")
+    default: Reply = (404, {}, b"nothing here")
 
     @property
     def lane(self) -> str:
@@ -41,14 +43,14 @@ class SmallSite:
     def url(self, path: str = "/") -> str:
         return f"http://{self.lane}{path}"
 
-    def asked(self, path: str) -> list[Hit]:
+    def hits_for(self, path: str) -> list[Hit]:
         return [hit for hit in list(self.hits) if hit.path.partition("?")[0] == path]
 
-    def answer(self, hit: Hit) -> Said:
+    def answer(self, hit: Hit) -> Reply:
         path = hit.path.partition("?")[0]
         page = self.pages.get(path) or self.pages.get(path[: path.rindex("/") + 1] + "*")
         if page is None:
-            return self.otherwise if path != "/robots.txt" else (404, {}, b"")
+            return self.default if path != "/robots.txt" else (404, {}, b"")
         return page(hit) if callable(page) else page
 
     def open(self) -> None:
@@ -74,9 +76,9 @@ class SmallSite:
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 hit = Hit(time.monotonic(), self.command, self.path, headers, self.rfile.read(length))
                 site.hits.append(hit)
-                status, said, body = site.answer(hit)
+                status, reply_headers, body = site.answer(hit)
                 self.send_response_only(status)
-                for name, value in ({"Content-Type": "text/html"} | said).items():
+                for name, value in ({"Content-Type": "text/html"} | reply_headers).items():
                     for line in value.split("\n"):
                         self.send_header(name, line)
                 if status != 304:
@@ -119,11 +121,33 @@ def small_site() -> Iterator[SmallSite]:
         site.die()
 
 
-def page(text: str = "", *links: str, status: int = 200, **headers: str) -> Said:
+class GatedPage:
+    """A page that is answered only when the test lets it be; `asked` counts who has come for it."""
+
+    def __init__(self, answer: Reply | Callable[[Hit], Reply] | None = None) -> None:
+        self.asked = threading.Semaphore(0)
+        self.open = threading.Event()
+        self._answer = answer or page("late")
+
+    def __call__(self, hit: Hit) -> Reply:
+        self.asked.release()
+        self.open.wait(HANG)
+        return self._answer(hit) if callable(self._answer) else self._answer
+
+
+def slow_page(seconds: float) -> Callable[[Hit], Reply]:
+    def answer(hit: Hit) -> Reply:
+        time.sleep(seconds)
+        return page(hit.path)
+
+    return answer
+
+
+def page(text: str = "", *links: str, status: int = 200, **headers: str) -> Reply:
     anchors = " ".join(f'<a href="{link}">{link}</a>' for link in links)
     names = {name.replace("_", "-"): value for name, value in headers.items()}
     return status, names, f"<title>{text}</title><p>{text}</p>{anchors}".encode()
 
 
-def moved(to: str, status: int = 302, **headers: str) -> Said:
+def moved(to: str, status: int = 302, **headers: str) -> Reply:
     return status, {"Location": to} | {name.replace("_", "-"): value for name, value in headers.items()}, b""

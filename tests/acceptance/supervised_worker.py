@@ -10,21 +10,21 @@ import time
 from pathlib import Path
 from typing import Any
 
-from shoal.core.lane import FREE
-from shoal.errors import Usage
-from shoal.extract.links import LinkGate
+from shoal.core.lane import UNLIMITED_PACE
+from shoal.errors import UsageError
+from shoal.extract.links import LinkFilter
 from shoal.extract.page import Page
 from shoal.extract.scraper import Scraper
-from shoal.fetch.guard import AllowPrivate
+from shoal.fetch.guard import PrivateNetworkPolicy
 from shoal.fetch.http import HttpFetcher
 from shoal.queue.sqlite import SqliteQueue
-from shoal.worker import child
-from shoal.worker.note import Note
-from shoal.worker.plan import Plan
-from shoal.worker.tools import Served, Tools
+from shoal.worker.context import RunContext, WorkerContext
+from shoal.worker.plan import WorkerPlan
+from shoal.worker.pool import child
+from shoal.worker.pool.crash_note import CrashNote
 
 
-def misbehaving(marks: Path) -> Scraper:
+def misbehaving(marks: Path) -> Scraper:  # noqa: C901 - one branch per kind of misbehaviour
     scraper = Scraper("bad", hosts="*")
 
     def mark(page: Page) -> bool:
@@ -64,20 +64,20 @@ def misbehaving(marks: Path) -> Scraper:
 
     @scraper.page("/raise/*")
     def throw(page: Page) -> None:
-        raise {"exit": SystemExit, "interrupt": KeyboardInterrupt, "close": GeneratorExit}[
-            page.url.rpartition("/")[2]
-        ]("no")
+        raise {"exit": SystemExit, "interrupt": KeyboardInterrupt, "close": GeneratorExit}[page.url.rpartition("/")[2]](
+            "no"
+        )
 
     @scraper.page("/sleep")
     async def sleep(page: Page) -> Any:
         if mark(page):
-            await asyncio.sleep(60)
+            await asyncio.sleep(600)
         yield {"url": page.url}
 
     @scraper.page("/block")
     def block(page: Page) -> Any:
         if mark(page):
-            time.sleep(60)
+            time.sleep(600)
         yield {"url": page.url}
 
     @scraper.page("/spawn")
@@ -92,31 +92,31 @@ def misbehaving(marks: Path) -> Scraper:
 
     @scraper.page("/grip")
     def grip(page: Page) -> Any:
-        """Like a parser in C that does not let other threads run, the heart included."""
-        mark(page)
-        ctypes.PyDLL(None).sleep(3)
+        """Like a parser in C that does not let other threads run, the heart included, until it is let go."""
+        pipe = os.open(marks / "let-go", os.O_RDWR)
+        ctypes.PyDLL(None).read(pipe, ctypes.create_string_buffer(1), 1)
         yield {"url": page.url}
 
     return scraper
 
 
-async def build(orders: child.Orders, note: Note) -> tuple[Tools, Plan]:
-    said = orders.settings
+async def build(config: child.ChildConfig, note: CrashNote) -> tuple[WorkerContext, WorkerPlan]:
+    said = config.settings
     if "refuse" in said:
-        raise Usage(said["refuse"], hint="do it otherwise")
+        raise UsageError(said["refuse"], hint="do it otherwise")
     queue = await SqliteQueue.open(said["queue"])
-    fetcher = HttpFetcher(user_agent="test", allow_private=AllowPrivate.parse("1"))
+    fetcher = HttpFetcher(user_agent="test", allow_private=PrivateNetworkPolicy.parse("1"))
     scraper = misbehaving(Path(said["marks"]))
-    links = LinkGate(scraper.in_scope, None, lambda lane, url: None)
+    links = LinkFilter(scraper.in_scope, None, lambda lane, url: None)
 
-    async def serve(run: int) -> Served:
-        return Served(scraper, links, None, lambda lane: FREE, retries=said.get("retries"))
+    async def serve(run: int) -> RunContext:
+        return RunContext(scraper, links, None, lambda lane: UNLIMITED_PACE, retries=said.get("retries"))
 
     async def open_queue() -> SqliteQueue:
         return await SqliteQueue.open(said["queue"])
 
-    tools = Tools(orders.worker, queue, fetcher, serve, note, open_queue)
-    return tools, Plan(concurrency=4, stop_when_empty=False, heartbeat=0.3, lease=said.get("lease", 30.0))
+    tools = WorkerContext(config.worker, queue, fetcher, serve, note, open_queue)
+    return tools, WorkerPlan(concurrency=4, stop_when_empty=False, heartbeat=0.3, lease=said.get("lease", 30.0))
 
 
 if __name__ == "__main__":

@@ -7,16 +7,16 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from flotilla import Fleet
+from local_fleet import LocalFleet
 from small_site import page, small_site
-from user import until
+from wait import wait_until
 
 from shoal.control.history import History
-from shoal.control.runs import run_name
-from shoal.core.lane import FREE, Pace
+from shoal.core.lane import UNLIMITED_PACE, Pace
 from shoal.core.run import NewRun, Run
-from shoal.extract.links import start_tasks
 from shoal.queue.base import Queue
+from shoal.runs.identity import run_name
+from shoal.sources.start_task import start_tasks
 
 SLOW = """
 import asyncio
@@ -31,7 +31,7 @@ async def page(page):
 """
 
 
-def submitted(fleet: Fleet, urls: list[str], pace: Pace = FREE, scraper: str = "plain") -> Run:
+def submitted(fleet: LocalFleet, urls: list[str], pace: Pace = UNLIMITED_PACE, scraper: str = "plain") -> Run:
     tasks, _ = start_tasks(urls)
 
     async def job(queue: Queue) -> Run:
@@ -43,41 +43,40 @@ def submitted(fleet: Fleet, urls: list[str], pace: Pace = FREE, scraper: str = "
     return fleet.ask(job)
 
 
-def advice(fleet: Fleet, *args: str) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+def advice(fleet: LocalFleet, *args: str) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     """By kind, and what an autoscaler is told."""
     found = fleet.user.ask("advice", *args)
     return {one["kind"]: one for one in found["advice"]}, found["autoscale"]
 
 
-def test_a_run_that_one_host_decides_is_told_that_more_workers_will_not_help(fleet: Fleet) -> None:
+def test_a_run_that_one_host_decides_is_told_that_more_workers_will_not_help(sqlite_fleet: LocalFleet) -> None:
+    fleet = sqlite_fleet
     fleet.site.pages["/*"] = page("x")
-    run = submitted(fleet, [fleet.site.url(f"/{n}") for n in range(60)], Pace(0.4, 1))
+    run = submitted(fleet, [fleet.site.url(f"/{n}") for n in range(300)], Pace(0.4, 1))
     fleet.worker(fleet.scraper())
-    until(lambda: fleet.stats(run).done > 2)
+    wait_until(lambda: fleet.stats(run).done > 2 and "host_bottleneck" in advice(fleet)[0])
     said, scale = advice(fleet)
-    one = said["host_decides"]
+    one = said["host_bottleneck"]
     assert one["host"] == fleet.site.lane and one["run"] == run.name and "will not help" in one["title"]
-    assert one["figures"]["spacing"] == 0.4 and 30 < one["figures"]["left_on_host"] < 60
+    assert one["figures"]["spacing"] == 0.4 and 150 < one["figures"]["left_on_host"] < 300
     assert "scale_up" not in said and scale["desired_workers"] == 1
-    assert scale["held_by_site_limits"] == 0 and scale["fetchable_in_target"] >= 30
+    assert scale["held_by_site_limits"] <= 5 and scale["fetchable_in_target"] >= 30
 
 
-def test_one_slow_worker_with_many_hosts_is_told_how_many_more_it_takes(small: Fleet) -> None:
-    fleet = small
+def test_one_slow_worker_with_many_hosts_is_told_how_many_more_it_takes(sqlite_fleet: LocalFleet) -> None:
+    fleet = sqlite_fleet
     with small_site() as second, small_site() as third:
         sites = (fleet.site, second, third)
         for site in sites:
             site.pages["/*"] = page("x")
         fleet.user.environment["SHOAL_ALLOW_PRIVATE"] = ",".join(site.lane for site in sites)
-        run = submitted(fleet, [site.url(f"/{n}") for site in sites for n in range(100)], scraper="slow")
+        run = submitted(fleet, [site.url(f"/{n}") for site in sites for n in range(300)], scraper="slow")
         fleet.worker(fleet.scraper("slow", SLOW), "--concurrency", "1", "--batch-size", "1")
-        until(lambda: fleet.stats(run).done > 2)
+        wait_until(lambda: fleet.stats(run).done > 2)
         said, scale = advice(fleet, "--within", "40")
         shown = fleet.user.shoal("advice", "--within", "40").out
-    assert 1.0 < scale["pages_per_s_per_worker"] <= 2.5 * 1.35, (
-        "a page takes 0.4 s; it is measured for three seconds"
-    )
-    assert 250 < scale["fetchable_in_target"] < 300
+    assert 0 < scale["pages_per_s_per_worker"] <= 2.5 * 1.35, "a page takes 0.4 s at least"
+    assert 600 < scale["fetchable_in_target"] < 900
     needed = math.ceil(scale["fetchable_in_target"] / (scale["pages_per_s_per_worker"] * 40))
     assert needed - 1 <= scale["desired_workers"] <= needed + 1, "the figures that are shown are rounded"
     more = scale["desired_workers"] - 1
@@ -88,45 +87,45 @@ def test_one_slow_worker_with_many_hosts_is_told_how_many_more_it_takes(small: F
     assert shown.startswith("act") and "could be fetched now" in shown
 
 
-def test_a_host_that_answers_with_errors_is_named_with_share_and_class(small: Fleet) -> None:
-    fleet = small
+def test_a_host_that_answers_with_errors_is_named_with_share_and_class(sqlite_fleet: LocalFleet) -> None:
+    fleet = sqlite_fleet
     with small_site() as broken:
         fleet.site.pages["/*"] = page("x")
         broken.pages["/*"] = page("no", status=503)
         broken.pages["/robots.txt"] = page("", status=404)
         fleet.user.environment["SHOAL_ALLOW_PRIVATE"] = f"{fleet.site.lane},{broken.lane}"
         urls = [site.url(f"/{n}") for site in (fleet.site, broken) for n in range(30)]
-        fleet.ask(lambda queue: History(queue).note())
+        fleet.ask(lambda queue: History(queue).add_sample())
         run = submitted(fleet, urls)
         fleet.worker(fleet.scraper(), "--retries", "0", "--heartbeat", "1")
 
         async def failed(queue: Queue) -> int:
             """What is known of it; workers tell of it with their heartbeats."""
             history = History(queue)
-            await history.note(final=True)
+            await history.add_sample(final=True)
             points = [one.hosts.get(broken.lane) for one in (await history.read(600)).samples]
             return sum(point.failed for point in points if point)
 
-        until(lambda: fleet.ask(failed) >= 5)
-        until(lambda: fleet.stats(run).dead >= 5)
+        wait_until(lambda: fleet.ask(failed) >= 5)
+        wait_until(lambda: fleet.stats(run).dead >= 5)
         said, _ = advice(fleet)
-    one = said["host_fails"]
+    one = said["host_failing"]
     assert one["host"] == broken.lane and one["figures"]["share"] == 1.0
     assert one["figures"]["class"] == "http.5xx" and one["figures"]["failed"] >= 5
-    assert said["one_cause"]["figures"]["cause"] == "http.503"
-    assert "revive" in said["one_cause"]["actions"][1]["command"]
+    assert said["common_cause"]["figures"]["cause"] == "http.503"
+    assert "revive" in said["common_cause"]["actions"][1]["command"]
 
 
-def test_a_run_that_nobody_serves_is_told_with_the_command_that_does(small: Fleet) -> None:
-    run = submitted(small, [small.site.url("/1")], scraper="other")
-    said, scale = advice(small)
-    assert said["not_served"]["title"] == "Nobody serves other" and said["not_served"]["run"] == run.name
+def test_a_run_that_nobody_serves_is_told_with_the_command_that_does(sqlite_fleet: LocalFleet) -> None:
+    run = submitted(sqlite_fleet, [sqlite_fleet.site.url("/1")], scraper="other")
+    said, scale = advice(sqlite_fleet)
+    assert said["not_served"]["title"] == 'No worker can run "other"' and said["not_served"]["run"] == run.name
     assert said["not_served"]["actions"][0]["command"].startswith("shoal worker other.py --run-id")
     assert scale["desired_workers"] == 1 and scale["current_workers"] == 0
 
 
 @pytest.mark.parametrize("args", [(), ("--json",)])
-def test_where_nothing_was_ever_run_there_is_no_advice(small: Fleet, args: tuple[str, ...]) -> None:
-    done = small.user.shoal("advice", *args)
+def test_where_nothing_was_ever_run_there_is_no_advice(sqlite_fleet: LocalFleet, args: tuple[str, ...]) -> None:
+    done = sqlite_fleet.user.shoal("advice", *args)
     assert done.code == 0 and not done.err
     assert done.json["advice"] == [] if args else done.out.startswith("No runs here yet")

@@ -8,10 +8,10 @@ from typing import Any
 
 import httpx
 import pytest
-import seeded
-from control_room import ControlRoom, room
-from flotilla import KINDS, queue_url
+import sample_queue
+from backend_urls import QUEUE_KINDS, backend_url
 from fuzzing import fuzz, operations
+from server_process import ServerProcess, running_server
 
 EXAMPLES, FEW = 10, 3  # of every operation; few where only the queue is another one
 TOKEN = "fuzz-" + "0123456789" * 3
@@ -20,21 +20,19 @@ LEFT_OUT = ("/api/v1/events", "/api/crawl/batch", "/api/scraping/start", "/api/v
 HARMLESS = ("get",)
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlRoom]:
+@pytest.fixture(scope="module", params=QUEUE_KINDS)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     folder = tmp_path_factory.mktemp("fuzz")
-    url = queue_url(request.param, folder)
-    seeded.made(folder, "r1", url, done=5, dead=5, ready=5)
-    # Without upkeep no hook is delivered: their addresses are made up, too.
-    with room(url, "--no-upkeep", folder=folder, token=TOKEN, api_rate="100000") as made:
-        made.put(
-            "/api/v1/templates/shop", content="name: shop\nstart: https://shop.example/\nfields: {t: h1}\n"
-        )
+    url = backend_url(request.param, folder)
+    sample_queue.create(folder, "r1", url, done=5, dead=5, ready=5)
+    # Without maintenance no hook is delivered: their addresses are made up, too.
+    with running_server(url, "--no-maintenance", folder=folder, token=TOKEN, api_rate="100000") as made:
+        made.put("/api/v1/templates/shop", content="name: shop\nstart: https://shop.example/\nfields: {t: h1}\n")
         yield made
 
 
 def test_no_request_that_can_be_made_up_is_answered_by_other_than_the_description_says(
-    server: ControlRoom, request: pytest.FixtureRequest
+    server: ServerProcess, request: pytest.FixtureRequest
 ) -> None:
     examples = EXAMPLES if "sqlite" in request.node.name else FEW
 
@@ -74,9 +72,7 @@ NUMBERS = [0, -1, 2**31, 2**63 - 1, 2**63, 2**64, 10**400, 1.5, "NaN", "1e400", 
 
 
 def _quoted(text: str) -> str:
-    return (
-        httpx.QueryParams({"q": text.encode("utf-8", "replace").decode()}).__str__()[2:].replace("+", "%20")
-    )
+    return httpx.QueryParams({"q": text.encode("utf-8", "replace").decode()}).__str__()[2:].replace("+", "%20")
 
 
 @pytest.mark.parametrize(
@@ -105,7 +101,7 @@ def _quoted(text: str) -> str:
         "/api/v1/events?topic=run:{}",
     ],
 )
-def test_odd_texts_are_refused_or_not_found_and_never_break_anything(server: ControlRoom, path: str) -> None:
+def test_odd_texts_are_refused_or_not_found_and_never_break_anything(server: ServerProcess, path: str) -> None:
     for text in TEXTS:
         with server.client.stream("GET", path.format(_quoted(text))) as answer:
             assert answer.status_code < 500, (path, text)
@@ -126,7 +122,7 @@ def test_odd_texts_are_refused_or_not_found_and_never_break_anything(server: Con
         "/api/v1/advice?target={}",
     ],
 )
-def test_odd_numbers_are_refused_with_a_problem(server: ControlRoom, path: str) -> None:
+def test_odd_numbers_are_refused_with_a_problem(server: ServerProcess, path: str) -> None:
     for number in NUMBERS:
         answer = server.get(path.format(number))
         assert answer.status_code in (200, 404, 422), (path, number, answer.text)
@@ -178,7 +174,7 @@ def test_odd_numbers_are_refused_with_a_problem(server: ControlRoom, path: str) 
         ("/api/v1/workers/explode", {"all": True}),
     ],
 )
-def test_wrong_bodies_are_refused_with_what_is_wrong(server: ControlRoom, path: str, body: object) -> None:
+def test_wrong_bodies_are_refused_with_what_is_wrong(server: ServerProcess, path: str, body: object) -> None:
     answer = server.post(path, body)
     assert answer.status_code == 422, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
@@ -186,10 +182,9 @@ def test_wrong_bodies_are_refused_with_what_is_wrong(server: ControlRoom, path: 
 
 
 @pytest.mark.parametrize(
-    "body",
-    [b"{", b"", b"\xff\xfe", b'{"urls": ["\\ud800"]}', b"[" * 100_000, b'{"urls": [1e999]}', b"null"],
+    "body", [b"{", b"", b"\xff\xfe", b'{"urls": ["\\ud800"]}', b"[" * 100_000, b'{"urls": [1e999]}', b"null"]
 )
-def test_bodies_that_are_no_documents_are_refused(server: ControlRoom, body: bytes) -> None:
+def test_bodies_that_are_no_documents_are_refused(server: ServerProcess, body: bytes) -> None:
     answer = server.post("/api/v1/runs", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code in (400, 422), answer.text
     assert answer.headers["content-type"] == "application/problem+json"

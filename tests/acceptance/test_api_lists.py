@@ -10,44 +10,44 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import seeded
-from control_room import ControlRoom, room
-from flotilla import KINDS, queue_url
-from user import User
+import sample_queue
+from backend_urls import QUEUE_KINDS, backend_url
+from server_process import ServerProcess, running_server
+from shell_user import ShellUser
 
-from shoal.web.api.paging import cursor
+from shoal.web.api.paging import make_cursor
 
 DONE, DEAD, READY = 30, 20, 50
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlRoom]:
+@pytest.fixture(scope="module", params=QUEUE_KINDS)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """One of every kind of queue, whose run nobody changes."""
     folder = tmp_path_factory.mktemp("lists")
-    url = queue_url(request.param, folder)
-    seeded.made(folder, "first", url, done=1, dead=3, ready=0)
-    seeded.made(folder, "r1", url, done=DONE, dead=DEAD, ready=READY)
-    with room(url, "--no-upkeep", folder=folder) as made:
+    url = backend_url(request.param, folder)
+    sample_queue.create(folder, "first", url, done=1, dead=3, ready=0)
+    sample_queue.create(folder, "r1", url, done=DONE, dead=DEAD, ready=READY)
+    with running_server(url, "--no-maintenance", folder=folder) as made:
         yield made
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[ControlRoom]:
+def own(tmp_path: Path) -> Iterator[ServerProcess]:
     """One to be changed."""
-    seeded.made(tmp_path, "r1", done=4, dead=6, ready=10)
-    with room(seeded.address(tmp_path), "--no-upkeep") as made:
+    sample_queue.create(tmp_path, "r1", done=4, dead=6, ready=10)
+    with running_server(sample_queue.state_url(tmp_path), "--no-maintenance") as made:
         yield made
 
 
-def whole(server: ControlRoom, path: str, **params: Any) -> list[dict[str, Any]]:
+def whole(server: ServerProcess, path: str, **params: Any) -> list[dict[str, Any]]:
     """All items of a list, page by page."""
     items: list[dict[str, Any]] = []
-    cursor = ""
+    make_cursor = ""
     for _ in range(200):
-        page = server.ask(path, params=params | ({"cursor": cursor} if cursor else {}))
+        page = server.ask(path, params=params | ({"cursor": make_cursor} if make_cursor else {}))
         items += page["items"]
-        cursor = page["next"]
-        if not cursor:
+        make_cursor = page["next"]
+        if not make_cursor:
             return items
     raise AssertionError("it never ends")
 
@@ -65,7 +65,7 @@ def whole(server: ControlRoom, path: str, **params: Any) -> list[dict[str, Any]]
 )
 @pytest.mark.parametrize("limit", [1, 7, 1000])
 def test_pages_together_are_the_whole_list_each_item_once(
-    server: ControlRoom, path: str, key: str, count: int, limit: int
+    server: ServerProcess, path: str, key: str, count: int, limit: int
 ) -> None:
     path, _, order = path.partition("?")
     more = {"order": "name"} if order else {}
@@ -89,7 +89,7 @@ def test_pages_together_are_the_whole_list_each_item_once(
         ({"state": "ready", "host": "h3.example", "url": "*p*3"}, None),
     ],
 )
-def test_filters_find_what_they_say(server: ControlRoom, params: dict[str, str], count: int | None) -> None:
+def test_filters_find_what_they_say(server: ServerProcess, params: dict[str, str], count: int | None) -> None:
     found = whole(server, "/api/v1/runs/r1/tasks", **params, limit=3)
     if count is not None:
         assert len(found) == count
@@ -98,7 +98,7 @@ def test_filters_find_what_they_say(server: ControlRoom, params: dict[str, str],
         assert item["host"] == params.get("host", item["host"])
 
 
-def test_runs_are_listed_newest_first_by_state_scraper_and_name(server: ControlRoom) -> None:
+def test_runs_are_listed_newest_first_by_state_scraper_and_name(server: ServerProcess) -> None:
     assert [run["name"] for run in whole(server, "/api/v1/runs")] == ["r1", "first"]
     assert [run["name"] for run in whole(server, "/api/v1/runs", name="fir")] == ["first"]
     assert whole(server, "/api/v1/runs", scraper="nope") == []
@@ -106,7 +106,7 @@ def test_runs_are_listed_newest_first_by_state_scraper_and_name(server: ControlR
     assert len(whole(server, "/api/v1/runs", state=["running", "paused"])) == 2
 
 
-def test_the_account_of_a_run_is_that_of_the_queue(server: ControlRoom) -> None:
+def test_the_account_of_a_run_is_that_of_the_queue(server: ServerProcess) -> None:
     found = server.ask("/api/v1/runs/r1")
     assert (found["done"], found["dead"], found["ready"]) == (DONE, DEAD, READY)
     assert found["balanced"]
@@ -115,7 +115,7 @@ def test_the_account_of_a_run_is_that_of_the_queue(server: ControlRoom) -> None:
     assert fleet["totals"]["done"] == DONE + 1
 
 
-def test_dead_letters_are_grouped_by_host_and_cause(server: ControlRoom) -> None:
+def test_dead_letters_are_grouped_by_host_and_cause(server: ServerProcess) -> None:
     groups = server.ask("/api/v1/runs/r1/dead/groups", params={"limit": 1000})["items"]
     assert sum(group["count"] for group in groups) == DEAD
     assert server.ask("/api/v1/dead", params={"limit": 1000})["items"][0]["run"] == "r1"
@@ -125,7 +125,7 @@ def group_of(item: dict[str, Any]) -> tuple[str, str, str, int]:
     return item["run"], item["host"], item["cause"], item["count"]
 
 
-def test_groups_of_dead_letters_come_page_by_page_the_newest_run_first(server: ControlRoom) -> None:
+def test_groups_of_dead_letters_come_page_by_page_the_newest_run_first(server: ServerProcess) -> None:
     for path, total in (("/api/v1/dead", DEAD + 3), ("/api/v1/runs/r1/dead/groups", DEAD)):
         once = [group_of(item) for item in server.ask(path, params={"limit": 1000})["items"]]
         assert len(once) == len(set(once)) and sum(count for *_, count in once) == total
@@ -139,9 +139,9 @@ def test_groups_of_dead_letters_come_page_by_page_the_newest_run_first(server: C
 
 
 @pytest.mark.parametrize("at", ["x", "1", "1.", "-1.0", "1.0000", "٣.1", "9" * 19 + ".1", ""])
-def test_a_made_up_place_in_the_groups_is_refused(server: ControlRoom, at: str) -> None:
-    answer = server.get("/api/v1/dead", params={"cursor": cursor("dead", at)})
-    assert (answer.status_code, answer.json()["type"]) == (422, "urn:shoal:problem:unknown-cursor")
+def test_a_made_up_place_in_the_groups_is_refused(server: ServerProcess, at: str) -> None:
+    answer = server.get("/api/v1/dead", params={"cursor": make_cursor("dead", at)})
+    assert (answer.status_code, answer.json()["type"]) == (422, "urn:shoal:problem:invalid-cursor")
 
 
 @pytest.mark.parametrize(
@@ -155,25 +155,25 @@ def test_a_made_up_place_in_the_groups_is_refused(server: ControlRoom, at: str) 
     ],
 )
 def test_a_parameter_that_is_not_known_is_refused_with_the_nearest_one(
-    server: ControlRoom, asked: str, hint: str
+    server: ServerProcess, asked: str, hint: str
 ) -> None:
     answer = server.get(asked)
     assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
     told = answer.json()
-    assert told["detail"].endswith("it is not known here") and told["hint"] == hint
+    assert told["detail"].endswith("unknown") and told["hint"] == hint
 
 
-def test_pages_probes_and_scrapes_may_bring_parameters_of_their_own(server: ControlRoom) -> None:
+def test_pages_probes_and_scrapes_may_bring_parameters_of_their_own(server: ServerProcess) -> None:
     for asked in ("/runs?limt=5", "/health?x=1", "/api/health?x=1", "/metrics?x=1"):
         assert server.get(asked).status_code == 200, asked
 
 
-def test_nothing_is_done_for_a_question_that_is_not_understood(own: ControlRoom) -> None:
+def test_nothing_is_done_for_a_question_that_is_not_understood(own: ServerProcess) -> None:
     assert own.post("/api/v1/runs/r1/pause?dry_run=1").status_code == 422
     assert own.ask("/api/v1/runs/r1")["state"] == "running"
 
 
-def test_a_task_is_found_by_its_address_and_by_its_id_with_its_whole_story(server: ControlRoom) -> None:
+def test_a_task_is_found_by_its_url_and_by_its_id_with_its_whole_story(server: ServerProcess) -> None:
     (found,) = server.ask("/api/v1/search", params={"q": "https://h1.example/p1", "run": "r1"})["items"]
     assert found["run"] == "r1"
     story = server.ask(f"/api/v1/tasks/{found['id']}")
@@ -184,7 +184,7 @@ def test_a_task_is_found_by_its_address_and_by_its_id_with_its_whole_story(serve
     assert server.ask("/api/v1/search", params={"q": "https://other.example/"})["items"] == []
 
 
-def test_records_come_as_jsonl_and_csv_and_go_on_where_they_stopped(server: ControlRoom) -> None:
+def test_records_come_as_jsonl_and_csv_and_go_on_where_they_stopped(server: ServerProcess) -> None:
     plain = server.get("/api/v1/runs/r1/records.jsonl").text.splitlines()
     assert len(plain) == DONE * 2
     numbered = server.get("/api/v1/runs/r1/records.jsonl?seq=true").text.splitlines()
@@ -202,28 +202,33 @@ def test_records_come_as_jsonl_and_csv_and_go_on_where_they_stopped(server: Cont
     assert len(list(csv.reader(io.StringIO(some)))) == DONE
 
 
-def test_hosts_are_found_by_a_part_of_the_name(server: ControlRoom) -> None:
+def test_hosts_are_found_by_a_part_of_the_name(server: ServerProcess) -> None:
     assert [host["name"] for host in whole(server, "/api/v1/hosts", like="H3")] == ["h3.example"]
     assert len(whole(server, "/api/v1/hosts", run="r1", order="name", limit=4)) == 10
     assert server.get("/api/v1/hosts/h33.example").status_code == 404
 
 
-def test_what_is_done_is_seen_at_once_and_kept_with_who_did_it(own: ControlRoom) -> None:
-    own.ask("/api/v1/runs/r1")
+def test_what_is_done_is_seen_at_once_and_kept_with_who_did_it(own: ServerProcess) -> None:
+    before = own.ask("/api/v1/runs/r1")
     assert own.post("/api/v1/runs/r1/pause").json()["state"] == "paused"
     assert own.ask("/api/v1/runs/r1")["state"] == "paused"
     assert own.post("/api/v1/runs/r1/resume").json()["state"] == "running"
     assert own.delete("/api/v1/runs/r1").status_code == 409
     assert own.post("/api/v1/runs/r1/cancel").json()["state"] == "cancelled"
     assert own.post("/api/v1/runs/r1/resume").status_code == 422
+    back = own.post("/api/v1/runs/r1/undo").json()
+    assert (back["state"], back["ready"], back["cancelled"]) == ("running", before["ready"], before["cancelled"])
+    refused = own.post("/api/v1/runs/r1/undo")
+    assert (refused.status_code, "no cancel to undo" in refused.text) == (422, True)
+    assert own.post("/api/v1/runs/r1/cancel").json()["state"] == "cancelled"
     assert own.delete("/api/v1/runs/r1").status_code == 200
     assert own.get("/api/v1/runs/r1").status_code == 404
     done = own.ask("/api/v1/actions")["items"]
-    assert [action["what"] for action in done] == ["purge", "cancel", "resume", "pause"]
+    assert [action["what"] for action in done] == ["purge", "cancel", "undo", "cancel", "resume", "pause"]
     assert {action["who"] for action in done} == {"this machine"}
 
 
-def test_reviving_by_filter_says_first_how_many_and_then_does_it(own: ControlRoom) -> None:
+def test_reviving_by_filter_says_first_how_many_and_then_does_it(own: ServerProcess) -> None:
     which = {"cause": "http.5*"}
     would = own.post("/api/v1/runs/r1/revive", which | {"dry_run": True}).json()
     assert would == {"run": "r1", "count": 3, "more": False, "dry_run": True}
@@ -234,7 +239,7 @@ def test_reviving_by_filter_says_first_how_many_and_then_does_it(own: ControlRoo
     assert own.ask("/api/v1/runs/r1")["ready"] == 16
 
 
-def test_dropping_gives_up_what_waits_and_nothing_else(own: ControlRoom) -> None:
+def test_dropping_gives_up_what_waits_and_nothing_else(own: ServerProcess) -> None:
     assert own.post("/api/v1/runs/r1/drop", {"host": "h3.example", "dry_run": True}).json()["count"] == 1
     assert own.post("/api/v1/runs/r1/drop", {"host": "h3.example"}).json()["count"] == 1
     assert own.post("/api/v1/runs/r1/drop", {"all": True, "state": "dead"}).json()["count"] == 6
@@ -244,7 +249,7 @@ def test_dropping_gives_up_what_waits_and_nothing_else(own: ControlRoom) -> None
     assert own.post("/api/v1/runs/r1/drop", {"url": "*", "state": "ready"}).json()["count"] == 0
 
 
-def test_one_task_is_revived_or_dropped_by_its_id(own: ControlRoom) -> None:
+def test_one_task_is_revived_or_dropped_by_its_id(own: ServerProcess) -> None:
     dead, *_ = own.ask("/api/v1/runs/r1/tasks", params={"state": "dead"})["items"]
     assert own.post(f"/api/v1/tasks/{dead['id']}/revive").json()["count"] == 1
     assert own.post(f"/api/v1/tasks/{dead['id']}/revive").status_code == 409
@@ -254,7 +259,7 @@ def test_one_task_is_revived_or_dropped_by_its_id(own: ControlRoom) -> None:
     assert own.post("/api/v1/tasks/99/drop").status_code == 404
 
 
-def test_hosts_are_parked_released_and_paced(own: ControlRoom) -> None:
+def test_hosts_are_parked_released_and_paced(own: ServerProcess) -> None:
     host = "/api/v1/hosts/h1.example"
     assert own.post(f"{host}/park", {"seconds": 60, "reason": "their sale"}).json()["parked"]
     found = own.ask(host)
@@ -269,7 +274,7 @@ def test_hosts_are_parked_released_and_paced(own: ControlRoom) -> None:
     assert own.post(f"{host}/pace", {"reset": True}).json()["rule"] is None
 
 
-def test_hosts_are_changed_by_filter(own: ControlRoom) -> None:
+def test_hosts_are_changed_by_filter(own: ServerProcess) -> None:
     would = own.post("/api/v1/hosts/park", {"like": "H1", "dry_run": True}).json()
     assert would == {"names": ["h1.example"], "count": 1, "more": False, "next": None, "dry_run": True}
     assert own.ask("/api/v1/hosts", params={"only": "parked"})["items"] == []
@@ -283,14 +288,14 @@ def test_hosts_are_changed_by_filter(own: ControlRoom) -> None:
     assert len(own.ask("/api/v1/hosts", params={"only": "parked"})["items"]) == len(names) - 1
     assert own.post("/api/v1/hosts/release", {"all": True}).json()["names"] == names[1:]
     assert own.post("/api/v1/hosts/pace", {"like": "h1", "rate": 2}).json()["names"] == ["h1.example"]
-    ruled = {"only": "ruled", "reset": True}
-    assert own.post("/api/v1/hosts/pace", ruled | {"like": "h2"}).json()["count"] == 0
-    assert own.post("/api/v1/hosts/pace", ruled).json()["names"] == ["h1.example"]
+    overridden = {"only": "overridden", "reset": True}
+    assert own.post("/api/v1/hosts/pace", overridden | {"like": "h2"}).json()["count"] == 0
+    assert own.post("/api/v1/hosts/pace", overridden).json()["names"] == ["h1.example"]
     newest = own.ask("/api/v1/actions")["items"][0]
-    assert (newest["what"], newest["about"], newest["more"]["count"]) == ("pace", "all ruled hosts", 1)
+    assert (newest["what"], newest["about"], newest["more"]["count"]) == ("pace", "all overridden hosts", 1)
 
 
-def test_hosts_are_not_changed_by_who_does_not_say_which_or_what(own: ControlRoom) -> None:
+def test_hosts_are_not_changed_by_who_does_not_say_which_or_what(own: ServerProcess) -> None:
     wrong: list[tuple[str, dict[str, Any]]] = [
         ("park", {}),
         ("release", {"dry_run": True}),
@@ -304,7 +309,7 @@ def test_hosts_are_not_changed_by_who_does_not_say_which_or_what(own: ControlRoo
     assert own.ask("/api/v1/actions")["items"] == []
 
 
-def test_workers_hear_what_is_asked_of_them(own: ControlRoom) -> None:
+def test_workers_hear_what_is_asked_of_them(own: ServerProcess) -> None:
     assert own.post("/api/v1/workers/node1/pause").json()["names"] == ["node1-1"]
     assert own.ask("/api/v1/workers/node1-1")["state"] == "paused"
     assert own.post("/api/v1/workers/node1-1/resume").json()["names"] == ["node1-1"]
@@ -315,7 +320,7 @@ def test_workers_hear_what_is_asked_of_them(own: ControlRoom) -> None:
     assert own.post("/api/v1/workers/nobody/drain").status_code == 404
 
 
-def test_many_runs_are_steered_by_filter(own: ControlRoom) -> None:
+def test_many_runs_are_steered_by_filter(own: ServerProcess) -> None:
     wanted = {"action": "pause", "scraper": "books"}
     assert own.post("/api/v1/actions", wanted | {"dry_run": True}).json()["names"] == ["r1"]
     assert own.post("/api/v1/actions", wanted).json()["names"] == ["r1"]
@@ -327,7 +332,7 @@ def test_many_runs_are_steered_by_filter(own: ControlRoom) -> None:
 TEMPLATE = "name: shop\nstart: https://shop.example/\nfields:\n  title: {at}\n"
 
 
-def test_templates_are_checked_kept_in_versions_and_shown(own: ControlRoom) -> None:
+def test_templates_are_checked_kept_in_versions_and_shown(own: ServerProcess) -> None:
     path = "/api/v1/templates/shop"
     assert own.put(f"{path}?check=true", content=TEMPLATE.format(at="h1")).json()["checked"]
     assert own.get(path).status_code == 404
@@ -347,8 +352,8 @@ def test_templates_are_checked_kept_in_versions_and_shown(own: ControlRoom) -> N
 
 
 def test_what_only_some_may_do_is_refused_to_others(tmp_path: Path) -> None:
-    seeded.made(tmp_path, "r1")
-    with room(seeded.address(tmp_path), "--no-upkeep", token="t" * 20) as server:
+    sample_queue.create(tmp_path, "r1")
+    with running_server(sample_queue.state_url(tmp_path), "--no-maintenance", token="t" * 20) as server:
         read = server.post("/api/v1/tokens", {"name": "looker", "scopes": ["read"]}).json()["token"]
         operate = server.post("/api/v1/tokens", {"name": "doer", "scopes": ["operate"]}).json()["token"]
 
@@ -371,17 +376,17 @@ def test_what_only_some_may_do_is_refused_to_others(tmp_path: Path) -> None:
 
 
 def test_records_are_the_same_wherever_they_are_kept_by_now(tmp_path: Path) -> None:
-    seeded.made(tmp_path, "r1", done=40, dead=0, ready=1, records=3)
-    with room(seeded.address(tmp_path), "--no-upkeep") as server:
+    sample_queue.create(tmp_path, "r1", done=40, dead=0, ready=1, records=3)
+    with running_server(sample_queue.state_url(tmp_path), "--no-maintenance") as server:
         before = server.get("/api/v1/runs/r1/records.jsonl").text
         page = whole(server, "/api/v1/runs/r1/records", limit=50)
-    with room(seeded.address(tmp_path), store=f"sqlite:///{tmp_path / 'results.db'}") as server:
+    with running_server(sample_queue.state_url(tmp_path), store=f"sqlite:///{tmp_path / 'results.db'}") as server:
         # Upkeep carries them to the store meanwhile: every look must see all of them.
         for _ in range(20):
             assert server.get("/api/v1/runs/r1/records.jsonl").text == before
         assert whole(server, "/api/v1/runs/r1/records", limit=50) == page
         assert len(server.get("/api/v1/runs/r1/records.csv").text.splitlines()) == 121
-    with room(seeded.address(tmp_path), "--no-upkeep") as server:
+    with running_server(sample_queue.state_url(tmp_path), "--no-maintenance") as server:
         refused = server.get("/api/v1/runs/r1/records.jsonl")
         assert refused.status_code == 422
         assert "store" in refused.json()["detail"]
@@ -389,8 +394,8 @@ def test_records_are_the_same_wherever_they_are_kept_by_now(tmp_path: Path) -> N
 
 def test_schedules_are_shown_paused_run_now_and_removed(tmp_path: Path) -> None:
     (tmp_path / "urls.txt").write_text("https://a.example/1\nhttps://a.example/2\n")
-    with User(tmp_path) as user, room(seeded.address(tmp_path), "--no-upkeep") as server:
-        user.environment["SHOAL_QUEUE"] = seeded.address(tmp_path)
+    with ShellUser(tmp_path) as user, running_server(sample_queue.state_url(tmp_path), "--no-maintenance") as server:
+        user.environment["SHOAL_QUEUE"] = sample_queue.state_url(tmp_path)
         made = user.shoal("schedule", "add", "urls.txt", "0 3 * * *", "--name", "nightly")
         assert made.code == 0, made.err
         (listed,) = server.ask("/api/v1/schedules")["items"]

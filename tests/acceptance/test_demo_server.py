@@ -16,8 +16,9 @@ from urllib.request import urlopen
 
 import pytest
 import uvloop
+from wait import HANG
 
-from shoal.demo.answer import Answer
+from shoal.demo.messages import SiteResponse
 from shoal.demo.server import Server, serve
 from shoal.demo.site import Site
 
@@ -81,11 +82,11 @@ def get(target: str, *headers: str, method: str = "GET", version: str = "1.1") -
 class Fixed(Site):
     """A site that says one thing only."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: SiteResponse) -> None:
         super().__init__(products=1, profiles=1)
         self.fixed = answer
 
-    def answer(self, *request: object) -> Answer:  # type: ignore[override]
+    def answer(self, *request: object) -> SiteResponse:  # type: ignore[override]
         return self.fixed
 
 
@@ -291,7 +292,7 @@ async def closing_cuts_what_is_under_way(server: Server) -> None:
 def test_on_every_event_loop(kept, loop):
     async def run() -> None:
         async with await serve(Site(products=25, profiles=5)) as server:
-            await asyncio.wait_for(kept(server), 20)
+            await asyncio.wait_for(kept(server), HANG)
 
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(run())
@@ -307,12 +308,12 @@ def start(*arguments: str, stdin: int | None = subprocess.DEVNULL) -> tuple[subp
 
 def stop(process: subprocess.Popen[str], number: int) -> int:
     process.send_signal(number)
-    process.communicate(timeout=10)
+    process.communicate(timeout=HANG)
     return process.returncode
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_command_prints_its_address_and_ends_cleanly(number, tmp_path):
+def test_the_command_prints_its_url_and_ends_cleanly(number, tmp_path):
     process, url = start("--port-file", str(tmp_path / "port"), "--seed", "3")
     with urlopen(url + "catalogue/") as answer:
         assert answer.read() == Site(seed=3, products=25).answer("GET", "/catalogue/").body
@@ -324,7 +325,7 @@ def test_the_command_ends_when_its_stdin_is_closed():
     process, url = start("--until-stdin-closes", stdin=subprocess.PIPE)
     with urlopen(url + "health") as answer:
         assert answer.status == 200
-    process.communicate(timeout=10)
+    process.communicate(timeout=HANG)
     assert process.returncode == 0
 
 
@@ -338,15 +339,13 @@ def test_a_killed_parent_leaves_no_server_behind():
     assert parent.stdout is not None
     assert parent.stdout.readline().startswith("http://127.0.0.1:")
     os.kill(parent.pid, signal.SIGKILL)
-    assert (
-        parent.communicate(timeout=10)[0] == ""
-    )  # the end of file comes when the last holder of the pipe is gone
+    assert parent.communicate(timeout=HANG)[0] == ""  # the end of file comes when the last holder of the pipe is gone
 
 
 def test_a_port_in_use_is_said_in_one_line():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = subprocess.run([*COMMAND, "--port", str(port)], capture_output=True, text=True, timeout=20)
+        done = subprocess.run([*COMMAND, "--port", str(port)], capture_output=True, text=True, timeout=HANG)
     assert done.returncode == 2
     assert f"cannot be served at 127.0.0.1 port {port}" in done.stderr
     assert done.stderr.count("\n") == 1

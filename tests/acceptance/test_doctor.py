@@ -15,49 +15,45 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from control_room import room
-from places import QUEUES, STORES, place
-from user import SHOAL, Done, User
+from backend_urls import QUEUE_KINDS, STORE_KINDS, backend_url
+from server_process import running_server
+from servers.redis import own_server
+from shell_user import SHOAL, CommandResult, ShellUser
+from wait import HANG
 
-from shoal import app, checkup
-from shoal.checkup import examine, explained
+from shoal import app
 from shoal.cli.doctor import _show_promises, doctor
-from shoal.config import load
-from shoal.core.lane import Mark
+from shoal.config.load import load
+from shoal.core.lane import WorkerStatus
 from shoal.errors import QueueUnavailable
 from shoal.queue.base import Finding, Promises
-from shoal.queue.promises import OVER_HTTP, TABLE, TITLES, backend_of
+from shoal.queue.promises import OVER_HTTP, SQLITE
+from shoal.view import doctor as checks
+from shoal.view.doctor import finding_from_error, run_checks
 
 
 @pytest.fixture
-def user(tmp_path: Path) -> Iterator[User]:
-    with User(tmp_path, products=1) as someone:
+def user(tmp_path: Path) -> Iterator[ShellUser]:
+    with ShellUser(tmp_path, products=1) as someone:
         yield someone
 
 
-def found(done: Done, what: str) -> dict[str, Any]:
+def found(done: CommandResult, what: str) -> dict[str, Any]:
     (one,) = [finding for finding in done.json["findings"] if finding["what"] == what]
     return one
 
 
-@pytest.mark.parametrize("kind", QUEUES)
-def test_a_sound_queue_is_found_sound_with_its_promises(user: User, tmp_path: Path, kind: str) -> None:
-    url = place(kind, tmp_path)
+@pytest.mark.parametrize("kind", QUEUE_KINDS)
+def test_a_sound_queue_is_found_sound_with_its_promises(user: ShellUser, tmp_path: Path, kind: str) -> None:
+    url = backend_url(kind, tmp_path)
     asyncio.run(_touched(url))
     done = user.shoal("doctor", "--json", "--queue", url)
     assert done.code == 0, done.out
     assert done.json["ok"] and done.json["backend"] == kind
     assert "0 runs" in found(done, "queue")["words"]
-    assert set(done.json["promises"]) == {row.promise for row in TABLE}
+    assert set(done.json["promises"]) == SQLITE.rows().keys()
     checks = {finding["what"] for finding in done.json["findings"]}
-    assert {
-        "python",
-        "libraries",
-        "extras",
-        "open files",
-        "state folder",
-        "temporary files",
-    } <= checks
+    assert {"python", "libraries", "extras", "open files", "state folder", "temporary files"} <= checks
     if kind != "sqlite":
         assert found(done, "clock")["level"] == found(done, "latency")["level"] == "ok"
     shown = user.shoal("doctor", "--queue", url)
@@ -69,14 +65,14 @@ async def _touched(url: str) -> None:
     await (await app.open_queue(load({"queue": url}))).close()
 
 
-def test_a_first_use_is_no_error(user: User) -> None:
+def test_a_first_use_is_no_error(user: ShellUser) -> None:
     done = user.shoal("doctor")
     assert done.code == 0
     assert "no state yet" in done.out and "What SQLite promises" in done.out
     assert not (user.folder / ".shoal").exists()
 
 
-def test_quiet_says_only_what_is_not_in_order(user: User) -> None:
+def test_quiet_says_only_what_is_not_in_order(user: ShellUser) -> None:
     done = user.shoal("doctor", "-q", "--queue", "redis://127.0.0.1:1/0")
     assert done.code == 1
     assert len(done.out.splitlines()) == 2 and "promises" not in done.out
@@ -110,7 +106,7 @@ class Listener:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         if self._thread.is_alive():
-            self._thread.join(5)
+            self._thread.join(HANG)
 
 
 @pytest.mark.parametrize(
@@ -120,8 +116,8 @@ class Listener:
         ("postgresql://u:hidden@127.0.0.1:1/x", "nothing listens there", "start the server"),
         ("redis+unix:///nowhere/socket", "no such socket", "check the path"),
         ("postgresql:///x?host=/nowhere", "no such socket", "check the path"),
-        ("redis://127.0.0.1:1/0?colour=red", "means nothing", "redis://"),
-        ("nats://127.0.0.1/", "not known here", "sqlite:///"),
+        ("redis://127.0.0.1:1/0?colour=red", "unknown parameter", "redis://"),
+        ("nats://127.0.0.1/", "not supported", "sqlite:///"),
     ],
 )
 async def test_a_server_that_cannot_be_reached_is_explained(url: str, words: str, fix: str) -> None:
@@ -136,7 +132,7 @@ async def test_a_server_that_cannot_be_reached_is_explained(url: str, words: str
 async def test_something_else_that_listens_there_is_explained(
     scheme: str, says: bytes | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkup, "PATIENCE", 1.0)
+    monkeypatch.setattr(checks, "TIMEOUT", 1.0)
     listener = Listener(says)
     try:
         finding = await _about(f"{scheme}://127.0.0.1:{listener.port}/0")
@@ -146,7 +142,7 @@ async def test_something_else_that_listens_there_is_explained(
 
 
 async def _about(url: str) -> Finding:
-    report = await examine(load({"queue": url}))
+    report = await run_checks(load({"queue": url}))
     (finding,) = [finding for finding in report.findings if finding.what == "queue"]
     return finding
 
@@ -160,42 +156,34 @@ async def _about(url: str) -> Finding:
         (ConnectionRefusedError(), "nothing listens"),
         (PermissionError(), "may not use that socket"),
         (TimeoutError(), "does not answer"),
-        (ConnectionResetError(), "hung up"),
+        (ConnectionResetError(), "closed the connection"),
     ],
 )
 def test_each_reason_has_its_words_and_its_way_out(cause: Exception, words: str) -> None:
     error = QueueUnavailable("it cannot be reached", hint="look")
     error.__cause__ = OSError("wrapped")
     error.__cause__.__cause__ = cause
-    finding = explained("queue", error)
+    finding = finding_from_error("queue", error)
     assert words in finding.words and finding.fix not in ("", "look")
-    assert explained("queue", QueueUnavailable("odd", hint="look")).fix == "look"
+    assert finding_from_error("queue", QueueUnavailable("odd", hint="look")).fix == "look"
 
 
-def test_a_wrong_password_is_told_apart(user: User, tmp_path: Path) -> None:
-    from servers.redis import RedisServer
-
-    server = RedisServer("--requirepass", "right")
-    server.start(loaded=False)
-    try:
+def test_a_wrong_password_is_told_apart(user: ShellUser, tmp_path: Path) -> None:
+    with own_server("--requirepass", "right", loaded=False) as server:
         done = user.shoal("doctor", "-q", "--queue", server.url("x"))
         assert done.code == 1 and "password" in done.out
-    finally:
-        server.stop()
 
 
 # this machine
 
 
-def limited(user: User, *words: str, files: int) -> Done:
+def limited(user: ShellUser, *words: str, files: int) -> CommandResult:
     command = f"ulimit -Sn {files}; ulimit -Hn {files}; exec {' '.join([*SHOAL, *words])}"
-    done = subprocess.run(
-        ["bash", "-c", command], cwd=user.folder, capture_output=True, text=True, timeout=40
-    )
-    return Done(done.returncode, done.stdout, done.stderr)
+    done = subprocess.run(["bash", "-c", command], cwd=user.folder, capture_output=True, text=True, timeout=HANG)
+    return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
-def test_too_few_open_files_for_the_pages_at_once_are_found(user: User) -> None:
+def test_too_few_open_files_for_the_pages_at_once_are_found(user: ShellUser) -> None:
     done = limited(user, "doctor", "--json", files=150)
     assert done.code == 1
     finding = found(done, "open files")
@@ -205,7 +193,7 @@ def test_too_few_open_files_for_the_pages_at_once_are_found(user: User) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_written_is_found(user: User) -> None:
+def test_a_folder_that_cannot_be_written_is_found(user: ShellUser) -> None:
     user.folder.chmod(0o555)
     try:
         assert found(user.shoal("doctor", "--json"), "state folder")["level"] == "wrong"
@@ -215,38 +203,38 @@ def test_a_folder_that_cannot_be_written_is_found(user: User) -> None:
 
 @pytest.mark.parametrize(("apart", "level"), [(0.5, "ok"), (-1.9, "ok"), (5.0, "note"), (-90.0, "warning")])
 def test_clocks_far_apart_are_told(apart: float, level: str) -> None:
-    finding = checkup._clock(apart)
+    finding = checks._clock(apart)
     assert finding.level == level and bool(finding.fix) == (level != "ok")
     assert ("behind" in finding.words) == (apart > 0)
 
 
 @pytest.mark.parametrize(("trip", "level"), [(0.001, "ok"), (0.2, "note")])
 def test_a_server_far_away_is_told(trip: float, level: str) -> None:
-    assert checkup._latency(trip).level == level
+    assert checks._latency(trip).level == level
 
 
 async def test_workers_of_different_versions_are_told(tmp_path: Path) -> None:
-    url = place("sqlite", tmp_path)
+    url = backend_url("sqlite", tmp_path)
     queue = await app.open_queue(load({"queue": url}))
     now = await queue.now()
     for version in ("1.0", "1.1"):
-        await queue.register(Mark(f"w{version}", "w", "h", 1, version, now, now))
+        await queue.register(WorkerStatus(f"w{version}", "w", "h", 1, version, now, now))
     await queue.close()
-    report = await examine(load({"queue": url}))
+    report = await run_checks(load({"queue": url}))
     assert any("1.0, 1.1" in finding.words for finding in report.findings)
 
 
 # the store
 
 
-@pytest.mark.parametrize("kind", STORES)
-def test_the_store_is_looked_at_too(user: User, tmp_path: Path, kind: str) -> None:
-    done = user.shoal("doctor", "--json", "--store", place(kind, tmp_path))
+@pytest.mark.parametrize("kind", STORE_KINDS)
+def test_the_store_is_looked_at_too(user: ShellUser, tmp_path: Path, kind: str) -> None:
+    done = user.shoal("doctor", "--json", "--store", backend_url(kind, tmp_path))
     assert done.code == 0
     assert found(done, "store")["words"].endswith(": 0")
 
 
-def test_a_store_that_cannot_be_used_is_wrong(user: User) -> None:
+def test_a_store_that_cannot_be_used_is_wrong(user: ShellUser) -> None:
     done = user.shoal("doctor", "--json", "--store", "postgresql://u:hidden@127.0.0.1:1/x")
     assert done.code == 1
     finding = found(done, "store")
@@ -257,28 +245,24 @@ def test_a_store_that_cannot_be_used_is_wrong(user: User) -> None:
 # the table
 
 
-def test_every_backend_has_a_word_on_every_promise() -> None:
-    for row in TABLE:
-        assert all(row.of(backend) for backend in TITLES), row.promise
-    kinds = {"postgresql": "postgres", "rediss": "redis", "valkey": "redis", "sqlite": "sqlite", "": "sqlite"}
-    assert {scheme: backend_of(scheme) for scheme in kinds} == kinds
+def test_a_queue_of_an_unknown_kind_is_given_the_promises_of_none(user: ShellUser) -> None:
+    done = user.shoal("doctor", "--json", "--queue", "nats://127.0.0.1/")
+    assert (done.code, done.json["backend"], done.json["promises"]) == (1, None, {})
 
 
 def test_doctor_is_quick_to_load() -> None:
-    code = (
-        "import sys, shoal.cli.doctor; assert 'asyncpg' not in sys.modules and 'hiredis' not in sys.modules"
-    )
+    code = "import sys, shoal.cli.doctor; assert 'asyncpg' not in sys.modules and 'hiredis' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
     assert doctor.name == "doctor"
 
 
-def test_of_a_server_it_says_what_stands_behind_it_and_what_http_adds(user: User, tmp_path: Path) -> None:
-    url = place("redis", tmp_path)
+def test_of_a_server_it_says_what_stands_behind_it_and_what_http_adds(user: ShellUser, tmp_path: Path) -> None:
+    url = backend_url("redis", tmp_path)
     asyncio.run(_touched(url))
-    with room(url, "--no-upkeep", folder=tmp_path) as server:
+    with running_server(url, "--no-maintenance", folder=tmp_path) as server:
         told = user.shoal("doctor", "--queue", server.url)
         assert told.code == 0, told.out
-        assert "What Redis and Valkey, which stands behind the server, promises" in told.out
+        assert "What Redis and Valkey, behind the server, promises" in told.out
         assert "What HTTP adds" in told.out and "SQLite, which" not in told.out
         done = user.shoal("doctor", "--json", "--queue", server.url)
         direct = user.shoal("doctor", "--json", "--queue", url)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from user import User
+from shell_user import ShellUser
 
 from shoal.demo.site import Site
 
@@ -22,8 +22,8 @@ Rows = list[dict[str, Any]]
 
 
 @pytest.fixture
-def user(tmp_path: Path) -> Iterator[User]:
-    with User(tmp_path, products=60) as user:
+def user(tmp_path: Path) -> Iterator[ShellUser]:
+    with ShellUser(tmp_path, products=60) as user:
         yield user
 
 
@@ -67,11 +67,9 @@ EXPECTED: dict[str, tuple[int, Callable[[Site, Rows], None]]] = {
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))
-def test_an_example_brings_what_the_site_has(name: str, user: User) -> None:
+def test_an_example_brings_what_the_site_has(name: str, user: ShellUser) -> None:
     status, check = EXPECTED[name]
-    done = user.shoal(
-        "run", str(EXAMPLES / name), "-o", "out.jsonl", "--allow-private", SHOAL_DEMO_URL=user.url
-    )
+    done = user.shoal("run", str(EXAMPLES / name), "-o", "out.jsonl", "--allow-private", SHOAL_DEMO_URL=user.url)
     assert done.code == status, done.err
     rows = user.lines("out.jsonl")
     check(user.site.site, rows)
@@ -79,23 +77,21 @@ def test_an_example_brings_what_the_site_has(name: str, user: User) -> None:
     assert run["balanced"] and not run["open"] and run["records"] == len(rows)
 
 
-def test_the_sold_out_are_dead_letters_with_their_own_cause(user: User) -> None:
+def test_the_sold_out_are_dead_letters_with_their_own_cause(user: ShellUser) -> None:
     user.shoal("run", str(EXAMPLES / "stock.py"), "--allow-private", SHOAL_DEMO_URL=user.url)
     (group,) = user.ask("dead", "stock")
     sold_out = [book for book in user.site.site.expected_products() if book["stock"] == "Sold out"]
     assert (group["cause"], group["count"]) == ("sold_out", len(sold_out))
 
 
-def test_an_example_writes_a_table_too(user: User) -> None:
-    done = user.shoal(
-        "run", str(EXAMPLES / "quotes.py"), "-o", "q.csv", "--allow-private", SHOAL_DEMO_URL=user.url
-    )
+def test_an_example_writes_a_table_too(user: ShellUser) -> None:
+    done = user.shoal("run", str(EXAMPLES / "quotes.py"), "-o", "q.csv", "--allow-private", SHOAL_DEMO_URL=user.url)
     assert done.code == 0, done.err
     with (user.folder / "q.csv").open(newline="", encoding="utf-8") as file:
         quotes(user.site.site, list(csv.DictReader(file)))
 
 
-def test_the_script_runs_as_a_script(user: User) -> None:
+def test_the_script_runs_as_a_script(user: ShellUser) -> None:
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / "prices.py")],
         cwd=user.folder,

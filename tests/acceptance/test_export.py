@@ -14,26 +14,27 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from wait import HANG, until
 
 import shoal
 from shoal.cli.main import main
-from shoal.config import load
-from shoal.core.lane import FREE
+from shoal.commands.result import Result
+from shoal.config.load import load
+from shoal.core.lane import UNLIMITED_PACE
 from shoal.core.run import NewRun, Run
 from shoal.core.task import Attempt, Outcome, Task, digest
 from shoal.queue.sqlite import SqliteQueue
-from shoal.result import Result
 
 SHOAL = [sys.executable, "-m", "shoal"]
 
 
-class Crawled:
+class SampleRun:
     """A run whose records and failures come when a test says so."""
 
     def __init__(self, queue: SqliteQueue, run: Run) -> None:
@@ -45,7 +46,7 @@ class Crawled:
         self._tasks += 1
         url = f"https://shop.example/{self._tasks}"
         added = Task(url, "shop.example", digest(url))
-        await self.queue.add(self.run.id, [added], {"shop.example": FREE})
+        await self.queue.add(self.run.id, [added], {"shop.example": UNLIMITED_PACE})
         (held,) = (await self.queue.claim("w1", 1)).tasks
         await self.queue.settle([Outcome(held.id, held.lease, **more)])
 
@@ -64,15 +65,15 @@ class Crawled:
 
 
 @pytest.fixture
-async def crawled(workplace: Path) -> AsyncIterator[Crawled]:
-    (workplace / ".shoal").mkdir()
+async def sample_run(clean_folder: Path) -> AsyncIterator[SampleRun]:
+    (clean_folder / ".shoal").mkdir()
     queue = await SqliteQueue.open(".shoal/shoal.db")
     run = await queue.start_run(NewRun(scraper="books", key="k", name="7KQ2A"))
-    yield Crawled(queue, run)
+    yield SampleRun(queue, run)
     await queue.close()
 
 
-class Done(NamedTuple):
+class CommandResult(NamedTuple):
     returncode: int
     bytes: bytes
     stderr: str
@@ -82,19 +83,13 @@ class Done(NamedTuple):
         return self.bytes.decode()
 
 
-async def shell(*words: str) -> Done:
+async def shell(*words: str) -> CommandResult:
     """Give a command and wait for its end; in this process, to save the start of another."""
     out, err = io.BytesIO(), io.StringIO()
     with redirect_stdout(io.TextIOWrapper(out, write_through=True)) as kept, redirect_stderr(err):
         code = await asyncio.to_thread(main, list(words))
         kept.flush()
-        return Done(code, out.getvalue(), err.getvalue())
-
-
-async def until(what: Callable[[], Any]) -> None:
-    async with asyncio.timeout(30):
-        while not what():
-            await asyncio.sleep(0.01)
+        return CommandResult(code, out.getvalue(), err.getvalue())
 
 
 def rows(name: str) -> list[dict[str, str]]:
@@ -120,15 +115,15 @@ def stored(name: str) -> list[Any]:
 # The command
 
 
-async def test_every_form_is_written_by_the_name_of_the_file(crawled: Crawled) -> None:
+async def test_every_form_is_written_by_the_name_of_the_file(sample_run: SampleRun) -> None:
     import pyarrow.parquet
     from openpyxl import load_workbook
 
-    await crawled.bring({"n": 1, "t": "a"}, {"n": 2, "t": "b"})
+    await sample_run.bring({"n": 1, "t": "a"}, {"n": 2, "t": "b"})
     for name in ("o.json", "o.parquet", "o.xlsx", "o.db", "o.tsv", "o.jsonl.gz"):
         done = await shell("export", "-o", name)
         assert (done.returncode, done.stdout) == (0, f"{name}: 2 records, 2 of them new.\n"), done.stderr
-    await crawled.bring({"n": 3, "t": "c"})
+    await sample_run.bring({"n": 3, "t": "c"})
     for name in ("o.json", "o.parquet", "o.xlsx", "o.db"):
         assert (await shell("export", "-o", name)).stdout == f"{name}: 3 records, 1 of them new.\n"
     assert [row["n"] for row in json.loads(Path("o.json").read_text())] == [1, 2, 3]
@@ -137,14 +132,11 @@ async def test_every_form_is_written_by_the_name_of_the_file(crawled: Crawled) -
     assert stored("o.db") == [(1,), (2,), (3,)]
 
 
-async def test_every_form_goes_to_a_pipe(crawled: Crawled) -> None:
+async def test_every_form_goes_to_a_pipe(sample_run: SampleRun) -> None:
     import pyarrow.parquet
 
-    await crawled.bring({"n": 1}, {"n": 2, "t": "=x"})
-    assert json.loads((await shell("export", "-o", "-", "--format", "json")).stdout) == [
-        {"n": 1},
-        {"n": 2, "t": "=x"},
-    ]
+    await sample_run.bring({"n": 1}, {"n": 2, "t": "=x"})
+    assert json.loads((await shell("export", "-o", "-", "--format", "json")).stdout) == [{"n": 1}, {"n": 2, "t": "=x"}]
     table = (await shell("export", "-o", "-", "--format", "csv", "--csv-safe")).stdout
     assert list(csv.DictReader(io.StringIO(table))) == [{"n": "1", "t": ""}, {"n": "2", "t": "'=x"}]
     assert (await shell("export", "-o", "-", "--format", "tsv")).stdout.splitlines()[0] == "n\tt"
@@ -166,17 +158,17 @@ REFUSED = [
 
 @pytest.mark.parametrize(("words", "hint"), REFUSED)
 async def test_what_cannot_be_done_is_refused_with_a_way_out(
-    crawled: Crawled, words: tuple[str, ...], hint: str
+    sample_run: SampleRun, words: tuple[str, ...], hint: str
 ) -> None:
     done = await shell("export", *words)
     assert done.returncode == 2 and hint in done.stderr and not done.stdout
 
 
-async def test_failed_pages_are_written_beside_on_request(crawled: Crawled) -> None:
-    await crawled.bring({"n": 1})
+async def test_failed_pages_are_written_beside_on_request(sample_run: SampleRun) -> None:
+    await sample_run.bring({"n": 1})
     done = await shell("export", "-o", "pages.csv", "--failed")
     assert done.stdout.endswith("No page failed.\n") and not Path("pages.failed.csv").exists()
-    await crawled.fail("=not found")
+    await sample_run.fail("=not found")
     done = await shell("export", "-o", "pages.csv", "--failed", "--csv-safe")
     assert done.stdout.endswith("pages.failed.csv: 1 page.\n"), done.stderr
     (row,) = rows("pages.failed.csv")
@@ -185,84 +177,82 @@ async def test_failed_pages_are_written_beside_on_request(crawled: Crawled) -> N
 
 
 @pytest.mark.parametrize("name", ["out.csv", "out.db"])
-async def test_follow_copies_while_the_run_goes_on_and_ends_with_it(crawled: Crawled, name: str) -> None:
+async def test_follow_copies_while_the_run_goes_on_and_ends_with_it(sample_run: SampleRun, name: str) -> None:
     found = rows if name.endswith("csv") else stored
-    await crawled.bring({"n": 1})
+    await sample_run.bring({"n": 1})
     with subprocess.Popen(
         [*SHOAL, "export", "-o", name, "--follow"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as following:
         await until(lambda: len(found(name)) == 1)
-        await crawled.bring({"n": 2, "late": "x"}, {"n": 3})
+        await sample_run.bring({"n": 2, "late": "x"}, {"n": 3})
         await until(lambda: len(found(name)) == 3)
         assert following.poll() is None
-        await crawled.bring({"n": 4})
-        await crawled.end()
-        out, err = await asyncio.to_thread(following.communicate, timeout=20)
+        await sample_run.bring({"n": 4})
+        await sample_run.end()
+        out, err = await asyncio.to_thread(following.communicate, timeout=HANG)
     assert (following.returncode, out, err) == (0, f"{name}: 4 records, 4 of them new.\n", "")
     assert len(found(name)) == 4
 
 
-async def test_follow_that_is_interrupted_says_that_it_goes_on(crawled: Crawled) -> None:
-    await crawled.bring({"n": 1})
+async def test_follow_that_is_interrupted_says_that_it_goes_on(sample_run: SampleRun) -> None:
+    await sample_run.bring({"n": 1})
     command = [*SHOAL, "export", "-o", "out.csv", "--follow"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as following:
         await until(lambda: rows("out.csv"))
         following.send_signal(signal.SIGINT)
-        out, err = await asyncio.to_thread(following.communicate, timeout=20)
-    assert (following.returncode, out) == (4, "") and "the same command goes on" in err
-    await crawled.bring({"n": 2})
-    await crawled.end()
+        out, err = await asyncio.to_thread(following.communicate, timeout=HANG)
+    assert (following.returncode, out) == (4, "") and "run it again to resume" in err
+    await sample_run.bring({"n": 2})
+    await sample_run.end()
     done = await shell("export", "-o", "out.csv", "--follow")
     assert done.stdout == "out.csv: 2 records, 1 of them new.\n"
 
 
-async def test_follow_to_a_pipe_gives_each_record_as_it_comes(crawled: Crawled) -> None:
-    await crawled.bring({"n": 1})
+async def test_follow_to_a_pipe_gives_each_record_as_it_comes(sample_run: SampleRun) -> None:
+    await sample_run.bring({"n": 1})
     for kind in ("jsonl", "csv"):
         command = [*SHOAL, "export", "-o", "-", "--format", kind, "--follow"]
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as following:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as following:
             assert following.stdout is not None
             first = await asyncio.to_thread(following.stdout.readline)
             assert first == ('{"n": 1}\n' if kind == "jsonl" else "n\n")
             if kind == "csv":
                 assert await asyncio.to_thread(following.stdout.readline) == "1\n"
-                await crawled.bring({"n": 2, "late": 1})
+                await sample_run.bring({"n": 2, "late": 1})
                 assert await asyncio.to_thread(following.stdout.readline) == "2\n"
-                await crawled.end()
-                _, err = await asyncio.to_thread(following.communicate, timeout=20)
+                await sample_run.end()
+                _, err = await asyncio.to_thread(following.communicate, timeout=HANG)
                 assert following.returncode == 0 and "Column late came after the first row" in err
             else:
                 following.send_signal(signal.SIGINT)
-                await asyncio.to_thread(following.communicate, timeout=20)
+                await asyncio.to_thread(following.communicate, timeout=HANG)
                 assert following.returncode == 4
 
 
-async def test_follow_shows_on_a_terminal_how_far_it_is(crawled: Crawled) -> None:
-    await crawled.bring({"n": 1}, {"n": 2})
+async def test_follow_shows_on_a_terminal_how_far_it_is(sample_run: SampleRun) -> None:
+    await sample_run.bring({"n": 1}, {"n": 2})
     master, slave = pty.openpty()
     command = [*SHOAL, "export", "-o", "out.jsonl", "--follow"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=slave, text=True) as following:
         os.close(slave)
-        seen, end = b"", time.monotonic() + 20
+        seen, end = b"", time.monotonic() + HANG
         while b"2 records so far" not in seen and time.monotonic() < end:
             if select.select([master], [], [], 1.0)[0]:
                 seen += os.read(master, 1000)
-        await crawled.end()
-        out, _ = await asyncio.to_thread(following.communicate, timeout=20)
+        await sample_run.end()
+        out, _ = await asyncio.to_thread(following.communicate, timeout=HANG)
     os.close(master)
     assert b"2 records so far" in seen and out == "out.jsonl: 2 records, 2 of them new.\n"
 
 
 @pytest.mark.parametrize("name", ["out.csv", "out.parquet", "out.db"])
-async def test_killed_and_given_again_the_command_ends_complete(crawled: Crawled, name: str) -> None:
+async def test_killed_and_given_again_the_command_ends_complete(sample_run: SampleRun, name: str) -> None:
     for first in range(0, 6000, 2000):
-        await crawled.bring(*({"n": n, "text": "x" * 200} for n in range(first, first + 2000)))
+        await sample_run.bring(*({"n": n, "text": "x" * 200} for n in range(first, first + 2000)))
     for moment in range(3):
         with subprocess.Popen([*SHOAL, "export", "-o", name], stdout=subprocess.DEVNULL) as child:
             place = Path(f".{name}.shoal") if moment else Path(name)
-            end = time.monotonic() + 2.0
+            end = time.monotonic() + HANG
             while child.poll() is None and not place.exists() and time.monotonic() < end:
                 await asyncio.sleep(0.002)
             await asyncio.sleep(0.01 * moment)
@@ -283,19 +273,19 @@ async def test_killed_and_given_again_the_command_ends_complete(crawled: Crawled
 # In a notebook
 
 
-async def test_a_result_becomes_a_table_of_any_library(crawled: Crawled) -> None:
-    await crawled.bring({"n": 1, "t": "a", "tags": ["x"]}, {"n": None, "t": "b"})
-    result = await crawled.result()
+async def test_a_result_becomes_a_table_of_any_library(sample_run: SampleRun) -> None:
+    await sample_run.bring({"n": 1, "t": "a", "tags": ["x"]}, {"n": None, "t": "b"})
+    result = await sample_run.result()
     assert result.to_arrow().column_names == ["n", "t", "tags"]
     assert result.to_polars()["tags"].to_list() == [["x"], None]
     frame = result.to_pandas()
     assert frame["t"].tolist() == ["a", "b"] and str(frame["n"].dtype) == "Int64"
 
 
-async def test_a_result_works_outside_a_running_loop_too(crawled: Crawled) -> None:
-    await crawled.bring({"n": 1})
-    await crawled.fail("gone")
-    result = await crawled.result()
+async def test_a_result_works_outside_a_running_loop_too(sample_run: SampleRun) -> None:
+    await sample_run.bring({"n": 1})
+    await sample_run.fail("gone")
+    result = await sample_run.result()
 
     def plain() -> tuple[Any, ...]:
         return list(result), list(result.failed), result.write("out.parquet"), len(result.to_pandas())
@@ -309,13 +299,13 @@ async def test_a_result_works_outside_a_running_loop_too(crawled: Crawled) -> No
     )
 
 
-async def test_a_result_is_written_again_over_what_an_earlier_run_left(crawled: Crawled) -> None:
-    await crawled.bring({"n": 1})
-    first = await crawled.result()
+async def test_a_result_is_written_again_over_what_an_earlier_run_left(sample_run: SampleRun) -> None:
+    await sample_run.bring({"n": 1})
+    first = await sample_run.result()
     assert [first.write(name) for name in ("out.csv", "out.csv", "out.db", "out.xlsx")] == [1, 1, 1, 1]
-    crawled.run = await crawled.queue.start_run(NewRun(scraper="books", key="other", name="8AAAA"))
-    await crawled.bring({"n": 2}, {"n": 3})
-    second = await crawled.result()
+    sample_run.run = await sample_run.queue.start_run(NewRun(scraper="books", key="other", name="8AAAA"))
+    await sample_run.bring({"n": 2}, {"n": 3})
+    second = await sample_run.result()
     assert [second.write(name) for name in ("out.csv", "out.db", "out.xlsx")] == [2, 2, 2]
     assert [row["n"] for row in rows("out.csv")] == ["2", "3"] and stored("out.db") == [(2,), (3,)]
     Path("mine.csv").write_text("mine")
@@ -326,10 +316,10 @@ async def test_a_result_is_written_again_over_what_an_earlier_run_left(crawled: 
 
 
 async def test_a_missing_library_is_named_with_the_way_to_get_it(
-    crawled: Crawled, monkeypatch: pytest.MonkeyPatch
+    sample_run: SampleRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shoal.store.formats.find_spec", lambda name: None)
-    result = await crawled.result()
+    result = await sample_run.result()
     for method, extra in (("to_pandas", "pandas"), ("to_polars", "polars"), ("to_arrow", "parquet")):
         with pytest.raises(shoal.ShoalError, match="not installed") as caught:
             getattr(result, method)()
@@ -338,20 +328,20 @@ async def test_a_missing_library_is_named_with_the_way_to_get_it(
         result.write("out.parquet")
 
 
-async def test_what_was_scraped_is_never_markup_in_a_notebook(crawled: Crawled) -> None:
+async def test_what_was_scraped_is_never_markup_in_a_notebook(sample_run: SampleRun) -> None:
     bad = "<script>alert(1)</script>"
-    await crawled.bring(*({"<b>": bad, "n": n, "long": "y" * 500} for n in range(15)))
-    shown = (await crawled.result())._repr_html_()
+    await sample_run.bring(*({"<b>": bad, "n": n, "long": "y" * 500} for n in range(15)))
+    shown = (await sample_run.result())._repr_html_()
     assert "<script" not in shown and "&lt;script&gt;" in shown and "<th>&lt;b&gt;</th>" in shown
     assert shown.count("<tr>") == 11 and "and 5 more" in shown and "y" * 101 not in shown
     assert "<Result" not in shown
 
 
 async def test_the_error_of_a_question_reaches_whoever_asked(
-    crawled: Crawled, monkeypatch: pytest.MonkeyPatch
+    sample_run: SampleRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await crawled.bring({"n": 1})
-    result = await crawled.result()
+    await sample_run.bring({"n": 1})
+    result = await sample_run.result()
     Path("out.csv").write_text("mine")
     with pytest.raises(shoal.ShoalError, match=r"out\.csv"):
         result.write("out.csv")

@@ -14,11 +14,12 @@ from pathlib import Path
 import brotli
 import pytest
 from fetch_site import Answer, Site, Writer, endlessly, exchange, fetching, plain, serving, writes
+from wait import HANG, until
 
 from shoal.core.page import Request
 from shoal.errors import FetchFailed, FetchRefused
 from shoal.fetch import decode
-from shoal.fetch.body import SMALL
+from shoal.fetch.body import SMALL_BODY
 
 zstd = decode._zstd()
 PAGE = b"<p>a page like any other</p>" * 800
@@ -27,10 +28,7 @@ PACK = {"gzip": gzip.compress, "deflate": zlib.compress, "br": brotli.compress, 
 
 @pytest.mark.parametrize("name", list(PACK))
 async def test_every_coding_that_is_asked_for_is_undone(name: str) -> None:
-    async with (
-        serving(Site(plain(PACK[name](PAGE), f"Content-Encoding: {name}"))) as site,
-        fetching() as fetcher,
-    ):
+    async with serving(Site(plain(PACK[name](PAGE), f"Content-Encoding: {name}"))) as site, fetching() as fetcher:
         assert (await fetcher.fetch(Request(site.url()))).body == PAGE
         accepted = site.requests[0].lower().split(b"accept-encoding: ")[1].split(b"\r\n")[0]
         assert name.encode() in accepted
@@ -156,7 +154,7 @@ def body_of(size: int) -> bytes:
 
 
 async def test_big_bodies_wait_for_each_other_and_all_arrive() -> None:
-    big = body_of(SMALL + 500_000)
+    big = body_of(SMALL_BODY + 500_000)
     kinds = [plain(big), plain(zlib.compress(big, 0), "Content-Encoding: deflate")]
     for answer in kinds:
         async with serving(Site(answer)) as site, fetching(concurrency=8, max_body=60_000_000) as fetcher:
@@ -166,7 +164,7 @@ async def test_big_bodies_wait_for_each_other_and_all_arrive() -> None:
 
 
 async def test_whoever_waits_for_room_is_not_too_slow_and_a_timeout_is_not_the_servers_fault() -> None:
-    big = body_of(SMALL + 500_000)
+    big = body_of(SMALL_BODY + 500_000)
 
     async def answer(writer: Writer) -> None:
         first = site.connections == 1
@@ -175,14 +173,13 @@ async def test_whoever_waits_for_room_is_not_too_slow_and_a_timeout_is_not_the_s
         await writer.drain()
         for n in range(len(big) - 10, len(big)):
             writer.write(big[n : n + 1])
-            await asyncio.sleep(0.06 if first else 0)
+            await asyncio.sleep(0.15 if first else 0)
 
     site = Site(answer)
-    one_at_a_time = {"max_body": 60_000_000, "min_speed": 1, "slow_for": 0.2}
+    one_at_a_time = {"max_body": 60_000_000, "min_speed": 1, "slow_for": 0.8}
     async with serving(site), fetching(**one_at_a_time) as fetcher:
         first = asyncio.ensure_future(fetcher.fetch(Request(site.url("/1"))))
-        while fetcher._common.permits._free:
-            await asyncio.sleep(0.01)
+        await until(lambda: not fetcher._context.permits._free)
         third = asyncio.ensure_future(fetcher.fetch(Request(site.url("/3"))))
         with pytest.raises(FetchFailed) as caught:
             await fetcher.fetch(Request(site.url("/2"), timeout=0.1))
@@ -191,35 +188,32 @@ async def test_whoever_waits_for_room_is_not_too_slow_and_a_timeout_is_not_the_s
 
 
 async def test_a_cancelled_fetch_gives_its_permit_to_the_next() -> None:
-    big = body_of(SMALL + 500_000)
+    big = body_of(SMALL_BODY + 500_000)
     half = writes(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(big) + big[:-10])
     async with serving(Site(half)) as site, fetching(max_body=60_000_000) as fetcher:
         holding = asyncio.ensure_future(fetcher.fetch(Request(site.url("/1"))))
-        while fetcher._common.permits._free:
-            await asyncio.sleep(0.01)
+        await until(lambda: not fetcher._context.permits._free)
         waiting = asyncio.ensure_future(fetcher.fetch(Request(site.url("/2"))))
-        while not fetcher._common.permits._waiting:
-            await asyncio.sleep(0.01)
+        await until(lambda: fetcher._context.permits._waiting)
         waiting.cancel()  # one that waits leaves the line
         await asyncio.gather(waiting, return_exceptions=True)
-        assert not fetcher._common.permits._waiting
+        assert not fetcher._context.permits._waiting
         site.answer = plain(big)
         third = asyncio.ensure_future(fetcher.fetch(Request(site.url("/3"))))
-        while not fetcher._common.permits._waiting:
-            await asyncio.sleep(0.01)
+        await until(lambda: fetcher._context.permits._waiting)
         holding.cancel()  # one that holds it hands it on
         assert (await third).body == big
-        assert fetcher._common.permits._free == 1
+        assert fetcher._context.permits._free == 1
 
 
 _CLIENT = """
 import asyncio, json, sys
 from shoal.core.page import Request
-from shoal.fetch.guard import AllowPrivate
+from shoal.fetch.guard import PrivateNetworkPolicy
 from shoal.fetch.http import HttpFetcher
 
 async def main(url, many):
-    fetcher = HttpFetcher(user_agent="test", allow_private=AllowPrivate.parse("1"), concurrency=many)
+    fetcher = HttpFetcher(user_agent="test", allow_private=PrivateNetworkPolicy.parse("1"), concurrency=many)
     async def one(number):
         try:
             return len((await fetcher.fetch(Request(url + str(number)))).body)
@@ -238,9 +232,7 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 @pytest.mark.parametrize("coding", ["", "br"])
 async def test_many_huge_bodies_at_once_fit_into_a_worker(coding: str) -> None:
     text = b"".join(hashlib.sha256(b"%d" % n).hexdigest().encode() * 3 for n in range(104_000))  # 20 MB each
-    packed = {"": text, "gzip": gzip.compress(text, 1), "br": brotli.compress(text, quality=2, lgwin=24)}[
-        coding
-    ]
+    packed = {"": text, "gzip": gzip.compress(text, 1), "br": brotli.compress(text, quality=2, lgwin=24)}[coding]
     async with serving(Site(plain(packed, *([f"Content-Encoding: {coding}"] if coding else [])))) as site:
         client = await asyncio.create_subprocess_exec(
             sys.executable, "-c", _CLIENT, site.url(), "14", stdout=subprocess.PIPE
@@ -272,7 +264,7 @@ ALL_OF_IT = b"0123456789" * 20_000
 )
 async def test_where_the_first_bytes_are_enough_no_more_is_read(answer: bytes | Answer, body: bytes) -> None:
     async with serving(Site(answer)) as site, fetching(max_body=1_000_000, concurrency=64) as fetcher:
-        response = await fetcher.fetch(Request(site.url(), timeout=5.0, first=100_000))
+        response = await fetcher.fetch(Request(site.url(), timeout=HANG, first=100_000))
         assert (response.status, response.body) == (200, body)
         site.answer = plain(b"y" * 150_000)
         assert len((await fetcher.fetch(Request(site.url()))).body) == 150_000, "nothing of it stays"

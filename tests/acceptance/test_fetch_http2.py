@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fetch_site import Reader, Site, Writer, fetching, make_certificate, plain, serving, tls
+from fetch_site import Reader, Site, Writer, fetching, plain, serving, tls
 
 from shoal.core.page import Request
 from shoal.errors import FetchFailed, FetchRefused
-from shoal.fetch.body import SMALL
+from shoal.fetch.body import SMALL_BODY
 
 try:
     import h2.config
@@ -60,7 +60,7 @@ class Stream:
     def __init__(self, site: Http2Site, reader: Reader, writer: Writer) -> None:
         self.site, self.reader, self.writer = site, reader, writer
         self.conn = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
-        self.room = asyncio.Event()
+        self.running_server = asyncio.Event()
         self.answering: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -87,7 +87,7 @@ class Stream:
             self.site.most_open = max(self.site.most_open, self.site.open)
             self.answering.add(asyncio.ensure_future(self.answer(path, event.stream_id)))
         elif isinstance(event, h2.events.WindowUpdated):
-            self.room.set()
+            self.running_server.set()
 
     async def answer(self, path: str, stream: int) -> None:
         with suppress(OSError, h2.exceptions.ProtocolError):
@@ -132,12 +132,10 @@ class Stream:
 
     async def send(self, stream: int, body: bytes) -> None:
         while body:
-            size = min(
-                self.conn.local_flow_control_window(stream), self.conn.max_outbound_frame_size, len(body)
-            )
+            size = min(self.conn.local_flow_control_window(stream), self.conn.max_outbound_frame_size, len(body))
             if size <= 0:
-                self.room.clear()
-                await self.room.wait()
+                self.running_server.clear()
+                await self.running_server.wait()
                 continue
             self.conn.send_data(stream, body[:size])
             body = body[size:]
@@ -146,24 +144,12 @@ class Stream:
         self.conn.end_stream(stream)
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_certificate(tmp_path_factory.mktemp("tls"))
-
-
 @asynccontextmanager
 async def speaking(certificate: Path, *protocols: str) -> AsyncIterator[Http2Site]:
     site, context = Http2Site(), tls(certificate)
     context.set_alpn_protocols(list(protocols or ("h2",)))
-    server = await asyncio.start_server(site.accept, "127.0.0.1", 0, ssl=context)
-    site.port = server.sockets[0].getsockname()[1]
-    try:
+    async with serving(site, context):
         yield site
-    finally:
-        server.close()
-        for task in site.tasks:
-            task.cancel()
-        await asyncio.gather(*site.tasks, return_exceptions=True)
 
 
 def trusting(certificate: Path, **changes: object) -> Any:
@@ -191,7 +177,7 @@ async def test_codings_and_trailers(certificate: Path) -> None:
 
 
 async def test_bodies_larger_than_any_window_arrive_also_many_at_once(certificate: Path) -> None:
-    size = SMALL + 1_500_000
+    size = SMALL_BODY + 1_500_000
     async with speaking(certificate) as site, trusting(certificate, max_body=60_000_000) as fetcher:
         got = await asyncio.gather(*(fetcher.fetch(Request(site.url(f"/{n}?size={size}"))) for n in range(6)))
         assert [len(answer.body) for answer in got] == [size] * 6
@@ -232,9 +218,7 @@ async def test_a_stream_that_is_waited_for_does_not_hold_up_its_neighbours(certi
         assert (await fetcher.fetch(Request(site.url("/after")))).body == b"hi"
 
 
-async def test_a_server_that_offers_both_is_asked_over_http_1_where_http_2_is_switched_off(
-    certificate: Path,
-) -> None:
+async def test_a_server_that_offers_both_is_asked_over_http_1_where_http_2_is_switched_off(certificate: Path) -> None:
     context = tls(certificate)
     context.set_alpn_protocols(["h2", "http/1.1"])
     site = Site(plain(b"one"))

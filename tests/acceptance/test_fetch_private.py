@@ -13,7 +13,7 @@ from fetch_site import Site, fetching, plain, serving
 
 from shoal.core.page import Request
 from shoal.errors import FetchRefused
-from shoal.fetch.guard import AllowPrivate
+from shoal.fetch.guard import PrivateNetworkPolicy
 from shoal.fetch.http import HttpFetcher
 from shoal.fetch.transfer import Transfer
 
@@ -21,7 +21,7 @@ from shoal.fetch.transfer import Transfer
 def resolve(fetcher: HttpFetcher, *entries: str) -> None:
     """Let the fetcher's next exchange find these addresses, as if DNS had said so just now."""
     if not fetcher._idle:
-        fetcher._idle.append(Transfer(fetcher._common))
+        fetcher._idle.append(Transfer(fetcher._context))
     fetcher._idle[-1].curl.setopt(pycurl.RESOLVE, list(entries))
 
 
@@ -41,7 +41,7 @@ def both() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 async def test_a_name_that_leads_to_a_private_address_is_refused() -> None:
-    async with serving(Site(plain(b"secret"))) as site, fetching(allow_private=AllowPrivate()) as fetcher:
+    async with serving(Site(plain(b"secret"))) as site, fetching(allow_private=PrivateNetworkPolicy()) as fetcher:
         resolve(fetcher, f"shop.example.com:{site.port}:127.0.0.1")
         with pytest.raises(FetchRefused) as caught:
             await fetcher.fetch(Request(site.url(host="shop.example.com")))
@@ -51,7 +51,7 @@ async def test_a_name_that_leads_to_a_private_address_is_refused() -> None:
 
 async def test_a_name_that_changes_its_address_is_judged_by_the_new_one() -> None:
     async with serving(Site(plain(b"ok"), close=True)) as site:
-        allow = AllowPrivate.parse(f"127.0.0.1:{site.port}")
+        allow = PrivateNetworkPolicy.parse(f"127.0.0.1:{site.port}")
         async with fetching(allow_private=allow, concurrency=1) as fetcher:
             url = site.url(host="shop.example.com")
             resolve(fetcher, f"shop.example.com:{site.port}:127.0.0.1")
@@ -77,7 +77,7 @@ async def test_of_several_addresses_only_the_allowed_one_is_connected_to(
     server = await asyncio.start_server(answer, sock=four.dup())
     try:
         for order in ("[::1],127.0.0.1", "127.0.0.1,[::1]"):
-            async with fetching(allow_private=AllowPrivate.parse(f"127.0.0.1:{port}")) as fetcher:
+            async with fetching(allow_private=PrivateNetworkPolicy.parse(f"127.0.0.1:{port}")) as fetcher:
                 resolve(fetcher, f"shop.example.com:{port}:{order}")
                 got = await fetcher.fetch(Request(f"http://shop.example.com:{port}/"))
                 assert (got.body, got.address) == (b"four", "127.0.0.1")
@@ -90,7 +90,7 @@ async def test_of_several_addresses_only_the_allowed_one_is_connected_to(
 
 async def test_a_kept_connection_of_an_allowed_name_serves_no_other_name() -> None:
     async with serving(Site(plain(b"ours"))) as site:
-        allow = AllowPrivate.parse(f"localhost:{site.port}")
+        allow = PrivateNetworkPolicy.parse(f"localhost:{site.port}")
         async with fetching(allow_private=allow, concurrency=1) as fetcher:
             assert (await fetcher.fetch(Request(site.url(host="localhost")))).body == b"ours"
             for host in ("127.0.0.1", "127.1", "0x7f.1", "2130706433", "[::ffff:127.0.0.1]", "0.0.0.0"):

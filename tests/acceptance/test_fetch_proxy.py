@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from fetch_site import Reader, Site, Writer, fetching, make_certificate, plain, serving, tls
+from fetch_site import Reader, Site, Writer, fetching, plain, serving, tls
 
 from shoal.core.page import Request
 from shoal.errors import FetchFailed, FetchRefused
-from shoal.fetch.guard import AllowPrivate
-from shoal.fetch.pools import MAX_PROXIES
+from shoal.fetch.curl_loop_pool import MAX_POOLS
+from shoal.fetch.guard import PrivateNetworkPolicy
 
 
 async def shut(writer: Writer) -> None:
@@ -75,9 +73,7 @@ class HttpProxy(Proxy):
             head = await reader.readuntil(b"\r\n\r\n")
             self.heads.append(head)
             method, target, _ = head.split(b" ", 2)
-            sent = [
-                line[27:] for line in head.split(b"\r\n") if line.startswith(b"Proxy-Authorization: Basic ")
-            ]
+            sent = [line[27:] for line in head.split(b"\r\n") if line.startswith(b"Proxy-Authorization: Basic ")]
             login = base64.b64decode(sent[0]).decode() if sent else ""
             self.asked.append((login, target.decode()))
             if self.login not in ("", ANY, login):
@@ -125,30 +121,12 @@ class SocksProxy(Proxy):
         await self.join(port, reader, writer)
 
 
-@asynccontextmanager
-async def proxying(proxy: Proxy, context: ssl.SSLContext | None = None) -> AsyncIterator[Proxy]:
-    server = await asyncio.start_server(proxy.accept, "127.0.0.1", 0, ssl=context)
-    proxy.port = server.sockets[0].getsockname()[1]
-    try:
-        yield proxy
-    finally:
-        server.close()
-        for task in proxy.tasks:
-            task.cancel()
-        await asyncio.gather(*proxy.tasks, return_exceptions=True)
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_certificate(tmp_path_factory.mktemp("tls"))
-
-
-NONE = AllowPrivate()  # a proxy is the operator's choice: its own address needs no allowance
+NONE = PrivateNetworkPolicy()  # a proxy is the operator's choice: its own address needs no allowance
 
 
 @pytest.mark.parametrize(("kind", "scheme"), [(HttpProxy, "http"), (SocksProxy, "socks5h")])
 async def test_a_public_name_is_asked_of_the_proxy_and_resolved_there(kind: type[Proxy], scheme: str) -> None:
-    async with serving(Site(plain(b"far away"))) as site, proxying(kind()) as proxy:
+    async with serving(Site(plain(b"far away"))) as site, serving(kind()) as proxy:
         async with fetching(allow_private=NONE) as fetcher:
             request = Request(site.url("/a?b", host="shop.example.com"), proxy=proxy.url(scheme))
             for _ in range(2):
@@ -164,7 +142,7 @@ async def test_https_goes_through_a_tunnel_sealed_and_without_our_headers(
     kind: type[Proxy], scheme: str, certificate: Path
 ) -> None:
     site = Site(plain(b"sealed", "X-Real: 1"))
-    async with serving(site, tls(certificate)), proxying(kind()) as proxy:
+    async with serving(site, tls(certificate)), serving(kind()) as proxy:
         async with fetching(ca_file=str(certificate / "cert.pem")) as fetcher:
             url = site.url(host="localhost", scheme="https")
             got = await fetcher.fetch(
@@ -177,7 +155,7 @@ async def test_https_goes_through_a_tunnel_sealed_and_without_our_headers(
 
 
 async def test_a_proxy_may_be_spoken_to_over_tls(certificate: Path) -> None:
-    async with serving(Site(plain(b"ok"))) as site, proxying(HttpProxy("joe:pw"), tls(certificate)) as proxy:
+    async with serving(Site(plain(b"ok"))) as site, serving(HttpProxy("joe:pw"), tls(certificate)) as proxy:
         request = Request(site.url(host="a.example.com"), proxy=proxy.url("https", "joe:pw"))
         async with fetching(ca_file=str(certificate / "cert.pem")) as fetcher:
             assert (await fetcher.fetch(request)).body == b"ok"
@@ -193,7 +171,7 @@ async def test_a_refused_login_is_a_failure_to_connect_that_names_the_proxy_with
     kind: type[Proxy], scheme: str, sealed: bool, certificate: Path
 ) -> None:
     site = Site(plain(b"ok"))
-    async with serving(site, tls(certificate) if sealed else None), proxying(kind("joe:p@ss")) as proxy:  # noqa: SIM117
+    async with serving(site, tls(certificate) if sealed else None), serving(kind("joe:p@ss")) as proxy:  # noqa: SIM117
         async with fetching(ca_file=str(certificate / "cert.pem")) as fetcher:
             url = site.url(host="localhost", scheme="https" if sealed else "http")
             good = Request(url, proxy=proxy.url(scheme, "joe:p%40ss"))
@@ -213,7 +191,7 @@ async def test_no_connection_is_shared_between_logins_or_with_direct_requests(
     kind: type[Proxy], scheme: str, sealed: bool, certificate: Path
 ) -> None:
     site = Site(plain(b"ok"))
-    async with serving(site, tls(certificate) if sealed else None), proxying(kind(ANY)) as proxy:
+    async with serving(site, tls(certificate) if sealed else None), serving(kind(ANY)) as proxy:
         async with fetching(ca_file=str(certificate / "cert.pem"), concurrency=1) as fetcher:
             url = site.url(host="localhost", scheme="https" if sealed else "http")
             for login in ("a:1", "b:2", "a:2", "", "a:1"):
@@ -228,7 +206,7 @@ async def test_no_connection_is_shared_between_logins_or_with_direct_requests(
 
 
 async def test_a_direct_request_after_a_proxied_one_is_direct() -> None:
-    async with serving(Site(plain(b"ok"))) as site, proxying(HttpProxy(ANY)) as proxy:
+    async with serving(Site(plain(b"ok"))) as site, serving(HttpProxy(ANY)) as proxy:
         async with fetching(concurrency=1) as fetcher:
             await fetcher.fetch(Request(site.url("/1"), proxy=proxy.url("http", "joe:s3cret")))
             await fetcher.fetch(Request(site.url("/2")))
@@ -244,7 +222,7 @@ async def test_a_direct_request_after_a_proxied_one_is_direct() -> None:
      "https://10.0.0.1/", "http://[64:ff9b::7f00:1]/", "http://[2002:7f00:1::1]/"],
 )  # fmt: skip
 async def test_private_places_are_not_asked_of_a_proxy(target: str, scheme: str) -> None:
-    async with proxying(HttpProxy()) as proxy, fetching(allow_private=NONE) as fetcher:
+    async with serving(HttpProxy()) as proxy, fetching(allow_private=NONE) as fetcher:
         with pytest.raises(FetchRefused, match="--allow-private") as caught:
             await fetcher.fetch(Request(target, proxy=proxy.url(scheme)))
         assert caught.value.cause == "blocked.private"
@@ -252,8 +230,8 @@ async def test_private_places_are_not_asked_of_a_proxy(target: str, scheme: str)
 
 
 async def test_an_allowed_private_place_is_asked_of_a_proxy() -> None:
-    async with serving(Site(plain(b"ours"))) as site, proxying(SocksProxy()) as proxy:
-        allow = AllowPrivate.parse(f"localhost:{site.port}")
+    async with serving(Site(plain(b"ours"))) as site, serving(SocksProxy()) as proxy:
+        allow = PrivateNetworkPolicy.parse(f"localhost:{site.port}")
         async with fetching(allow_private=allow) as fetcher:
             request = Request(site.url(host="localhost"), proxy=proxy.url("socks5h"))
             assert (await fetcher.fetch(request)).body == b"ours"
@@ -263,7 +241,7 @@ async def test_an_allowed_private_place_is_asked_of_a_proxy() -> None:
 
 @pytest.mark.parametrize("scheme", ["http", "https", "socks5h"])
 async def test_a_proxy_that_is_not_there_is_a_failure_to_connect(scheme: str) -> None:
-    async with proxying(HttpProxy()) as proxy:
+    async with serving(HttpProxy()) as proxy:
         gone = proxy.url(scheme, "joe:s3cret")
     async with fetching(allow_private=NONE) as fetcher:
         with pytest.raises(FetchFailed) as caught:
@@ -276,9 +254,7 @@ async def test_a_proxy_that_is_not_there_is_a_failure_to_connect(scheme: str) ->
 async def test_a_proxy_whose_name_does_not_exist_is_a_failure_to_connect() -> None:
     async with fetching() as fetcher:
         with pytest.raises(FetchFailed) as caught:
-            await fetcher.fetch(
-                Request("http://a.example.com/", proxy="http://joe:s3cret@no-such.invalid:3128")
-            )
+            await fetcher.fetch(Request("http://a.example.com/", proxy="http://joe:s3cret@no-such.invalid:3128"))
         assert caught.value.cause == "connect"
 
 
@@ -293,11 +269,21 @@ async def test_what_is_no_proxy_is_refused_and_the_handle_stays_usable(proxy: st
 
 
 async def test_the_pools_of_many_logins_are_bounded() -> None:
-    async with serving(Site(plain(b"ok"))) as site, proxying(HttpProxy(ANY)) as proxy:  # noqa: SIM117
+    async with serving(Site(plain(b"ok"))) as site, serving(HttpProxy(ANY)) as proxy:  # noqa: SIM117
         async with fetching(concurrency=4) as fetcher:
-            for n in range(MAX_PROXIES + 8):
+            for n in range(MAX_POOLS + 8):
                 await fetcher.fetch(Request(site.url(), proxy=proxy.url("http", f"u{n}:x")))
-            assert len(fetcher._pools._proxied) == MAX_PROXIES
+            assert len(fetcher._drivers._separate) == MAX_POOLS
+
+
+async def test_a_run_of_its_own_making_has_connections_of_its_own() -> None:
+    async with serving(Site(plain(b"ok"))) as site, fetching(concurrency=4) as fetcher:
+        for owner in ("", "a", "", "b", "a", ""):
+            await fetcher.fetch(Request(site.url(), connections=owner))
+        assert site.connections == 3
+        for n in range(MAX_POOLS + 8):
+            await fetcher.fetch(Request(site.url(), connections=f"run {n}"))
+        assert len(fetcher._drivers._separate) == MAX_POOLS
 
 
 async def test_an_answer_of_407_from_the_site_itself_is_its_answer() -> None:
@@ -310,7 +296,7 @@ async def test_a_tunnel_that_never_comes_up_is_a_connect_timeout() -> None:
         async def talk(self, reader: Reader, writer: Writer) -> None:
             await reader.read()
 
-    async with proxying(Silent()) as proxy, fetching(connect_timeout=0.3) as fetcher:
+    async with serving(Silent()) as proxy, fetching(connect_timeout=0.3) as fetcher:
         with pytest.raises(FetchFailed) as caught:
             await fetcher.fetch(Request("https://shop.example.com/", proxy=proxy.url("http")))
         assert caught.value.cause == "timeout.connect"

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_site import Hit, Said, SmallSite, moved, page, small_site
-from test_fetch_proxy import HttpProxy, Proxy, SocksProxy, proxying
-from user import Done, User
+from fetch_site import serving
+from shell_user import CommandResult, ShellUser
+from small_site import Hit, Reply, SmallSite, moved, page, small_site
+from test_fetch_proxy import HttpProxy, Proxy, SocksProxy
 
 LOGIN, TOKEN = "joe:s3cr3t-pw", "t0p-s3cr3t-token"
 
@@ -124,38 +125,38 @@ def rest(page):
 """
 
 
-def echo(hit: Hit) -> Said:
+def echo(hit: Hit) -> Reply:
     return 200, {}, f"{hit.method} {hit.headers.get('content-type')} {hit.body.decode()}".encode()
 
 
-def login(hit: Hit) -> Said:
+def login(hit: Hit) -> Reply:
     user = hit.body.decode().partition("=")[2]
     return page("welcome", Set_Cookie=f"user={user}; Path=/; HttpOnly\nseen=1; Path=/nowhere")
 
 
-def who(hit: Hit) -> Said:
+def who(hit: Hit) -> Reply:
     return page(hit.headers.get("cookie", "nobody") + " " + hit.path)
 
 
-def secured(hit: Hit) -> Said:
+def secured(hit: Hit) -> Reply:
     return page(status=200 if hit.headers.get("authorization") else 401)
 
 
-class World:
+class HandlerSites:
     def __init__(self, folder: Path, home: SmallSite, other: SmallSite) -> None:
         self.home, self.other, self.folder = home, other, folder
-        self.user = User(folder, products=1)
-        self.done: Done
+        self.user = ShellUser(folder, products=1)
+        self.done: CommandResult
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [line for line in self.user.lines("out.jsonl") if line["kind"] == kind]
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HandlerSites]:
     folder = tmp_path_factory.mktemp("shop")
     with small_site() as home, small_site() as other:
-        world = World(folder, home, other)
+        sites = HandlerSites(folder, home, other)
         home.pages |= {
             "/": page("start"), "/many": page("many"), "/form": echo, "/login": login, "/more": page("more"),
             "/doc.pdf": (200, {"Content-Type": "application/pdf"}, b"%PDF-1.7\n\xff\xfe" + bytes(5_000)),
@@ -164,101 +165,101 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             "/cond": lambda hit: page(status=304 if hit.headers.get("if-none-match") == '"1"' else 200),
         }  # fmt: skip
         other.pages |= {"/landed": page("landed"), "/other": page("other"), "/back": page()}
-        with world.user as user:
+        with sites.user as user:
             (folder / "shop.py").write_text(SHOP.format(a=f"http://{home.lane}", b=f"http://{other.lane}"))
-            world.done = user.shoal(
+            sites.done = user.shoal(
                 "run", "shop.py", "-o", "out.jsonl", "--allow-private", "--workers", "2", "--auth", "shop",
                 "--header", "X-Api-Key: run-k3y", "--header", "Accept-Language: de", "--log-level", "debug",
                 "--log-file", "log.txt", "--keep-raw", SHOAL_SECRET_SHOP=LOGIN, SHOAL_SECRET_MINE=TOKEN,
             )  # fmt: skip
-            yield world
+            yield sites
 
 
-def test_all_of_it_goes_well(world: World) -> None:
-    assert world.done.code == 0, world.done.err
+def test_all_of_it_goes_well(sites: HandlerSites) -> None:
+    assert sites.done.code == 0, sites.done.err
 
 
-def test_records_may_be_dicts_dataclasses_attrs_and_pydantic_and_several_of_a_page(world: World) -> None:
+def test_records_may_be_dicts_dataclasses_attrs_and_pydantic_and_several_of_a_page(sites: HandlerSites) -> None:
     titles = {"dict": ["one"], "dataclass": ["two"], "attrs": ["three"], "pydantic": ["four"]}
-    assert {kind: [line["title"] for line in world.of(kind)] for kind in titles} == titles
+    assert {kind: [line["title"] for line in sites.of(kind)] for kind in titles} == titles
 
 
-def test_handlers_may_be_async_generators_or_return_a_list(world: World) -> None:
-    assert [(line["other"], line["status"]) for line in world.of("async")] == [("other", 200)]
-    assert sorted(line["n"] for line in world.of("gen")) == [1, 2]
-    assert len(world.of("list")) == 3
+def test_handlers_may_be_async_generators_or_return_a_list(sites: HandlerSites) -> None:
+    assert [(line["other"], line["status"]) for line in sites.of("async")] == [("other", 200)]
+    assert sorted(line["n"] for line in sites.of("gen")) == [1, 2]
+    assert len(sites.of("list")) == 3
 
 
-def test_a_binary_page_reaches_its_handler_as_bytes(world: World) -> None:
-    (line,) = world.of("pdf")
+def test_a_binary_page_reaches_its_handler_as_bytes(sites: HandlerSites) -> None:
+    (line,) = sites.of("pdf")
     assert (line["size"], line["head"], line["text"]) == (5_011, "%PDF-", "")
 
 
-def test_links_carry_method_body_headers_and_meta(world: World) -> None:
-    said = {(line["echo"], str(line["meta"])) for line in world.of("form")}
+def test_links_carry_method_body_headers_and_meta(sites: HandlerSites) -> None:
+    said = {(line["echo"], str(line["meta"])) for line in sites.of("form")}
     assert said == {
         ("POST application/x-www-form-urlencoded q=bees", "{'from': [1, {'deep': True}]}"),
         ('PUT application/json {"a":1}', "{}"),
     }
-    (post,) = [hit for hit in world.home.asked("/form") if hit.method == "POST"]
+    (post,) = [hit for hit in sites.home.hits_for("/form") if hit.method == "POST"]
     assert post.headers["x-own"] == "1"
 
 
-def test_who_logs_in_is_logged_in_in_every_worker_process(world: World) -> None:
-    said = {line["path"]: line["said"] for line in world.of("members")}
+def test_who_logs_in_is_logged_in_in_every_worker_process(sites: HandlerSites) -> None:
+    said = {line["path"]: line["said"] for line in sites.of("members")}
     assert said.pop("/members/").startswith("nobody")
     assert said == {f"/members/{n}": f"user=joe /members/{n}" for n in range(12)}
 
 
-def test_a_session_has_cookies_of_its_own(world: World) -> None:
-    assert sorted(line["said"] for line in world.of("anna")) == [f"user=anna /anna/{n}" for n in range(4)]
+def test_a_session_has_cookies_of_its_own(sites: HandlerSites) -> None:
+    assert sorted(line["said"] for line in sites.of("anna")) == [f"user=anna /anna/{n}" for n in range(4)]
 
 
-def test_cookies_go_to_their_own_host_and_path_only(world: World) -> None:
-    assert not any("seen=1" in hit.headers.get("cookie", "") for hit in world.home.hits)
+def test_cookies_go_to_their_own_host_and_path_only(sites: HandlerSites) -> None:
+    assert not any("seen=1" in hit.headers.get("cookie", "") for hit in sites.home.hits)
     # A cookie knows no ports: what another port of the host is told is what browsers tell it, too.
-    assert all("home=1" in hit.headers.get("cookie", "") for hit in world.other.asked("/landed"))
+    assert all("home=1" in hit.headers.get("cookie", "") for hit in sites.other.hits_for("/landed"))
 
 
-def test_logins_go_to_the_origin_they_are_meant_for_and_not_along_with_a_redirect(world: World) -> None:
-    (own,) = world.home.asked("/leaves")
+def test_logins_go_to_the_origin_they_are_meant_for_and_not_along_with_a_redirect(sites: HandlerSites) -> None:
+    (own,) = sites.home.hits_for("/leaves")
     assert (own.headers["authorization"], own.headers["x-api-key"]) == (f"Bearer {TOKEN}", "k3y")
-    (plain,) = world.home.asked("/many")
+    (plain,) = sites.home.hits_for("/many")
     assert plain.headers["authorization"] == "Basic " + b64encode(LOGIN.encode()).decode()
     assert plain.headers["x-api-key"] == "run-k3y"
-    elsewhere = world.other.asked("/landed") + world.other.asked("/other")
+    elsewhere = sites.other.hits_for("/landed") + sites.other.hits_for("/other")
     assert len(elsewhere) == 2
     for hit in elsewhere:
         assert "authorization" not in hit.headers and "x-api-key" not in hit.headers
         assert hit.headers["accept-language"] == "de"
 
 
-def test_not_modified_is_an_answer_to_a_condition_of_the_handlers_own(world: World) -> None:
-    assert [line["status"] for line in world.of("cond")] == [304]
+def test_not_modified_is_an_answer_to_a_condition_of_the_handlers_own(sites: HandlerSites) -> None:
+    assert [line["status"] for line in sites.of("cond")] == [304]
 
 
-def test_secrets_are_nowhere_but_on_the_wire(world: World) -> None:
+def test_secrets_are_nowhere_but_on_the_wire(sites: HandlerSites) -> None:
     words = [LOGIN, LOGIN.partition(":")[2], TOKEN, b64encode(LOGIN.encode()).decode()]
-    files = [it for it in world.folder.rglob("*") if it.is_file() and it.name != "shop.py"]
-    assert len(files) > 4 and (world.folder / "log.txt").stat().st_size
+    files = [it for it in sites.folder.rglob("*") if it.is_file() and it.name != "shop.py"]
+    assert len(files) > 4 and (sites.folder / "log.txt").stat().st_size
     for file in files:
         data = file.read_bytes()
         assert not [word for word in words if word.encode() in data], file
-    said = world.done.out + world.done.err + world.user.shoal("why", world.home.url("/leaves")).out
+    said = sites.done.out + sites.done.err + sites.user.shoal("why", sites.home.url("/leaves")).out
     assert not [word for word in words if word in said]
-    with sqlite3.connect(world.folder / ".shoal" / "shoal.db") as db:
+    with sqlite3.connect(sites.folder / ".shoal" / "shoal.db") as db:
         kept = "".join(db.iterdump())
     assert not [word for word in words if word in kept]
 
 
-def test_kept_pages_are_extracted_again_without_asking_anybody(world: World) -> None:
-    before = len(world.home.hits), len(world.other.hits)
-    (run,) = [run for run in world.user.ask("runs") if not run.get("from_raw")]
-    again = world.user.shoal(
+def test_kept_pages_are_extracted_again_without_asking_anybody(sites: HandlerSites) -> None:
+    before = len(sites.home.hits), len(sites.other.hits)
+    (run,) = [run for run in sites.user.ask("runs") if not run.get("from_raw")]
+    again = sites.user.shoal(
         "run", "shop.py", "-o", "again.jsonl", "--from-raw", run["name"], "--allow-private", "--workers", "1"
     )
-    assert (len(world.home.hits), len(world.other.hits)) == before
-    records = world.user.lines("again.jsonl")
+    assert (len(sites.home.hits), len(sites.other.hits)) == before
+    records = sites.user.lines("again.jsonl")
     assert {line["kind"] for line in records} >= {"dict", "pdf", "gen", "members"}, again.err
 
 
@@ -278,12 +279,10 @@ async def every(page):
 
 
 def test_requests_of_handlers_keep_the_pace_of_the_host_over_all_workers(tmp_path: Path) -> None:
-    with small_site() as site, User(tmp_path, products=1) as user:
+    with small_site() as site, ShellUser(tmp_path, products=1) as user:
         site.pages |= {"/*": page("page"), "/x": page("x"), "/y": page("y")}
         (tmp_path / "paced.py").write_text(PACED.format(a=f"http://{site.lane}"))
-        done = user.shoal(
-            "run", "paced.py", "-o", "out.jsonl", "--allow-private", "--workers", "2", "--delay", "0.2"
-        )
+        done = user.shoal("run", "paced.py", "-o", "out.jsonl", "--allow-private", "--workers", "2", "--delay", "0.2")
         assert done.code == 0, done.err
         assert [line["said"] for line in user.lines("out.jsonl")] == ["xy"] * 6
         times = [hit.at for hit in site.hits]
@@ -324,11 +323,11 @@ class SocksHome(SocksProxy):
 
 
 async def test_a_run_goes_through_its_proxy_and_single_links_through_another(tmp_path: Path) -> None:
-    with small_site() as site, User(tmp_path, products=1) as user:
+    with small_site() as site, ShellUser(tmp_path, products=1) as user:
         site.pages |= {"/*": page("page")}
         Home.to = site.port
         (tmp_path / "via.py").write_text(VIA)
-        async with proxying(Home("joe:pw1")) as http, proxying(SocksHome("ann:pw2")) as socks:
+        async with serving(Home("joe:pw1")) as http, serving(SocksHome("ann:pw2")) as socks:
             done = await asyncio.to_thread(
                 user.shoal, "run", "via.py", "-o", "out.jsonl", "--workers", "1", "--proxy", "way",
                 "--delay", "0", SHOAL_SECRET_WAY=http.url("http", "joe:pw1"),
@@ -358,7 +357,7 @@ def every(page):
 """
 
 
-def next_day(hit: Hit) -> Said:
+def next_day(hit: Hit) -> Reply:
     day = int(hit.path.rpartition("=")[2])
     return page(f"day {day}", f"/calendar?day={day + 1}", f"/calendar?day={day + 2}")
 
@@ -367,12 +366,8 @@ MAZE = b"<p>" + b"always the same " * 30 + b'</p><a href="x/">x</a> <a href="y/"
 
 
 @pytest.fixture(scope="module")
-def walker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[User, SmallSite, SmallSite]]:
-    with (
-        small_site() as site,
-        small_site() as other,
-        User(tmp_path_factory.mktemp("walk"), products=1) as user,
-    ):
+def walker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ShellUser, SmallSite, SmallSite]]:
+    with small_site() as site, small_site() as other, ShellUser(tmp_path_factory.mktemp("walk"), products=1) as user:
         (user.folder / "walk.py").write_text(WALK.format(a=f"http://{site.lane}"))
         site.pages |= {
             "/": page("start", "/shop/a", "/shop/b", "/print/a", "/tags?b=1&a=2", "/tags?a=2&b=1",
@@ -399,18 +394,14 @@ FOUND = {
 
 
 @pytest.mark.parametrize("name", list(WALKS))
-def test_links_are_followed_where_the_settings_say(
-    walker: tuple[User, SmallSite, SmallSite], name: str
-) -> None:
+def test_links_are_followed_where_the_settings_say(walker: tuple[ShellUser, SmallSite, SmallSite], name: str) -> None:
     user, _, _ = walker
-    done = user.shoal(
-        "run", "walk.py", "-o", f"{name}.jsonl", "--allow-private", "--workers", "1", *WALKS[name]
-    )
+    done = user.shoal("run", "walk.py", "-o", f"{name}.jsonl", "--allow-private", "--workers", "1", *WALKS[name])
     assert done.code == 0, done.err
     assert sorted(line["path"] for line in user.lines(f"{name}.jsonl")) == FOUND[name]
 
 
-def test_a_calendar_without_end_is_followed_so_far(walker: tuple[User, SmallSite, SmallSite]) -> None:
+def test_a_calendar_without_end_is_followed_so_far(walker: tuple[ShellUser, SmallSite, SmallSite]) -> None:
     user, _, _ = walker
     limits = ("--include", "/calendar*", "--max-per-shape", "20")
     done = user.shoal("run", "walk.py", "-o", "days.jsonl", "--allow-private", "--workers", "1", *limits)
@@ -419,10 +410,10 @@ def test_a_calendar_without_end_is_followed_so_far(walker: tuple[User, SmallSite
     assert user.ask("runs")[0]["skipped"]["trap"] > 0
 
 
-def test_the_same_content_under_ever_new_addresses_ends(walker: tuple[User, SmallSite, SmallSite]) -> None:
+def test_the_same_content_under_ever_new_urls_ends(walker: tuple[ShellUser, SmallSite, SmallSite]) -> None:
     user, site, _ = walker
     site.pages["/"] = page("start", "/maze/")
-    site.otherwise = (200, {}, MAZE)
+    site.default = (200, {}, MAZE)
     done = user.shoal(
         "run", "walk.py", "-o", "same.jsonl", "--allow-private", "--workers", "1", "--max-same-content", "5"
     )

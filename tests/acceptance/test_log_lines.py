@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from flotilla import Fleet
+from local_fleet import LocalFleet
 from small_site import page
-from user import until
+from wait import HANG, wait_until
 
-from shoal.core.typed import Task
+from shoal.core.typed_task import Task
 from shoal.queue.base import Queue
-from shoal.queue.standing import Standing
+from shoal.queue.daily_runs import DailyRuns
 
 TALKATIVE = """
 import asyncio, logging
@@ -39,17 +39,17 @@ def lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_every_line_about_a_task_names_run_task_and_worker(small: Fleet) -> None:
-    small.site.pages |= {"/p/*": page("x"), "/bad": page("x"), "/gone": (404, {}, b"")}
-    run = small.submit([*(f"/p/{n}?token=abc" for n in range(8)), "/bad", "/gone"])
-    file = small.user.folder / "worker.log"
-    done = small.work(
-        small.scraper("plain", TALKATIVE), "--exit-when-done", "--name", "node", "--concurrency", "4",
+def test_every_line_about_a_task_names_run_task_and_worker(sqlite_fleet: LocalFleet) -> None:
+    sqlite_fleet.site.pages |= {"/p/*": page("x"), "/bad": page("x"), "/gone": (404, {}, b"")}
+    run = sqlite_fleet.submit([*(f"/p/{n}?token=abc" for n in range(8)), "/bad", "/gone"])
+    file = sqlite_fleet.user.folder / "worker.log"
+    done = sqlite_fleet.work(
+        sqlite_fleet.scraper("plain", TALKATIVE), "--exit-when-done", "--name", "node", "--concurrency", "4",
         "--log-format", "json", "--log-level", "debug", "--log-file", str(file), "--retries", "0",
     )  # fmt: skip
     assert done.code == 3, done
     said = lines(file.read_text())
-    views = {view.id: view.url for view in small.ask(lambda queue: queue.look(run.id, limit=100))}
+    views = {view.id: view.url for view in sqlite_fleet.ask(lambda queue: queue.list_tasks(run.id, limit=100))}
     seen = [line for line in said if line["event"] == "looked_at"]
     assert len(seen) == 9
     for line in seen:  # several pages were under way at once, each in one process
@@ -64,19 +64,19 @@ def test_every_line_about_a_task_names_run_task_and_worker(small: Fleet) -> None
     assert all({"at", "level", "event"} <= line.keys() for line in said)
 
 
-def test_code_in_threads_speaks_for_its_task_too(small: Fleet) -> None:
-    file = small.user.folder / "worker.log"
-    code = small.scraper("plain", TALKATIVE)
+def test_code_in_threads_speaks_for_its_task_too(sqlite_fleet: LocalFleet) -> None:
+    file = sqlite_fleet.user.folder / "worker.log"
+    code = sqlite_fleet.scraper("plain", TALKATIVE)
 
     async def job(queue: Queue) -> int:
-        (found,) = await Standing(queue).add("sum", [Task(type="sum").core("k")], {}, keyed=[True])
+        (found,) = await DailyRuns(queue).add("sum", [Task(type="sum").to_queue_task("k")], {}, keyed=[True])
         return found
 
-    number = small.ask(job)
-    worker = small.worker(code, "--name", "node", "--log-format", "json", "--log-file", str(file))
-    until(lambda: file.exists() and "added" in file.read_text())
+    number = sqlite_fleet.ask(job)
+    worker = sqlite_fleet.worker(code, "--name", "node", "--log-format", "json", "--log-file", str(file))
+    wait_until(lambda: file.exists() and "added" in file.read_text())
     (line,) = [line for line in lines(file.read_text()) if line["event"] == "added"]
     assert line["task"] == number
     assert line["worker"].startswith("node-") and line["run"]
     worker.terminate()
-    worker.communicate(timeout=20)
+    worker.communicate(timeout=HANG)

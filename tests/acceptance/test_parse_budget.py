@@ -5,17 +5,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from wait import HANG, until, wait_until
 
 from shoal.core.page import Response
 from shoal.errors import GiveUp
-from shoal.extract.budget import Budget, suspicious
 from shoal.extract.page import Page
-from shoal.extract.probe import Probe
+from shoal.extract.parse_budget import ParseBudget, may_be_slow
+from shoal.extract.parse_sandbox import ParseSandbox
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "unit"))
 from hostile_html import LARGE, SLOW
@@ -29,15 +29,15 @@ def answer(body: bytes, kind: str = "text/html") -> Response:
 
 
 @pytest.fixture
-async def budget() -> AsyncIterator[Budget]:
-    budget = Budget(1.0)
+async def budget() -> AsyncIterator[ParseBudget]:
+    budget = ParseBudget(1.0)
     yield budget
     await budget.close()
 
 
 @pytest.fixture
-async def probe() -> AsyncIterator[Probe]:
-    probe = Probe()
+async def probe() -> AsyncIterator[ParseSandbox]:
+    probe = ParseSandbox()
     yield probe
     await probe.close()
 
@@ -54,108 +54,97 @@ def ticks(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11])
 
 
-def gone(pid: int, within: float = 10.0) -> bool:
-    until = time.monotonic() + within
-    while alive(pid) and time.monotonic() < until:
-        time.sleep(0.01)
-    return not alive(pid)
+def wait_until_gone(pid: int) -> None:
+    wait_until(lambda: not alive(pid))
 
 
 @pytest.mark.parametrize(
     "make",
-    [
-        SLOW["nested divs"],
-        SLOW["attributes of one tag"],
-        SLOW["attributes of many formatting tags"],
-        *LARGE.values(),
-    ],
+    [SLOW["nested divs"], SLOW["attributes of one tag"], SLOW["attributes of many formatting tags"], *LARGE.values()],
 )
 async def test_a_page_that_would_stop_a_worker_is_given_up_in_time(
-    budget: Budget, make: Callable[[int], bytes]
+    budget: ParseBudget, make: Callable[[int], bytes]
 ) -> None:
     page = answer(make(500_000))
-    began = time.monotonic()
     with pytest.raises(GiveUp) as caught:
         await budget.check(page)
         _ = Page(page).html
     assert caught.value.cause == "too_complex"
-    assert time.monotonic() - began < 20
 
 
-async def test_the_worker_goes_on_while_a_page_is_tried(budget: Budget) -> None:
-    longest, last = 0.0, time.monotonic()
+async def test_the_worker_goes_on_while_a_page_is_tried(budget: ParseBudget) -> None:
+    turns = 0
 
     async def tick() -> None:
-        nonlocal longest, last
+        nonlocal turns
         while True:
             await asyncio.sleep(0.01)
-            longest, last = max(longest, time.monotonic() - last), time.monotonic()
+            turns += 1
 
     ticking = asyncio.create_task(tick())
     with pytest.raises(GiveUp, match=r"more than 0\.2 s of CPU time"):
         await budget.check(answer(BOMB))
     ticking.cancel()
-    assert longest < 0.5
+    assert turns > 5
 
 
-async def test_a_large_but_honest_page_passes(budget: Budget) -> None:
+async def test_a_large_but_honest_page_passes(budget: ParseBudget) -> None:
     page = answer(FINE)
-    assert suspicious(page)
+    assert may_be_slow(page)
     await budget.check(page)
     assert len(Page(page).css("li")) == 4_000
 
 
-async def test_ordinary_pages_need_no_helper(budget: Budget) -> None:
+async def test_ordinary_pages_need_no_helper(budget: ParseBudget) -> None:
     for page in (answer(b"<p>x"), answer(FINE[:30_000]), answer(b"<" * 100_000, "image/png")):
         await budget.check(page)
-    assert budget._probe is None
+    assert budget._sandbox is None
 
 
-async def test_the_helper_is_kept_and_after_its_death_replaced(probe: Probe) -> None:
+async def test_the_helper_is_kept_and_after_its_death_replaced(probe: ParseSandbox) -> None:
     assert await probe.try_parsing("text/html", FINE, 5.0) == "fine"
     first = probe.pid
     assert await probe.try_parsing("text/html; charset=utf-16", "<p>x".encode("utf-16-le"), 5.0) == "fine"
     assert probe.pid == first
     assert await probe.try_parsing("text/html", BOMB, 0.2) == "slow"
-    assert first is not None and gone(first)
+    assert first is not None
+    wait_until_gone(first)
     assert await probe.try_parsing("text/html", FINE, 5.0) == "fine"
     assert probe.pid not in (None, first)
     assert await probe.try_parsing("text/html", LARGE["formatting made anew"](39_000), 5.0) == "memory"
     assert await probe.try_parsing("text/html", FINE, 5.0) == "fine"
 
 
-async def test_a_helper_killed_between_two_pages_is_replaced(probe: Probe) -> None:
+async def test_a_helper_killed_between_two_pages_is_replaced(probe: ParseSandbox) -> None:
     assert await probe.try_parsing("text/html", FINE, 5.0) == "fine"
     assert probe.pid is not None
     os.kill(probe.pid, signal.SIGKILL)
-    assert gone(probe.pid)
+    wait_until_gone(probe.pid)
     assert await probe.try_parsing("text/html", FINE, 5.0) == "fine"
 
 
 async def test_a_page_that_kills_its_helper_again_and_again_is_given_up(
-    budget: Budget, monkeypatch: pytest.MonkeyPatch
+    budget: ParseBudget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")  # it ends before it answers
-    with pytest.raises(GiveUp, match="died of it") as caught:
+    with pytest.raises(GiveUp, match="crashed") as caught:
         await budget.check(answer(FINE))
     assert caught.value.cause == "too_complex"
 
 
-async def test_whoever_stops_waiting_spoils_no_later_answer(probe: Probe) -> None:
+async def test_whoever_stops_waiting_spoils_no_later_answer(probe: ParseSandbox) -> None:
     waiting = asyncio.create_task(probe.try_parsing("text/html", BOMB, 20.0))
-    while probe.pid is None:
-        await asyncio.sleep(0.01)
-    first = probe.pid
+    first = await until(lambda: probe.pid)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert gone(first)
+    wait_until_gone(first)
     assert await probe.try_parsing("text/html", FINE, 5.0) == "fine"
 
 
-async def test_pages_are_tried_one_after_the_other(probe: Probe) -> None:
+async def test_pages_are_tried_one_after_the_other(probe: ParseSandbox) -> None:
     pages = [FINE, BOMB, LARGE["formatting made anew"](39_000), FINE]
-    verdicts = await asyncio.gather(*(probe.try_parsing("text/html", page, 0.5) for page in pages))
+    verdicts = await asyncio.gather(*(probe.try_parsing("text/html", page, 1.0) for page in pages))
     assert verdicts == ["fine", "slow", "memory", "fine"]
 
 
@@ -163,10 +152,10 @@ WORKER = """
 import asyncio, sys
 sys.path.insert(0, "tests/unit")
 from hostile_html import SLOW
-from shoal.extract.probe import Probe
+from shoal.extract.parse_sandbox import ParseSandbox
 
 async def main():
-    probe = Probe()
+    probe = ParseSandbox()
     await probe.try_parsing("text/html", b"<p>x", 5.0)
     print(probe.pid, flush=True)
     if sys.argv[1] == "busy":
@@ -187,11 +176,10 @@ def test_the_helper_never_outlives_its_worker(doing: str, end: signal.Signals) -
     )
     assert worker.stdout is not None
     helper = int(worker.stdout.readline())
-    before, until = ticks(helper), time.monotonic() + 20
-    while doing == "busy" and ticks(helper) < before + 20 and time.monotonic() < until:
-        time.sleep(0.01)
+    before = ticks(helper)
+    wait_until(lambda: doing != "busy" or ticks(helper) >= before + 20)
     assert alive(helper)
     worker.send_signal(end)
-    worker.wait(10)
+    worker.wait(HANG)
     worker.stdout.close()
-    assert gone(helper)
+    wait_until_gone(helper)

@@ -10,52 +10,51 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from user import SIX_LINES, User, until
+from shell_user import BOOKS_SCRAPER, ShellUser
+from wait import HANG, wait_until
 
 from shoal.core.url import request_digest
-from shoal.demo.answer import Answer
-from shoal.store.raw import RawShelf
+from shoal.demo.messages import SiteResponse
+from shoal.store.raw.page_store import RawPageStore
 
 KEEP = ("run", "books.py", "-o", "books.jsonl", "--allow-private", "--keep-raw", "--workers", "2")
-SHELF = Path(".shoal", "raw")
+RAW_FOLDER = Path(".shoal", "raw")
 
 
 @pytest.fixture
-def user(tmp_path: Path) -> Iterator[User]:
-    with User(tmp_path, products=60) as user:
-        user.write(SIX_LINES)
+def user(tmp_path: Path) -> Iterator[ShellUser]:
+    with ShellUser(tmp_path, products=60) as user:
+        user.write(BOOKS_SCRAPER)
         yield user
 
 
-def name_of_run(user: User) -> str:
+def name_of_run(user: ShellUser) -> str:
     name: str = user.ask("runs")[0]["name"]
     return name
 
 
-def lines(user: User, name: str) -> Counter[str]:
+def lines(user: ShellUser, name: str) -> Counter[str]:
     return Counter((user.folder / name).read_text().splitlines())
 
 
-def kept(user: User, run: str) -> dict[bytes, Any]:
-    shelf = RawShelf(user.folder / SHELF)
+def kept(user: ShellUser, run: str) -> dict[bytes, Any]:
+    store = RawPageStore(user.folder / RAW_FOLDER)
     try:
-        return {page.digest: page.response for page in shelf.pages(run)}
+        return {page.digest: page.response for page in store.pages(run)}
     finally:
-        shelf.close()
+        store.close()
 
 
-def take_away_the_site(user: User) -> None:
-    user._served.close()
-    user._served.close = lambda: None  # type: ignore[method-assign]
+def take_away_the_site(user: ShellUser) -> None:
+    user._site_thread.close()
+    user._site_thread.close = lambda: None  # type: ignore[method-assign]
 
 
-def again(user: User, run: str, output: str = "again.jsonl") -> Any:
+def again(user: ShellUser, run: str, output: str = "again.jsonl") -> Any:
     return user.shoal("run", "books.py", "-o", output, "--allow-private", "--from-raw", run)
 
 
-def test_kept_pages_give_the_same_records_and_others_to_changed_code_when_the_site_is_gone(
-    user: User,
-) -> None:
+def test_kept_pages_give_the_same_records_and_others_to_changed_code_when_the_site_is_gone(user: ShellUser) -> None:
     done = user.shoal(*KEEP)
     assert done.code == 0, done.err
     run = name_of_run(user)
@@ -64,7 +63,7 @@ def test_kept_pages_give_the_same_records_and_others_to_changed_code_when_the_si
     assert done.code == 0, done.err
     assert lines(user, "again.jsonl") == lines(user, "books.jsonl")
     assert len(user.lines("again.jsonl")) == len(user.catalogue())
-    user.write(SIX_LINES.replace('page.css("h1::text").get()', 'page.css("title::text").get()'))
+    user.write(BOOKS_SCRAPER.replace('page.css("h1::text").get()', 'page.css("title::text").get()'))
     done = again(user, run, "titles.jsonl")
     assert done.code == 0, done.err
     old, new = user.lines(), user.lines("titles.jsonl")
@@ -73,12 +72,12 @@ def test_kept_pages_give_the_same_records_and_others_to_changed_code_when_the_si
 
 
 def test_every_page_that_was_settled_is_kept_whatever_is_killed(tmp_path: Path) -> None:
-    with User(tmp_path, products=120, host_delay=0.02) as user:
-        user.write(SIX_LINES)
+    with ShellUser(tmp_path, products=120, host_delay=0.02) as user:
+        user.write(BOOKS_SCRAPER)
         command = user.start(*KEEP, "--concurrency", "4")
-        until(lambda: user.requests >= 60)
+        wait_until(lambda: user.requests >= 60)
         os.killpg(command.pid, signal.SIGKILL)
-        command.wait(10)
+        command.wait(HANG)
         settled = user.shoal("export", "-o", "settled.jsonl")
         assert settled.code == 0, settled.err
         run = name_of_run(user)
@@ -93,16 +92,16 @@ def test_every_page_that_was_settled_is_kept_whatever_is_killed(tmp_path: Path) 
         assert lines(user, "again.jsonl") == lines(user, "books.jsonl")
 
 
-def test_a_run_that_kept_nothing_is_named(user: User) -> None:
+def test_a_run_that_kept_nothing_is_named(user: ShellUser) -> None:
     done = again(user, "ZZZZ")
     assert done.code == 2 and "ZZZZ" in done.err, done.err
 
 
-def test_a_second_crawl_transfers_only_what_has_changed(user: User) -> None:
+def test_a_second_crawl_transfers_only_what_has_changed(user: ShellUser) -> None:
     sent = Counter[int]()
     answer = user.site.answer
 
-    def counting(request: Any) -> Answer:
+    def counting(request: Any) -> SiteResponse:
         given = answer(request)
         sent[given.status] += len(given.body)
         return given

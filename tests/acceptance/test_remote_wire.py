@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import ssl
-import subprocess
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,17 +13,21 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from conformance.on_http import serve
+from conformance.http_backend import serve
+from servers.nginx import make_certificate
+from wait import FOREVER, HANG
 
-from shoal.core.lane import FREE
+from shoal.core.lane import UNLIMITED_PACE
 from shoal.core.run import NewRun
 from shoal.core.task import Outcome
-from shoal.errors import Act, QueueRefused, QueueUnavailable, Usage
-from shoal.extract.links import start_task
-from shoal.queue.base import Promises, Where
-from shoal.queue.http import HttpQueue, wire
-from shoal.queue.http.verbs import MEDIA_TYPE, PATH, PROTOCOL, VERBS, Hello
+from shoal.errors import ActionRequired, QueueRefused, QueueUnavailable, UsageError
+from shoal.queue import document_kinds as kinds
+from shoal.queue import http as http_queue
+from shoal.queue.base import Promises, TaskFilter
+from shoal.queue.http import HttpQueue, connection
 from shoal.queue.sqlite import SqliteQueue, purge
+from shoal.queue.wire import MEDIA_TYPE, PATH, PROTOCOL, VERBS, ServerInfo
+from shoal.sources.start_task import start_task
 from shoal.web.api import queue as verbs
 
 # Servers of one sentence
@@ -39,7 +42,7 @@ def packed(value: object) -> bytes:
     return answer("200 OK", msgspec.msgpack.encode(value), f"Content-Type: {MEDIA_TYPE}")
 
 
-HELLO = packed(Hello("1", PROTOCOL, Promises("", False, "")))
+HELLO = packed(ServerInfo("1", PROTOCOL, Promises("", False, "")))
 NOW = packed(1)
 HTML = "Content-Type: text/html"
 Answers = Sequence[bytes | None]  # None: not a word, for as long as asked
@@ -95,17 +98,17 @@ async def saying(answers: Answers, *, hang_up: bool = False) -> AsyncIterator[tu
         (answer("503 Service Unavailable"), QueueUnavailable, "503"),
         (answer("401 Unauthorized"), QueueRefused, "needs a token"),
         (answer("404 Not Found", b"<html>", HTML), QueueRefused, "404"),
-        (answer("301 Moved", b"", "Location: http://127.0.0.1:9/"), QueueRefused, "leads elsewhere"),
-        (answer("307 Moved", b"", "Location: /x"), QueueRefused, "leads elsewhere"),
+        (answer("301 Moved", b"", "Location: http://127.0.0.1:9/"), QueueRefused, "redirects elsewhere"),
+        (answer("307 Moved", b"", "Location: /x"), QueueRefused, "redirects elsewhere"),
         (answer("200 OK", b"\x81\xa5shoal", f"Content-Type: {MEDIA_TYPE}"), QueueRefused, "as a shoal"),
-        (packed(Hello("99", 99, Promises("", False, ""))), QueueRefused, "another version"),
+        (packed(ServerInfo("99", 99, Promises("", False, ""))), QueueRefused, "another version"),
         (answer("200 OK", b"{", f"Content-Type: {MEDIA_TYPE}", length=1000), QueueUnavailable, "closed"),
         (b"", QueueUnavailable, "closed"),
         (b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n", QueueRefused, "not HTTP"),
     ],
     ids=lambda value: repr(value)[:30] if isinstance(value, bytes) else "",
 )
-async def test_whatever_answers_there_is_told_apart(said: bytes, kind: type[Act], words: str) -> None:
+async def test_whatever_answers_there_is_told_apart(said: bytes, kind: type[ActionRequired], words: str) -> None:
     async with saying([said]) as (url, asked):
         with pytest.raises(kind, match=words) as caught:
             await HttpQueue.open(url)
@@ -131,7 +134,7 @@ async def test_who_is_asked_to_come_back_comes_back(status: str) -> None:
 
 
 async def test_a_server_that_only_ever_says_later_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.queue.http.PATIENCE", {429: 0.25})
+    monkeypatch.setattr("shoal.queue.http.RETRY_BUDGET", {429: 0.25})
     async with saying([answer("429 Too Many Requests")]) as (url, asked):
         with pytest.raises(QueueUnavailable, match="429"):
             await HttpQueue.open(url)
@@ -139,7 +142,7 @@ async def test_a_server_that_only_ever_says_later_is_unavailable(monkeypatch: py
 
 
 async def test_a_wrong_token_is_not_tried_again() -> None:
-    body = msgspec.json.encode({"type": "urn:shoal:problem:too-many-guesses", "detail": "too many"})
+    body = msgspec.json.encode({"type": "urn:shoal:problem:too-many-invalid-tokens", "detail": "too many"})
     async with saying([answer("429 Too Many Requests", body, "Retry-After: 1")]) as (url, asked):
         with pytest.raises(QueueRefused, match="too many"):
             await HttpQueue.open(url, token="wrong")
@@ -148,14 +151,14 @@ async def test_a_wrong_token_is_not_tried_again() -> None:
 
 
 async def test_silence_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "SILENCE", 0.2)
+    monkeypatch.setattr(connection, "SILENCE_TIMEOUT", 0.2)
     async with saying([None]) as (url, _):
         with pytest.raises(QueueUnavailable, match="no answer within"):
             await HttpQueue.open(url)
 
 
 async def test_an_answer_without_end_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "LARGEST", 10_000)
+    monkeypatch.setattr(connection, "MAX_RESPONSE_BYTES", 10_000)
     large = answer("200 OK", b"x" * 20_000, f"Content-Type: {MEDIA_TYPE}")
     endless = b"HTTP/1.1 200 OK\r\n" + b"".join(b"X-%d: y\r\n" % n for n in range(2_000))
     for said in (large, endless):
@@ -206,17 +209,7 @@ async def test_a_caller_who_gives_up_leaves_no_answer_behind(monkeypatch: pytest
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """For the name localhost, signed by nobody but itself."""
-    folder = tmp_path_factory.mktemp("tls")
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),
-            *("-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"),
-            *("-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    return folder / "cert.pem"
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 @asynccontextmanager
@@ -232,9 +225,7 @@ async def over_tls(folder: Path, certificate: Path) -> AsyncIterator[int]:
         await behind.close()
 
 
-async def test_a_certificate_that_is_trusted_and_for_this_name_opens_the_way(
-    tmp_path: Path, certificate: Path
-) -> None:
+async def test_a_certificate_that_is_trusted_and_for_this_name_opens_the_way(tmp_path: Path, certificate: Path) -> None:
     async with over_tls(tmp_path, certificate) as port:
         queue = await HttpQueue.open(f"https://localhost:{port}", ca_file=str(certificate))
         assert await queue.now() > 0
@@ -265,7 +256,7 @@ async def test_a_server_without_tls_and_a_file_without_certificates_are_told(tmp
             await HttpQueue.open(url.replace("http:", "https:"))
     for name in ("missing.pem", "empty.pem"):
         (tmp_path / "empty.pem").touch()
-        with pytest.raises(Usage, match="certificates") as caught:
+        with pytest.raises(UsageError, match="certificates") as caught:
             await HttpQueue.open("https://localhost:1", ca_file=str(tmp_path / name))
         assert "--ca-file" in caught.value.hint
 
@@ -288,21 +279,21 @@ async def remote(folder: Path) -> AsyncIterator[tuple[HttpQueue, str]]:
 
 
 OWN = (
-    "token",
-    "session-key",
-    "hook",
-    "hook.key",
-    "hook.watch",
-    "delivery",
-    "idempotency.ab",
-    "actions",
-    "addresses.ab",
+    kinds.TOKEN,
+    kinds.SESSION_KEY,
+    kinds.WEBHOOK,
+    kinds.WEBHOOK_KEY,
+    kinds.WEBHOOK_WATCH,
+    kinds.WEBHOOK_DELIVERY,
+    kinds.ACTIONS,
+    kinds.IDEMPOTENCY + "ab",
+    kinds.URL_LIST + "ab",
 )
 READING: dict[str, Callable[[HttpQueue, str], Any]] = {
-    "paper": lambda queue, kind: queue.paper(kind, "x"),
-    "papers": lambda queue, kind: queue.papers(kind),
-    "keep_paper": lambda queue, kind: queue.keep_paper(kind, "x", "y"),
-    "swap": lambda queue, kind: queue.swap(kind, "x", "y", 0),
+    "document": lambda queue, kind: queue.document(kind, "x"),
+    "documents": lambda queue, kind: queue.documents(kind),
+    "save_document": lambda queue, kind: queue.save_document(kind, "x", "y"),
+    "compare_and_swap": lambda queue, kind: queue.compare_and_swap(kind, "x", "y", 0),
 }
 
 
@@ -310,18 +301,9 @@ async def test_no_verb_reaches_the_documents_of_the_server_itself(tmp_path: Path
     async with remote(tmp_path) as (queue, _):
         for kind in OWN:
             for verb in READING.values():
-                with pytest.raises(QueueRefused, match="server's own"):
+                with pytest.raises(QueueRefused, match="internal to the server"):
                     await verb(queue, kind)
-        assert (await queue.keep_paper("template", "x", "y")).version == 1
-
-
-def test_every_kind_of_document_that_holds_a_key_is_among_them() -> None:
-    from shoal.control import acting, hooks, idempotency
-    from shoal.web import addresses, session, tokens
-
-    kinds = {tokens.KIND, session.KIND, hooks.KIND, hooks.DELIVERY, hooks.WATCH, hooks.KEY, acting.KIND}
-    kinds |= {idempotency.KIND, addresses.KIND}
-    assert {kind.partition(".")[0] for kind in kinds} == verbs._OWN_PAPERS
+        assert (await queue.save_document("template", "x", "y")).version == 1
 
 
 ODD: tuple[Any, ...] = (
@@ -330,10 +312,10 @@ ODD: tuple[Any, ...] = (
 )  # fmt: skip
 PLAIN: dict[str, Any] = {
     "run": 1, "worker": "w", "limit": 1, "lane": "a.test", "leases": {}, "outcomes": [], "runs": [1],
-    "tasks": [], "digests": [], "digest": b"x" * 16, "upto": 0, "action": "pause", "kind": "note",
-    "name": "n", "text": "t", "expected": 0, "wanted": "", "seconds": 0.0, "change": {"lane": "a.test"},
+    "tasks": [], "seqs": [], "digests": [], "digest": b"x" * 16, "upto": 0, "action": "pause", "kind": "note",
+    "name": "n", "text": "t", "expected": 0, "command": "", "seconds": 0.0, "change": {"lane": "a.test"},
     "new": {"scraper": "s", "key": "k", "name": "n"},
-    "mark": {"id": "w", "name": "w", "host": "h", "pid": 1, "version": "1", "started_at": 0, "seen_at": 0},
+    "status": {"id": "w", "name": "w", "host": "h", "pid": 1, "version": "1", "started_at": 0, "seen_at": 0},
 }  # fmt: skip
 
 
@@ -355,47 +337,47 @@ async def test_no_message_makes_the_server_fail(tmp_path: Path) -> None:
             assert (await client.post(f"{url}{PATH}/stats", content=body)).status_code == 422
         assert (await client.post(f"{url}{PATH}/close", content=b"\x80")).status_code == 404
         assert not failed
-        assert (await queue.stats(1)).balanced
+        assert (await queue.stats(1)).is_balanced
 
 
 async def test_a_message_is_only_so_large_and_comes_only_so_slowly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verbs, "LARGEST", 2_000_000)
-    monkeypatch.setattr(verbs, "BODY_WITHIN", 0.2)
-    async with remote(tmp_path) as (_, url), httpx.AsyncClient(trust_env=False) as client:
+    monkeypatch.setattr(verbs, "MAX_MESSAGE", 2_000_000)
+    async with remote(tmp_path) as (_, url), httpx.AsyncClient(trust_env=False, timeout=HANG) as client:
 
         async def slowly() -> AsyncIterator[bytes]:
             yield b"\x81"
-            await asyncio.sleep(1)
+            await asyncio.sleep(2)
 
         assert (await client.post(f"{url}{PATH}/stats", content=b"x" * 2_000_001)).status_code == 413
-        assert (await client.post(f"{url}{PATH}/stats", content=slowly())).status_code == 408
-        monkeypatch.setattr(verbs, "ALL_LARGEST", 1_500_000)
+        monkeypatch.setattr(verbs, "MAX_TOTAL", 1_500_000)
         assert (await client.post(f"{url}{PATH}/stats", content=b"x" * 1_900_000)).status_code == 429
-        assert verbs._Pile.size == 0
+        monkeypatch.setattr(verbs, "BODY_TIMEOUT", 0.2)
+        assert (await client.post(f"{url}{PATH}/stats", content=slowly())).status_code == 408
+        assert verbs._LargeBodies.size == 0
 
 
 async def test_more_than_fits_into_a_message_goes_as_several(tmp_path: Path) -> None:
     async with remote(tmp_path) as (queue, url), httpx.AsyncClient(trust_env=False) as client:
         run = await queue.start_run(NewRun("s", "key", name="n"))
         tasks = [start_task(f"http://h{n % 3}.test/{n}") for n in range(4_500)]
-        paces = {task.lane: FREE for task in tasks}
+        paces = {task.lane: UNLIMITED_PACE for task in tasks}
         assert [it for it in await queue.add(run.id, tasks, paces) if it != "added"] == []
         assert set(await queue.add(run.id, tasks, paces)) == {"known"}
         assert (await queue.stats(run.id)).ready == 4_500
-        assert {lane.spacing for lane in await queue.lanes()} == {FREE.spacing}
-        views = await queue.look(run.id, limit=10_000)
+        assert {lane.spacing for lane in await queue.lanes()} == {UNLIMITED_PACE.spacing}
+        views = await queue.list_tasks(run.id, limit=10_000)
         assert [view.id for view in views] == sorted({view.id for view in views})
         assert len(views) == 4_500
-        assert len(await queue.look(run.id, limit=2_500)) == 2_500
-        assert len(await queue.look(run.id, limit=2_500, after=views[3_999].id)) == 500
+        assert len(await queue.list_tasks(run.id, limit=2_500)) == 2_500
+        assert len(await queue.list_tasks(run.id, limit=2_500, after=views[3_999].id)) == 500
         direct = VERBS["add"].pack((run.id, tasks[:2_001]), {})
         assert (await client.post(f"{url}{PATH}/add", content=direct)).status_code == 422
 
 
 async def test_many_runs_are_listed_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.queue.http.PAGE", 10)
+    monkeypatch.setattr("shoal.queue.http.PAGE_SIZE", 10)
     async with remote(tmp_path) as (queue, _):
         for number in range(30):
             await queue.start_run(NewRun("s", f"key {number}", name=f"r{number}"))
@@ -407,7 +389,7 @@ async def test_many_runs_are_listed_in_pages(tmp_path: Path, monkeypatch: pytest
 async def test_the_accounts_of_many_runs_are_asked_for_in_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.queue.http.ACCOUNTS", 2)
+    monkeypatch.setattr("shoal.queue.http.MAX_RUNS_PER_CALL", 2)
     async with remote(tmp_path) as (queue, _):
         runs = [(await queue.start_run(NewRun("s", f"k{n}", name=f"r{n}"))).id for n in range(5)]
         for number, run in enumerate(runs):
@@ -416,39 +398,37 @@ async def test_the_accounts_of_many_runs_are_asked_for_in_parts(
         assert await queue.stats_of([]) == []
 
 
-WHERES = (Where(), Where(url="*/x*"), Where(lane="h1.test"), Where(url="*/x*", lane="h1.test"))
+WHERES = (TaskFilter(), TaskFilter(url="*/x*"), TaskFilter(lane="h1.test"), TaskFilter(url="*/x*", lane="h1.test"))
 
 
 @pytest.mark.parametrize("where", WHERES)
 @pytest.mark.parametrize("verb", ["drop", "revive"])
 async def test_many_tasks_are_changed_some_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, where: Where
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, where: TaskFilter
 ) -> None:
-    asked: list[tuple[Where, int]] = []
+    asked: list[tuple[TaskFilter, int]] = []
     real = getattr(SqliteQueue, verb)
 
-    async def noted(self: SqliteQueue, run: int, where: Where, **how: Any) -> int:
+    async def noted(self: SqliteQueue, run: int, where: TaskFilter, **how: Any) -> int:
         asked.append((where, how["limit"]))
         return int(await real(self, run, where, **how))
 
     monkeypatch.setattr(SqliteQueue, verb, noted)
-    monkeypatch.setattr(verbs, "AT_ONCE", 3)
+    monkeypatch.setattr(verbs, "BATCH_SIZE", 3)
     async with remote(tmp_path) as (queue, _):
         run = await queue.start_run(NewRun("s", "key", name="n"))
         tasks = [start_task(f"http://h{n % 2}.test/{'xy'[n % 3 == 0]}{n}") for n in range(24)]
-        await queue.add(run.id, tasks, {task.lane: FREE for task in tasks})
+        await queue.add(run.id, tasks, {task.lane: UNLIMITED_PACE for task in tasks})
         claim = await queue.claim("w", 24)
         result: Any = "dead" if verb == "revive" else "retry"
-        await queue.settle(
-            [Outcome(it.id, it.lease, result, cause="x", after=60.0) for it in claim.tasks[::2]]
-        )
+        await queue.settle([Outcome(it.id, it.lease, result, cause="x", after=60.0) for it in claim.tasks[::2]])
         await queue.settle([Outcome(it.id, it.lease, "released") for it in claim.tasks[1::2]])
         if verb == "revive":
-            wanted = await queue.look(run.id, state="dead", where=where)
+            wanted = await queue.list_tasks(run.id, state="dead", where=where)
         else:
             wanted = [
-                *await queue.look(run.id, state="ready", where=where),
-                *await queue.look(run.id, state="delayed", where=where),
+                *await queue.list_tasks(run.id, state="ready", where=where),
+                *await queue.list_tasks(run.id, state="delayed", where=where),
             ]
         act = getattr(queue, verb)
         assert wanted
@@ -468,7 +448,7 @@ async def test_what_takes_longer_than_a_request_may_is_gone_on_with(
         await queue.add(run.id, [start_task(f"http://a.test/{n}") for n in range(9)])
         await queue.set_run(run.id, "cancel")
         with monkeypatch.context() as hurried:
-            hurried.setattr(verbs, "LONGEST", 0.0)
+            hurried.setattr(verbs, "MAX_SECONDS", 0.0)
             hurried.setattr(purge, "SLICE", 2)
             body = VERBS["purge"].pack((), {"run": run.id})
             said = await client.post(f"{url}{PATH}/purge", content=body)
@@ -478,7 +458,7 @@ async def test_what_takes_longer_than_a_request_may_is_gone_on_with(
 
 
 async def test_a_wait_is_short_whatever_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verbs, "LONGEST_WAIT", 0.2)
+    monkeypatch.setattr(verbs, "MAX_WAIT", 0.2)
     async with remote(tmp_path) as (_, url), httpx.AsyncClient(trust_env=False) as client:
         for seconds in (30.0, -1.0, math.inf, math.nan, 2**63, -(2**63)):
             body = VERBS["wait"].pack((seconds,), {})
@@ -486,10 +466,15 @@ async def test_a_wait_is_short_whatever_is_asked_for(tmp_path: Path, monkeypatch
             assert said.status_code in (200, 422)
 
 
-async def test_a_wait_ends_with_news(tmp_path: Path) -> None:
+async def test_a_wait_ends_with_news(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (verbs, http_queue):
+        monkeypatch.setattr(module, "MAX_WAIT", FOREVER)
     async with remote(tmp_path) as (queue, _):
         run = await queue.start_run(NewRun("s", "key", name="n"))
-        waiting = asyncio.create_task(queue.wait(30.0))
+        waiting = asyncio.create_task(queue.wait(FOREVER))
+        for _ in range(5):  # a wait that did not wait would be answered before these
+            await queue.stats(run.id)
         await asyncio.sleep(0.1)
+        assert not waiting.done()
         await queue.add(run.id, [start_task("http://a.test/")])
-        await asyncio.wait_for(waiting, 20)
+        await asyncio.wait_for(waiting, HANG)

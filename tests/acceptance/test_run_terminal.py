@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import fcntl
 import os
@@ -17,20 +18,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from user import SHOAL, SIX_LINES, User
+from shell_user import BOOKS_SCRAPER, SHOAL, ShellUser
+from wait import HANG
 
 RUN = ("run", "books.py", "-o", "books.jsonl", "--allow-private", "--workers", "1", "--concurrency", "2")
 # Takes the terminal on its standard input for its own, as a login shell does, and becomes the command.
-TAKE = (
-    "import fcntl, os, sys, termios as t; fcntl.ioctl(0, t.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
-)
+TAKE = "import fcntl, os, sys, termios as t; fcntl.ioctl(0, t.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
 
 
 class Terminal:
     """A terminal of so many columns with one command in it."""
 
-    def __init__(self, user: User, columns: int, *args: str) -> None:
+    def __init__(self, user: ShellUser, columns: int, *args: str) -> None:
         self.text = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")()  # what is read may end within a character
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         self.process = subprocess.Popen(
@@ -47,49 +48,47 @@ class Terminal:
     def press(self, key: bytes) -> None:
         os.write(self._ours, key)
 
-    def read_until(self, seen: Callable[[str], object], seconds: float = 20.0) -> None:
+    def read_until(self, seen: Callable[[str], object]) -> None:
         """Read on until something was shown, or until the command has ended."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + HANG
         while not seen(self.text):
             assert time.monotonic() < end, self.text
             try:
-                self.text += os.read(self._ours, 65536).decode()
+                self.text += self._decoder.decode(os.read(self._ours, 65536))
             except OSError:  # nobody holds the other end any more
                 return
 
     def ended(self) -> int:
         self.read_until(lambda _: False)
-        return self.process.wait(10)
+        return self.process.wait(HANG)
 
     @property
     def drawn(self) -> list[str]:
         """Every line of the live display, without its colours."""
-        return [
-            re.sub(r"\x1b\[[\d;]*[mFJ]", "", text) for text in re.findall(r"([^\n\r]*)\x1b\[K", self.text)
-        ]
+        return [re.sub(r"\x1b\[[\d;]*[mFJ]", "", text) for text in re.findall(r"([^\n\r]*)\x1b\[K", self.text)]
 
     def close(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
-        self.process.wait(10)
+        self.process.wait(HANG)
         os.close(self._ours)
 
 
 @pytest.fixture
-def user(tmp_path: Path) -> Iterator[User]:
-    with User(tmp_path, host_delay=0.1) as user:
-        user.write(SIX_LINES)
+def user(tmp_path: Path) -> Iterator[ShellUser]:
+    with ShellUser(tmp_path, host_delay=0.1) as user:
+        user.write(BOOKS_SCRAPER)
         yield user
 
 
-def test_progress_is_drawn_in_place_and_gives_way_to_the_account(user: User) -> None:
+def test_progress_is_drawn_in_place_and_gives_way_to_the_account(user: ShellUser) -> None:
     terminal = Terminal(user, 80, *RUN)
     try:
         assert terminal.ended() == 0, terminal.text
     finally:
         terminal.close()
     assert any("█" in text and "pages/s" in text for text in terminal.drawn)
-    assert any("under way" in text and "records" in text for text in terminal.drawn)
+    assert any("in progress" in text and "records" in text for text in terminal.drawn)
     assert max(map(len, terminal.drawn)) < 80
     after = terminal.text.rpartition("\x1b[J")[2].replace("\r", "").splitlines()
     pages = len(user.catalogue()) + 1
@@ -100,33 +99,28 @@ def test_progress_is_drawn_in_place_and_gives_way_to_the_account(user: User) -> 
     ]
 
 
-def test_a_paused_run_says_so_and_ctrl_c_says_that_nothing_is_lost_and_how_to_go_on(user: User) -> None:
+def test_a_paused_run_says_so_and_ctrl_c_says_that_nothing_is_lost_and_how_to_go_on(user: ShellUser) -> None:
     terminal = Terminal(user, 80, *RUN)
     try:
-        terminal.read_until(lambda text: re.search(r"ok [2-9]", text))
+        terminal.read_until(lambda text: re.search(r"ok [1-9]", text))
+        user.site.site.host_delay = 2.0  # so that it is not over before it is paused
         name = user.ask("pause")["name"]
-        terminal.read_until(lambda text: f"paused: shoal resume {name} lets it go on" in text)
+        terminal.read_until(lambda text: f"paused: shoal resume {name} resumes it" in text)
         terminal.press(b"\x03")
         assert terminal.ended() == 4, terminal.text
     finally:
         terminal.close()
-    assert "Stopping; pages under way are handed back." in terminal.text
+    assert "Stopping; pages in progress are returned." in terminal.text
     assert "Traceback" not in terminal.text
     assert terminal.text.replace("\r", "").endswith(
-        "Nothing is lost. The same command goes on:\n"
+        "Nothing is lost. Run it again to resume:\n"
         "  shoal run books.py -o books.jsonl --allow-private --workers 1 --concurrency 2\n"
     )
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
-@pytest.mark.parametrize(
-    ("words", "completed"),
-    [
-        ("shoal st", "status"),
-        ("shoal export --fo", "--format --follow"),
-    ],
-)
-def test_bash_completes_commands_and_options(user: User, words: str, completed: str) -> None:
+@pytest.mark.parametrize(("words", "completed"), [("shoal st", "status"), ("shoal export --fo", "--format --follow")])
+def test_bash_completes_commands_and_options(user: ShellUser, words: str, completed: str) -> None:
     script = f"""
         eval "$(shoal completion bash)"
         COMP_WORDS=({words}); COMP_CWORD=$(({len(words.split())} - 1)); _shoal_completion shoal
@@ -139,6 +133,6 @@ def test_bash_completes_commands_and_options(user: User, words: str, completed: 
         env=user.environment | {"PATH": path},
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=HANG,
     )
     assert done.stdout.split() == completed.split(), done.stderr

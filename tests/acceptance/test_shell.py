@@ -13,37 +13,38 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from user import SHOAL, Done, User
+from shell_user import SHOAL, CommandResult, ShellUser
+from wait import HANG
 
 from shoal.cli.main import main
 
 
 @pytest.fixture(scope="module")
-def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
-    with User(tmp_path_factory.mktemp("shell")) as user:
+def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShellUser]:
+    with ShellUser(tmp_path_factory.mktemp("shell")) as user:
         yield user
 
 
 class Asker:
     """Somebody who types lines into the command, which runs in this very process to save its start."""
 
-    def __init__(self, user: User, patch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, user: ShellUser, patch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self.user = user
         self._patch = patch
         self._capsys = capsys
         patch.chdir(user.folder)
 
-    def __call__(self, *args: str, typed: str = "") -> Done:
+    def __call__(self, *args: str, typed: str = "") -> CommandResult:
         self._patch.setattr(sys, "stdin", io.StringIO(typed))
         code = main(["shell", *args])
-        return Done(code, *self._capsys.readouterr())
+        return CommandResult(code, *self._capsys.readouterr())
 
-    def on_page(self, path: str, *lines: str) -> Done:
+    def on_page(self, path: str, *lines: str) -> CommandResult:
         return self(self.user.url.rstrip("/") + path, "--allow-private", typed="\n".join(lines) + "\n")
 
 
 @pytest.fixture
-def ask(user: User, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Asker:
+def ask(user: ShellUser, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Asker:
     for name in [name for name in os.environ if name.startswith("SHOAL_")]:
         monkeypatch.delenv(name)
     return Asker(user, monkeypatch, capsys)
@@ -82,7 +83,7 @@ def test_every_question_has_an_answer(ask: Asker, line: str, words: str) -> None
     assert words in done.out.split("elsewhere\n", 1)[1]
 
 
-def test_a_table_is_shown_as_one(user: User, ask: Asker) -> None:
+def test_a_table_is_shown_as_one(user: ShellUser, ask: Asker) -> None:
     (user.folder / "table.html").write_text(
         "<table><tr><th>name<th>price</tr><tr><td>tea<td>2.50</tr><tr><td>bun<td>1.00</tr></table>"
     )
@@ -91,7 +92,7 @@ def test_a_table_is_shown_as_one(user: User, ask: Asker) -> None:
     assert re.search(r"name +price\ntea +2.50\nbun +1.00\nno table found", done.out)
 
 
-def test_a_page_of_json_is_asked_with_paths(user: User, ask: Asker) -> None:
+def test_a_page_of_json_is_asked_with_paths(user: ShellUser, ask: Asker) -> None:
     (user.folder / "data.json").write_text('{"items": [{"name": "tea"}, {"name": "bun"}]}')
     done = ask("data.json", typed="json items[].name\n")
     assert "2 found\n  1  tea\n  2  bun" in done.out
@@ -106,7 +107,7 @@ def test_what_is_not_understood_is_said_and_the_next_line_is_answered(ask: Asker
     assert "Traceback" not in done.err
 
 
-def test_fields_are_shown_as_a_table_of_what_a_record_would_hold(user: User, ask: Asker) -> None:
+def test_fields_are_shown_as_a_table_of_what_a_record_would_hold(user: ShellUser, ask: Asker) -> None:
     path = next(path for path in user.site.site.shop.paths() if re.search(r"_1/$", path))
     url = user.url.rstrip("/") + path
     done = ask(
@@ -122,17 +123,17 @@ def test_fields_are_shown_as_a_table_of_what_a_record_would_hold(user: User, ask
 @pytest.mark.parametrize(
     ("args", "code", "words"),
     [
-        ((), 2, "say which page"),
+        ((), 2, "no page given"),
         (("gone.html",), 2, "there is no file gone.html"),
         (("{url}",), 1, "blocked.private"),
-        (("{url}", "--allow-private", "-f", "title"), 2, "a name, = and a selector"),
+        (("{url}", "--allow-private", "-f", "title"), 2, "use NAME=SELECTOR"),
         (("{url}", "--allow-private", "-f", "title=h1::txt"), 2, "h1::txt"),
         (("{url}private/", "--allow-private"), 2, "robots.txt of"),
         (("http://127.0.0.1:9/", "--allow-private", "--ignore-robots"), 1, "connect"),
     ],
 )
 def test_what_cannot_be_shown_says_why_and_what_to_do(
-    user: User, ask: Asker, args: tuple[str, ...], code: int, words: str
+    user: ShellUser, ask: Asker, args: tuple[str, ...], code: int, words: str
 ) -> None:
     user.site.hits.clear()
     done = ask(*(arg.format(url=user.url) for arg in args))
@@ -145,12 +146,12 @@ def test_an_error_page_is_shown_and_told_by_the_exit_status(ask: Asker) -> None:
     assert done.code == 3 and "status  404" in done.out and "Not found" in done.out
 
 
-def test_what_robots_refuses_is_shown_on_request(user: User, ask: Asker) -> None:
+def test_what_robots_refuses_is_shown_on_request(user: ShellUser, ask: Asker) -> None:
     done = ask(user.url + "private/", "--allow-private", "--ignore-robots")
     assert "status  200" in done.out, done.err
 
 
-def test_the_links_of_a_saved_page_lead_from_where_it_was(user: User, ask: Asker) -> None:
+def test_the_links_of_a_saved_page_lead_from_where_it_was(user: ShellUser, ask: Asker) -> None:
     (user.folder / "saved.html").write_text("<title>kept</title><a href=/x>x</a>")
     done = ask("saved.html", "--url", "https://a.example/b", typed="links\n")
     assert "title   kept" in done.out and "https://a.example/x" in done.out
@@ -159,16 +160,16 @@ def test_the_links_of_a_saved_page_lead_from_where_it_was(user: User, ask: Asker
 @pytest.mark.parametrize("word", ["css", "xpath", "re"])
 def test_a_question_without_its_object_says_how_it_is_asked(ask: Asker, word: str) -> None:
     done = ask.on_page("/", word)
-    assert done.code == 2 and f"{word} takes something to look for\n  try: {word} " in done.err
+    assert done.code == 2 and f"{word} needs something to look for\n  try: {word} " in done.err
 
 
 def test_what_the_shell_understands_fits_a_terminal() -> None:
-    from shoal.cli.prompt import HELP
+    from shoal.cli.repl import HELP
 
     assert max(map(len, HELP.splitlines())) < 80
 
 
-def test_a_person_at_a_terminal_has_a_prompt_with_a_memory(user: User, tmp_path: Path) -> None:
+def test_a_person_at_a_terminal_has_a_prompt_with_a_memory(user: ShellUser, tmp_path: Path) -> None:
     (user.folder / "saved.html").write_text("<title>kept</title><h1>One</h1>")
     shown = ""
     for typed in ("h1::text\r", "\x1b[A\x1b[A\r"):  # the second time: up, past quit, to what was typed before
@@ -187,13 +188,13 @@ def test_a_person_at_a_terminal_has_a_prompt_with_a_memory(user: User, tmp_path:
         os.write(master, typed.encode())
         shown = _read(master, "shoal> ")
         os.write(master, b"quit\r")
-        assert child.wait(10) == 0
+        assert child.wait(HANG) == 0
         os.close(master)
         assert "1 found\r\n  1  One" in shown
     assert "h1::text" in (tmp_path / ".shoal_history").read_text()
 
 
-def _read(master: int, end: str, seconds: float = 15.0) -> str:
+def _read(master: int, end: str, seconds: float = HANG) -> str:
     text, limit = "", time.monotonic() + seconds
     while not re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", text).endswith(end):
         assert time.monotonic() < limit, text

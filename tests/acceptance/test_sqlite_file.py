@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from shoal.control.runs import account
-from shoal.core.lane import FREE
+from shoal.core.lane import UNLIMITED_PACE
 from shoal.core.run import NewRun
 from shoal.core.task import Outcome, Task, digest
 from shoal.errors import NotBalanced, QueueFull, QueueReadOnly, QueueRefused
+from shoal.files.file_system import NETWORK_FILE_SYSTEMS, _mounted
 from shoal.queue.sqlite import SqliteQueue
-from shoal.queue.sqlite.engine import NETWORK_FILE_SYSTEMS, _mounted
+from shoal.runs.identity import checked_stats
 
 ROOT_ON_LINUX = sys.platform == "linux" and os.geteuid() == 0
 
@@ -36,7 +36,7 @@ async def started(path: Path) -> tuple[SqliteQueue, int]:
 
 async def test_state_survives_reopening(tmp_path: Path) -> None:
     queue, run = await started(tmp_path / "q.db")
-    await queue.add(run, tasks(3), {"h": FREE})
+    await queue.add(run, tasks(3), {"h": UNLIMITED_PACE})
     claim = await queue.claim("w", 1)
     await queue.settle([Outcome(claim.tasks[0].id, claim.lease, "done", records=(b'{"a":1}',))])
     await queue.close()
@@ -73,13 +73,11 @@ async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
         await SqliteQueue.open(str(tmp_path / "notes.txt"))
 
 
-async def test_an_older_schema_is_migrated_after_a_backup(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_older_schema_is_migrated_after_a_backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from shoal.queue.sqlite import schema
 
     queue, run = await started(tmp_path / "q.db")
-    await queue.add(run, tasks(5), {"h": FREE})
+    await queue.add(run, tasks(5), {"h": UNLIMITED_PACE})
     await queue.close()
     steps = schema.scripts()
     monkeypatch.setattr(schema, "scripts", lambda: [*steps, "CREATE TABLE extra (x);\n"])
@@ -96,12 +94,10 @@ async def test_a_failed_migration_changes_nothing(tmp_path: Path, monkeypatch: p
     from shoal.queue.sqlite import schema
 
     queue, run = await started(tmp_path / "q.db")
-    await queue.add(run, tasks(5), {"h": FREE})
+    await queue.add(run, tasks(5), {"h": UNLIMITED_PACE})
     await queue.close()
     steps = schema.scripts()
-    monkeypatch.setattr(
-        schema, "scripts", lambda: [*steps, "CREATE TABLE extra (x);\nCREATE TABLE extra (x);\n"]
-    )
+    monkeypatch.setattr(schema, "scripts", lambda: [*steps, "CREATE TABLE extra (x);\nCREATE TABLE extra (x);\n"])
     with pytest.raises(Exception, match="extra"):
         await SqliteQueue.open(str(tmp_path / "q.db"))
     monkeypatch.undo()
@@ -143,7 +139,7 @@ async def test_a_full_disk_is_said_clearly_and_loses_nothing(small_disk: Path) -
     added = 0
     with pytest.raises(QueueFull, match="no space left"):
         for first in range(0, 100_000, 500):
-            answers = await queue.add(run, tasks(500, first), {"h": FREE})
+            answers = await queue.add(run, tasks(500, first), {"h": UNLIMITED_PACE})
             added += answers.count("added")
     stats = await queue.stats(run)
     assert stats.seen == added == stats.ready
@@ -152,7 +148,7 @@ async def test_a_full_disk_is_said_clearly_and_loses_nothing(small_disk: Path) -
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
     again = await SqliteQueue.open(str(small_disk / "q.db"))
     assert (await again.stats(run)).ready == added
-    assert (await again.add(run, tasks(500, 200_000), {"h": FREE})).count("added") == 500
+    assert (await again.add(run, tasks(500, 200_000), {"h": UNLIMITED_PACE})).count("added") == 500
     claim = await again.claim("w", 10)
     assert await again.settle([Outcome(t.id, t.lease, "done") for t in claim.tasks]) == ["ok"] * 10
     await again.close()
@@ -160,12 +156,12 @@ async def test_a_full_disk_is_said_clearly_and_loses_nothing(small_disk: Path) -
 
 async def test_a_disk_that_became_read_only_is_said_clearly(small_disk: Path) -> None:
     queue, run = await started(small_disk / "q.db")
-    await queue.add(run, tasks(5), {"h": FREE})
+    await queue.add(run, tasks(5), {"h": UNLIMITED_PACE})
     await queue.close()
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     with pytest.raises(QueueReadOnly, match="cannot be written"):
         queue = await SqliteQueue.open(str(small_disk / "q.db"))
-        await queue.add(run, tasks(5, 10), {"h": FREE})
+        await queue.add(run, tasks(5, 10), {"h": UNLIMITED_PACE})
     subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
     again = await SqliteQueue.open(str(small_disk / "q.db"))
     assert (await again.stats(run)).ready == 5
@@ -189,7 +185,7 @@ asyncio.run(main(*sys.argv[1:]))
 async def test_eight_processes_share_one_file_without_collisions(tmp_path: Path) -> None:
     queue, run = await started(tmp_path / "q.db")
     for first in range(0, 4000, 1000):
-        await queue.add(run, tasks(1000, first), {"h": FREE})
+        await queue.add(run, tasks(1000, first), {"h": UNLIMITED_PACE})
     clients = [
         await asyncio.create_subprocess_exec(sys.executable, "-c", _CLIENT, str(tmp_path / "q.db"), f"w{n}")
         for n in range(8)
@@ -203,25 +199,23 @@ async def test_eight_processes_share_one_file_without_collisions(tmp_path: Path)
 
 async def test_a_client_killed_in_the_middle_leaves_a_whole_state(tmp_path: Path) -> None:
     queue, run = await started(tmp_path / "q.db")
-    await queue.add(run, tasks(3000), {"h": FREE})
+    await queue.add(run, tasks(3000), {"h": UNLIMITED_PACE})
     for delay in (0.25, 0.3, 0.35, 0.4):
-        client = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", _CLIENT, str(tmp_path / "q.db"), "w"
-        )
+        client = await asyncio.create_subprocess_exec(sys.executable, "-c", _CLIENT, str(tmp_path / "q.db"), "w")
         await asyncio.sleep(delay)
         if client.returncode is None:
             client.kill()
         await client.wait()
         await queue.reap({"w": ()})
     stats = await queue.stats(run)
-    assert stats.balanced and stats.leased == 0 and stats.records == stats.done
+    assert stats.is_balanced and stats.leased == 0 and stats.records == stats.done
     assert stats == await queue.recount(run)
     await queue.close()
 
 
 async def test_the_state_is_one_folder_that_can_be_copied_while_closed(tmp_path: Path) -> None:
     queue, run = await started(tmp_path / "a" / "q.db")
-    await queue.add(run, tasks(7), {"h": FREE})
+    await queue.add(run, tasks(7), {"h": UNLIMITED_PACE})
     await queue.close()
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     copy = await SqliteQueue.open(str(tmp_path / "b" / "q.db"))
@@ -229,12 +223,12 @@ async def test_the_state_is_one_folder_that_can_be_copied_while_closed(tmp_path:
     await copy.close()
 
 
-async def test_a_damaged_state_does_not_balance_and_names_its_strays(tmp_path: Path) -> None:
+async def test_a_damaged_state_does_not_balance_and_names_its_orphans(tmp_path: Path) -> None:
     queue, run = await started(tmp_path / "q.db")
-    await queue.add(run, tasks(5), {"h": FREE})
+    await queue.add(run, tasks(5), {"h": UNLIMITED_PACE})
     claim = await queue.claim("w", 2)
     await queue.settle([Outcome(t.id, t.lease, "done") for t in claim.tasks])
-    assert await queue.strays(run) == []
+    assert await queue.orphans(run) == []
     with sqlite3.connect(tmp_path / "q.db") as db:
         lost = db.execute("SELECT max(id) FROM tasks").fetchone()[0]
         db.execute("DELETE FROM tasks WHERE id = ?", (lost,))
@@ -242,22 +236,20 @@ async def test_a_damaged_state_does_not_balance_and_names_its_strays(tmp_path: P
     db.close()
     (found,) = await queue.runs(name="R1")
     with pytest.raises(NotBalanced, match=f"{claim.tasks[0].id}, {lost}") as caught:
-        await account(queue, found)
+        await checked_stats(queue, found)
     assert "done 2 (counted 1)" in str(caught.value)
     await queue.close()
 
 
 async def test_a_settle_is_durable_also_when_a_claim_waits_beside_it(tmp_path: Path) -> None:
     queue, run = await started(tmp_path / "q.db")
-    await queue.add(run, tasks(20), {"h": FREE})
+    await queue.add(run, tasks(20), {"h": UNLIMITED_PACE})
     claim = await queue.claim("w", 5)
     said: list[str] = []
     queue._engine.db.set_trace_callback(said.append)
     other = sqlite3.connect(tmp_path / "q.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    both = asyncio.gather(
-        queue.settle([Outcome(t.id, t.lease, "done") for t in claim.tasks]), queue.claim("w", 5)
-    )
+    both = asyncio.gather(queue.settle([Outcome(t.id, t.lease, "done") for t in claim.tasks]), queue.claim("w", 5))
     await asyncio.sleep(0.05)
     other.execute("COMMIT")
     other.close()

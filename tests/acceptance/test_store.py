@@ -15,23 +15,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from places import QUEUES, STORES, place
+from backend_urls import QUEUE_KINDS, STORE_KINDS, backend_url
 from servers import postgres
-from user import SIX_LINES, User
+from shell_user import BOOKS_SCRAPER, ShellUser
 
 from shoal import app
-from shoal.config import load
-from shoal.control import relay as relays
-from shoal.control.home import identity, origin_of
-from shoal.control.records import RecordsReader
-from shoal.control.relay import Relay
-from shoal.core.lane import FREE
+from shoal.config.load import load
+from shoal.core.lane import UNLIMITED_PACE
 from shoal.core.run import NewRun, Run
 from shoal.core.task import Outcome, Task, digest
-from shoal.errors import StoreRefused, StoreUnavailable, Usage
-from shoal.outlet import Outlet
+from shoal.errors import StoreRefused, StoreUnavailable, UsageError
 from shoal.queue.base import Queue, StoredRecord
-from shoal.store.results import Origin, ResultStore, open_results
+from shoal.runs import relay as relays
+from shoal.runs.outputs import RunOutputs
+from shoal.runs.queue_identity import queue_id, result_origin
+from shoal.runs.records import RecordsReader
+from shoal.runs.relay import Relay
+from shoal.store.results.base import Origin, ResultBackend, open_results
 
 ORIGIN = Origin("home", "20261115_120000_abc", "books", 3)
 
@@ -40,9 +40,9 @@ def record(seq: int, task: int = 0, **data: Any) -> StoredRecord:
     return StoredRecord(seq, 3 << 32 | (task or seq), json.dumps(data or {"n": seq}).encode())
 
 
-@pytest.fixture(params=STORES)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ResultStore]:
-    found = await open_results(place(request.param, tmp_path))
+@pytest.fixture(params=STORE_KINDS)
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ResultBackend]:
+    found = await open_results(backend_url(request.param, tmp_path))
     yield found
     await found.close()
 
@@ -50,7 +50,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 # the store
 
 
-async def test_a_result_is_found_by_its_task_and_by_its_type(store: ResultStore) -> None:
+async def test_a_result_is_found_by_its_task_and_by_its_type(store: ResultBackend) -> None:
     await store.store(7, "profile", {"name": "ü", "tags": ["a"]})
     await store.store(8, "profile", [1, 2])
     await store.store(9, "followers", None)
@@ -65,12 +65,12 @@ async def test_a_result_is_found_by_its_task_and_by_its_type(store: ResultStore)
 
 
 @pytest.mark.parametrize("value", [{"value": 1}, {"value": {"value": 2}}, {}, "x", 1.5, [], {"a": None}])
-async def test_a_result_comes_back_as_it_went_in(store: ResultStore, value: Any) -> None:
+async def test_a_result_comes_back_as_it_went_in(store: ResultBackend, value: Any) -> None:
     await store.store(1, "t", value)
     assert [kept.value for kept in await store.get(1)] == [value]
 
 
-async def test_a_result_stored_again_takes_the_place_of_the_first(store: ResultStore) -> None:
+async def test_a_result_stored_again_takes_the_place_of_the_first(store: ResultBackend) -> None:
     await store.store(7, "profile", {"n": 1})
     await store.store(5 << 32 | 7, "profile", {"n": 2})
     await store.store(7, "profile", {"n": 3})
@@ -79,13 +79,13 @@ async def test_a_result_stored_again_takes_the_place_of_the_first(store: ResultS
     assert await store.count("profile") == 2
 
 
-async def test_what_json_cannot_express_is_refused(store: ResultStore) -> None:
-    with pytest.raises(Usage, match="cannot be stored"):
+async def test_what_json_cannot_express_is_refused(store: ResultBackend) -> None:
+    with pytest.raises(UsageError, match="cannot be stored"):
         await store.store(1, "t", {"f": object()})
     assert await store.count() == 0
 
 
-async def test_records_follow_the_position_or_are_refused(store: ResultStore) -> None:
+async def test_records_follow_the_position_or_are_refused(store: ResultBackend) -> None:
     assert await store.append(ORIGIN, 0, [record(2), record(4)])
     assert not await store.append(ORIGIN, 0, [record(2), record(4)])
     assert not await store.append(ORIGIN, 2, [record(4), record(5)])
@@ -97,7 +97,7 @@ async def test_records_follow_the_position_or_are_refused(store: ResultStore) ->
     assert [kept.seq for kept in await store.read(ORIGIN, tasks=[3 << 32 | 9, 2])] == [2, 9]
 
 
-async def test_runs_of_the_same_name_in_two_queues_are_apart(store: ResultStore) -> None:
+async def test_runs_of_the_same_name_in_two_queues_are_apart(store: ResultBackend) -> None:
     other = Origin("elsewhere", ORIGIN.run, ORIGIN.type, 5)
     await store.append(ORIGIN, 0, [record(1)])
     await store.append(other, 0, [record(1, n="other")])
@@ -106,7 +106,7 @@ async def test_runs_of_the_same_name_in_two_queues_are_apart(store: ResultStore)
     assert [kept.value async for kept in store.aggregate("books")] == [{"n": 1}, {"n": "other"}]
 
 
-async def test_records_come_back_byte_for_byte(store: ResultStore) -> None:
+async def test_records_come_back_byte_for_byte(store: ResultBackend) -> None:
     odd = [
         b'{"b":1,"a":2}',
         b'{"a":"\\u0000 \\ud83d\\ude00 \\ud800"}',
@@ -118,14 +118,14 @@ async def test_records_come_back_byte_for_byte(store: ResultStore) -> None:
     assert [kept.data for kept in await store.read(ORIGIN)] == odd
 
 
-async def test_a_type_with_many_results_is_read_to_its_end(store: ResultStore) -> None:
+async def test_a_type_with_many_results_is_read_to_its_end(store: ResultBackend) -> None:
     await store.append(ORIGIN, 0, [record(n) for n in range(1, 2501)])
     assert [kept.seq async for kept in store.aggregate("books")] == list(range(1, 2501))
 
 
 async def test_many_who_open_a_new_store_at_once_make_it_once(tmp_path: Path) -> None:
-    for kind in STORES:
-        url = place(kind, tmp_path)
+    for kind in STORE_KINDS:
+        url = backend_url(kind, tmp_path)
         stores = await asyncio.gather(*(open_results(url) for _ in range(6)))
         await asyncio.gather(*(store.store(n, "t", n) for n, store in enumerate(stores)))
         assert await stores[0].count() == 6
@@ -141,9 +141,7 @@ def test_people_read_a_store_with_sql(tmp_path: Path) -> None:
 
     asyncio.run(fill())
     with sqlite3.connect(tmp_path / "r.db") as db:
-        row = db.execute(
-            "SELECT run, type, task, json_extract(data, '$.title'), stored_at FROM results"
-        ).fetchone()
+        row = db.execute("SELECT run, type, task, json_extract(data, '$.title'), stored_at FROM results").fetchone()
     db.close()
     assert row[:4] == (ORIGIN.run, "books", 3 << 32 | 1, "A")
     assert row[4].startswith("20") and row[4].endswith("Z")
@@ -155,6 +153,7 @@ def test_people_read_a_store_with_sql(tmp_path: Path) -> None:
         ("redis://localhost/0", "cannot be stored in redis"),
         ("sqlite:///{folder}/text.db", "not a database"),
         ("sqlite:///{folder}/other.db", "another program"),
+        ("sqlite:///{folder}/raw.db", "another program"),
         ("sqlite:///{folder}/queue.db", "state file of a queue"),
         ("sqlite:///{folder}/newer.db", "newer shoal"),
         ("postgresql://127.0.0.1:1/none", "cannot be reached"),
@@ -166,7 +165,8 @@ async def test_what_is_no_store_is_refused_with_the_reason(tmp_path: Path, url: 
     for name, statements in {
         "other.db": ["CREATE TABLE t (x)"],
         "queue.db": ["PRAGMA application_id = 1936224097", "CREATE TABLE t (x)"],
-        "newer.db": ["PRAGMA application_id = 1936224114", "PRAGMA user_version = 99"],
+        "raw.db": ["PRAGMA application_id = 1936224114", "CREATE TABLE t (x)"],
+        "newer.db": ["PRAGMA application_id = 1936224115", "PRAGMA user_version = 99"],
     }.items():
         db = sqlite3.connect(tmp_path / name)
         for statement in statements:
@@ -180,9 +180,9 @@ async def test_what_is_no_store_is_refused_with_the_reason(tmp_path: Path, url: 
 # the way there
 
 
-@pytest.fixture(params=QUEUES)
+@pytest.fixture(params=QUEUE_KINDS)
 async def queue(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Queue]:
-    found = await app.open_queue(load({"queue": place(request.param, tmp_path)}))
+    found = await app.open_queue(load({"queue": backend_url(request.param, tmp_path)}))
     yield found
     await found.close()
 
@@ -190,7 +190,7 @@ async def queue(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 async def begun(queue: Queue, pages: int = 10, name: str = "20261115_120000_abc") -> Run:
     run = await queue.start_run(NewRun(scraper="books", key=name, name=name))
     tasks = [Task(url=f"http://a.test/{n}", lane="a.test", digest=digest(f"{n}")) for n in range(pages)]
-    await queue.add(run.id, tasks, {"a.test": FREE})
+    await queue.add(run.id, tasks, {"a.test": UNLIMITED_PACE})
     return run
 
 
@@ -213,7 +213,7 @@ async def settled(queue: Queue, pages: int, records: int = 3) -> None:
         )
 
 
-async def test_records_go_to_the_store_and_leave_the_queue(queue: Queue, store: ResultStore) -> None:
+async def test_records_go_to_the_store_and_leave_the_queue(queue: Queue, store: ResultBackend) -> None:
     run, relay = await begun(queue), Relay(queue, store)
     await settled(queue, 4)
     before = await queue.records(run.id)
@@ -223,7 +223,7 @@ async def test_records_go_to_the_store_and_leave_the_queue(queue: Queue, store: 
     assert await queue.records(run.id) == []
     stats = await queue.stats(run.id)
     assert (stats.records, stats.trimmed) == (12, 12)
-    kept = await store.read(await origin_of(queue, run))
+    kept = await store.read(await result_origin(queue, run))
     assert [(one.seq, one.task, one.data) for one in kept] == [(it.seq, it.task, it.data) for it in before]
     await settled(queue, 6)
     assert await relay.drain_all() == 18
@@ -231,7 +231,7 @@ async def test_records_go_to_the_store_and_leave_the_queue(queue: Queue, store: 
     assert await queue.recount(run.id) == await queue.stats(run.id)
 
 
-async def test_many_relays_at_once_store_every_record_once(queue: Queue, store: ResultStore) -> None:
+async def test_many_relays_at_once_store_every_record_once(queue: Queue, store: ResultBackend) -> None:
     run = await begun(queue, 60)
     relays = [Relay(queue, store) for _ in range(4)]
 
@@ -249,7 +249,7 @@ async def test_many_relays_at_once_store_every_record_once(queue: Queue, store: 
     assert len({(one["url"], one["n"]) for one in kept}) == 180
 
 
-async def test_who_reads_while_records_travel_misses_none(queue: Queue, store: ResultStore) -> None:
+async def test_who_reads_while_records_travel_misses_none(queue: Queue, store: ResultBackend) -> None:
     run, relay = await begun(queue, 200), Relay(queue, store)
     reader = RecordsReader(queue, store)
     seen: list[int] = []
@@ -274,30 +274,28 @@ async def test_who_reads_while_records_travel_misses_none(queue: Queue, store: R
     assert len(seen) == 400 == len(set(seen)) and seen == sorted(seen)
 
 
-async def test_results_of_chosen_tasks_are_found_wherever_they_are(queue: Queue, store: ResultStore) -> None:
+async def test_results_of_chosen_tasks_are_found_wherever_they_are(queue: Queue, store: ResultBackend) -> None:
     run, relay = await begun(queue, 6), Relay(queue, store)
     await settled(queue, 3, records=2)
     await relay.drain(run)
     await settled(queue, 3, records=2)
-    ids = [view.id for view in await queue.look(run.id)]
+    ids = [view.id for view in await queue.list_tasks(run.id)]
     found = await RecordsReader(queue, store).records(run.id, tasks=[ids[0], ids[5]])
     assert sorted({one.task for one in found}) == sorted([ids[0], ids[5]]) and len(found) == 4
 
 
-async def test_reading_without_the_store_is_refused_once_records_are_there(
-    queue: Queue, store: ResultStore
-) -> None:
+async def test_reading_without_the_store_is_refused_once_records_are_there(queue: Queue, store: ResultBackend) -> None:
     run = await begun(queue)
     await settled(queue, 2)
     plain = RecordsReader(queue, None)
     assert len(await plain.records(run.id)) == 6
     await Relay(queue, store).drain(run)
-    with pytest.raises(Usage, match=r"6 records of run .* are in a store of their own"):
+    with pytest.raises(UsageError, match=r"records of run .* are in another store \(6\)"):
         await plain.records(run.id)
 
 
 async def test_another_store_than_the_one_records_went_to_is_refused(
-    queue: Queue, store: ResultStore, tmp_path: Path
+    queue: Queue, store: ResultBackend, tmp_path: Path
 ) -> None:
     run = await begun(queue)
     await settled(queue, 2)
@@ -314,7 +312,7 @@ async def test_another_store_than_the_one_records_went_to_is_refused(
     assert await Relay(queue, store).drain(run) == 6
 
 
-async def test_records_that_come_after_the_end_of_a_run_are_stored(queue: Queue, store: ResultStore) -> None:
+async def test_records_that_come_after_the_end_of_a_run_are_stored(queue: Queue, store: ResultBackend) -> None:
     run, relay = await begun(queue), Relay(queue, store)
     claim = await queue.claim("w", 2)
     await queue.set_run(run.id, "cancel")
@@ -326,11 +324,11 @@ async def test_records_that_come_after_the_end_of_a_run_are_stored(queue: Queue,
 
 @pytest.mark.parametrize("limit", [1, 4, 100])
 async def test_a_queue_that_was_set_back_loses_no_new_record(
-    store: ResultStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
+    store: ResultBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     """As after a power loss: the state file of a moment ago is put back in its place."""
-    monkeypatch.setattr(relays, "FIRST", limit)
-    monkeypatch.setattr(relays, "MOST", limit)
+    monkeypatch.setattr(relays, "FIRST_BATCH", limit)
+    monkeypatch.setattr(relays, "MAX_BATCH", limit)
     file = tmp_path / "queue.db"
     queue = await app.open_queue(load({"queue": str(file)}))
     run = await begun(queue, 12)
@@ -358,7 +356,7 @@ async def test_a_queue_that_was_set_back_loses_no_new_record(
         whole = [one.data for one in await _all(reader, run)]
         assert whole[:21] == before and whole[-1] == b'{"n":"last"}'
         pages = {(one["url"], one["n"]) for one in map(json.loads, whole[:-1])}
-        views = {view.url for view in await queue.look(run.id, state="done")} - {skipped.tasks[0].url}
+        views = {view.url for view in await queue.list_tasks(run.id, state="done")} - {skipped.tasks[0].url}
         assert {(url, n) for url in views for n in range(3)} <= pages
         assert len(pages) == len(whole) - 1, "what was done twice is there once"
         assert await relay.drain(run) == 1
@@ -376,7 +374,7 @@ async def _all(reader: RecordsReader, run: Run) -> list[StoredRecord]:
 
 
 async def test_a_queue_and_its_store_may_share_a_schema(tmp_path: Path) -> None:
-    url = place("postgres", tmp_path)
+    url = backend_url("postgres", tmp_path)
     store = await open_results(url)
     queue = await app.open_queue(load({"queue": url}))
     try:
@@ -389,7 +387,7 @@ async def test_a_queue_and_its_store_may_share_a_schema(tmp_path: Path) -> None:
 
 
 async def test_a_queue_has_one_identity_however_many_ask(queue: Queue) -> None:
-    assert len(set(await asyncio.gather(*(identity(queue) for _ in range(5))))) == 1
+    assert len(set(await asyncio.gather(*(queue_id(queue) for _ in range(5))))) == 1
 
 
 # kill -9
@@ -397,9 +395,9 @@ async def test_a_queue_has_one_identity_however_many_ask(queue: Queue) -> None:
 RELAY = """
 import asyncio, sys
 from shoal import app
-from shoal.config import load
-from shoal.control import relay
-from shoal.store.results import open_results
+from shoal.config.load import load
+from shoal.runs import relay
+from shoal.store.results.base import open_results
 
 relay.FIRST = relay.MOST = 7
 
@@ -414,13 +412,9 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize(
-    ("queues", "stores"), [("sqlite", "sqlite"), ("redis", "postgres"), ("postgres", "sqlite")]
-)
-async def test_relays_killed_at_any_moment_lose_and_double_nothing(
-    tmp_path: Path, queues: str, stores: str
-) -> None:
-    urls = place(queues, tmp_path), place(stores, tmp_path)
+@pytest.mark.parametrize(("queues", "stores"), [("sqlite", "sqlite"), ("redis", "postgres"), ("postgres", "sqlite")])
+async def test_relays_killed_at_any_moment_lose_and_duplicate_nothing(tmp_path: Path, queues: str, stores: str) -> None:
+    urls = backend_url(queues, tmp_path), backend_url(stores, tmp_path)
     queue, store = await app.open_queue(load({"queue": urls[0]})), await open_results(urls[1])
     run = await begun(queue, 800)
     dice, kills = random.Random(7), 0
@@ -467,9 +461,9 @@ async def _killed(process: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.fixture
-def user(tmp_path: Path) -> Iterator[User]:
-    with User(tmp_path, products=12) as someone:
-        someone.write(SIX_LINES)
+def user(tmp_path: Path) -> Iterator[ShellUser]:
+    with ShellUser(tmp_path, products=12) as someone:
+        someone.write(BOOKS_SCRAPER)
         yield someone
 
 
@@ -478,9 +472,9 @@ RUN = ("run", "books.py", "--allow-private", "--delay", "0", "--workers", "1")
 
 @pytest.mark.parametrize(("queue_kind", "kind"), [("sqlite", "sqlite"), ("redis", "postgres")])
 def test_records_of_a_crawl_go_to_the_store_and_are_exported_from_there(
-    user: User, tmp_path: Path, queue_kind: str, kind: str
+    user: ShellUser, tmp_path: Path, queue_kind: str, kind: str
 ) -> None:
-    variables = {"SHOAL_STORE": place(kind, tmp_path), "SHOAL_QUEUE": place(queue_kind, tmp_path)}
+    variables = {"SHOAL_STORE": backend_url(kind, tmp_path), "SHOAL_QUEUE": backend_url(queue_kind, tmp_path)}
     done = user.shoal(*RUN, "-o", "books.jsonl", **variables)
     assert done.code == 0, done.err
     assert sorted(line["url"] for line in user.lines()) == user.catalogue()
@@ -489,7 +483,7 @@ def test_records_of_a_crawl_go_to_the_store_and_are_exported_from_there(
     assert user.shoal("export", "-o", "again.jsonl", **variables).code == 0
     assert user.lines("again.jsonl") == kept
     without = user.shoal("export", "-o", "third.jsonl", SHOAL_QUEUE=variables["SHOAL_QUEUE"])
-    assert without.code == 2 and "are in a store of their own" in without.err and "--store" in without.err
+    assert without.code == 2 and "are in another store" in without.err and "--store" in without.err
     assert user.shoal(*RUN, "-o", "books.jsonl", **variables).code == 0, "an ended run is looked at again"
 
 
@@ -501,7 +495,7 @@ async def _stored(url: str, type: str) -> list[Any]:
         await store.close()
 
 
-def test_a_store_that_cannot_be_reached_starts_no_run(user: User) -> None:
+def test_a_store_that_cannot_be_reached_starts_no_run(user: ShellUser) -> None:
     refused = user.shoal(*RUN, "--store", "postgresql://u:hidden@127.0.0.1:1/x")
     assert refused.code == 1 and "cannot be reached" in refused.err and "hidden" not in refused.err
     assert user.ask("runs") == []
@@ -510,22 +504,22 @@ def test_a_store_that_cannot_be_reached_starts_no_run(user: User) -> None:
 async def test_a_store_that_goes_away_is_waited_for_until_the_end(tmp_path: Path) -> None:
     server = postgres.Server()
     queue = await app.open_queue(load({"queue": str(tmp_path / "queue.db")}))
-    outlet = await Outlet.open(queue, load({"store": server.url()}))
+    outputs = await RunOutputs.open(queue, load({"store": server.url()}))
     try:
         run = await begun(queue, 4)
-        outlet.serve(run, None)
+        outputs.attach(run, None)
         await settled(queue, 2)
-        assert await outlet.drain() == 6
+        assert await outputs.drain() == 6
         server.stop()
         await settled(queue, 1)
-        assert await outlet.drain() == 0, "pages are open: it may come back"
+        assert await outputs.drain() == 0, "pages are open: it may come back"
         await settled(queue, 1)
         with pytest.raises(StoreUnavailable, match="cannot be reached"):
-            await outlet.drain()
+            await outputs.drain()
         server.start()
-        assert await outlet.drain() == 6
+        assert await outputs.drain() == 6
     finally:
-        await outlet.close()
+        await outputs.close()
         await queue.close()
         server.remove()
     assert (await _rows(tmp_path)) == (12, 12)

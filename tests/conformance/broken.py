@@ -13,20 +13,20 @@ from msgspec.structs import replace
 
 from conformance.model import ModelQueue
 from conformance.model_state import ModelLane, ModelLease, ModelRun, ModelTask, identity
-from shoal.core.lane import LaneState, Mark, Pace, Slot
+from shoal.core.lane import LaneState, Pace, Slot, WorkerStatus, host_of_lane
 from shoal.core.run import NewRun, Run
 from shoal.core.stats import Stats
-from shoal.core.task import DROPPED, Admission, Carried, Claim, LaneChange, Outcome, State, Task, Verdict
+from shoal.core.task import DROPPED, Admission, Claim, ExportedTask, LaneChange, Outcome, State, Task, Verdict
 from shoal.queue.base import (
-    LEASE,
-    DeadGroup,
-    Extended,
-    Paper,
-    Reaped,
+    LEASE_SECONDS,
+    DeadLetterGroup,
+    Document,
+    ExtendResult,
+    ReapResult,
     RunAction,
     StoredRecord,
+    TaskFilter,
     TaskView,
-    Where,
 )
 
 
@@ -180,9 +180,7 @@ class FoundComeLater(ModelQueue):
     def keep_links(self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool) -> None:
         self.waiting = (task.run, outcome.found)
 
-    async def settle(
-        self, outcomes: Sequence[Outcome], paces: Mapping[str, Pace] | None = None
-    ) -> list[Verdict]:
+    async def settle(self, outcomes: Sequence[Outcome], paces: Mapping[str, Pace] | None = None) -> list[Verdict]:
         self.waiting = None
         return await super().settle(outcomes, paces)
 
@@ -197,9 +195,7 @@ class FoundComeLater(ModelQueue):
 class SeenForgotten(ModelQueue):
     """The seen-set holds open tasks only: what is done is crawled again."""
 
-    def finish_task(
-        self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool
-    ) -> None:
+    def finish_task(self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool) -> None:
         super().finish_task(task, outcome, paces, late=late)
         self.seen.pop((task.run, identity(task.task.digest)), None)
 
@@ -268,8 +264,8 @@ class ZombieExtends(ModelQueue):
     """A worker whose lease was lost is told that all is well."""
 
     async def extend(
-        self, worker: str, leases: Mapping[int, Collection[int]], *, lease: float = LEASE
-    ) -> Extended:
+        self, worker: str, leases: Mapping[int, Collection[int]], *, lease: float = LEASE_SECONDS
+    ) -> ExtendResult:
         answer = await super().extend(worker, leases, lease=lease)
         return replace(answer, lost=frozenset())
 
@@ -277,8 +273,9 @@ class ZombieExtends(ModelQueue):
 class ExtendDoesNothing(ModelQueue):
     """The heartbeat is answered, but the lease runs out all the same."""
 
-    def prolong(self, held: ModelLease, started: Collection[int], lease: float) -> None:
+    def prolong(self, held: ModelLease, started: Collection[int], lease: float) -> set[int]:
         held.extended, held.started = True, set(started)
+        return set()
 
 
 class ExpiredHandedOut(ModelQueue):
@@ -294,10 +291,10 @@ class HoldIgnored(ModelQueue):
     def give(self, task: ModelTask, lease: ModelLease, slot: int) -> None:
         super().give(task, lease, self.clock())
 
-    def choose(self, serves: Collection[str] | None, *, first: bool) -> ModelTask | None:
+    def choose(self, *args: Any, **how: Any) -> ModelTask | None:
         for lane in self.all_lanes.values():
             lane.held_until = 0
-        return super().choose(serves, first=first)
+        return super().choose(*args, **how)
 
 
 class PartAcknowledges(ModelQueue):
@@ -334,7 +331,7 @@ class ReviveDoubles(ModelQueue):
         revived = sum(task.run == run and task.evidence == {"revived": True} for task in self.tasks.values())
         return replace(stats, seen=stats.seen + revived, dead=stats.dead + revived)
 
-    async def revive(self, run: int, where: Where = Where(), **how: Any) -> int:
+    async def revive(self, run: int, where: TaskFilter = TaskFilter(), **how: Any) -> int:
         for task in self.matching(run, "dead", where):
             task.evidence = {"revived": True}
         return await super().revive(run, where, **how)
@@ -363,30 +360,89 @@ class ForgetsOnRestart(ModelQueue):
 class NothingOldest(ModelQueue):
     """High priorities come first, always: low ones starve."""
 
-    def choose(self, serves: Collection[str] | None, *, first: bool) -> ModelTask | None:
+    def choose(self, *args: Any, **how: Any) -> ModelTask | None:
         for about in self.all_runs.values():
             about.picks.clear()
-        return super().choose(serves, first=first)
+        return super().choose(*args, **how)
 
 
 class PriorityIgnored(ModelQueue):
     """First in, first out."""
 
-    def choose(self, serves: Collection[str] | None, *, first: bool) -> ModelTask | None:
+    def choose(self, *args: Any, **how: Any) -> ModelTask | None:
         for about in self.all_runs.values():
             about.picks.update({lane: 15 - about.picks[lane] for lane in self.all_lanes})
-        return super().choose(serves, first=first)
+        return super().choose(*args, **how)
+
+
+class RunPriorityIgnored(ModelQueue):
+    """Runs share alike, however urgent one of them is."""
+
+    def priority(self, run: int) -> int:
+        return 0
+
+
+class UrgentRunsOnly(ModelQueue):
+    """While an urgent run has work nobody else is served: the others starve."""
+
+    def choose(self, *args: Any, **how: Any) -> ModelTask | None:
+        for lane in self.all_lanes.values():
+            lane.given = 0
+        return super().choose(*args, **how)
+
+
+class OldestOfItsRun(ModelQueue):
+    """At the turn of the oldest any task of a less urgent run will do."""
+
+    def oldest(self, tasks: list[ModelTask]) -> ModelTask:
+        return min(tasks, key=lambda task: self.priority(task.run) * 100 + task.band)
+
+
+class AutoIsRetried(ModelQueue):
+    """What is to be done once at most is tried again when it fails."""
+
+    def end_attempt(self, task: ModelTask, outcome: Outcome) -> None:
+        asked, task.task = task.task, replace(task.task, ack="manual")
+        super().end_attempt(task, outcome)
+        task.task = asked
+
+
+class AutoComesBack(ModelQueue):
+    """What is to be done once at most goes back when its worker dies, who may have done it."""
+
+    def lose(self, task: ModelTask, *, charged: bool) -> str:
+        asked, task.task = task.task, replace(task.task, ack="manual")
+        answer = super().lose(task, charged=charged)
+        task.task = asked
+        return answer
+
+
+class ReleasedAtOnce(ModelQueue):
+    """What was released for later is ready at once."""
+
+    def end_attempt(self, task: ModelTask, outcome: Outcome) -> None:
+        super().end_attempt(task, replace(outcome, after=0.0) if outcome.result == "released" else outcome)
+
+
+class ReleaseLosesItsPlace(ModelQueue):
+    """What was released goes to the end of the line."""
+
+    def end_attempt(self, task: ModelTask, outcome: Outcome) -> None:
+        super().end_attempt(task, outcome)
+        if outcome.result == "released":
+            self.tasks[task.id] = self.tasks.pop(task.id)
+            task.due_at = max(task.due_at, self.clock())
 
 
 class NotAlone(ModelQueue):
     """A task that lost a worker comes with others, and takes them down again."""
 
-    def choose(self, serves: Collection[str] | None, *, first: bool) -> ModelTask | None:
+    def choose(self, *args: Any, **how: Any) -> ModelTask | None:
         lost = {id: task.lost for id, task in self.tasks.items()}
         for task in self.tasks.values():
             task.lost = 0
         try:
-            return super().choose(serves, first=first)
+            return super().choose(*args, **how)
         finally:
             for id, count in lost.items():
                 self.tasks[id].lost = count
@@ -409,16 +465,14 @@ class MaxPagesIgnored(ModelQueue):
 class SameAsIgnored(ModelQueue):
     """Two addresses of one page are two pages."""
 
-    def finish_task(
-        self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool
-    ) -> None:
-        super().finish_task(task, replace(outcome, same_as=None), paces, late=late)
+    def finish_task(self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool) -> None:
+        super().finish_task(task, replace(outcome, redirect_digest=None), paces, late=late)
 
 
 class SilentExpiry(ModelQueue):
     """Expired tasks vanish instead of becoming dead letters."""
 
-    def expire_waiting(self) -> int:
+    def expire_waiting(self, run: int | None = None) -> int:
         over = [id for id, task in self.tasks.items() if task.is_expired(self.clock())]
         for id in over:
             del self.tasks[id]
@@ -439,7 +493,7 @@ class HalfABatch(ModelQueue):
 class CountsTwice(ModelQueue):
     """Reap says that it returned more than it did."""
 
-    async def reap(self, dead_workers: Mapping[str, Collection[int]] | None = None) -> Reaped:
+    async def reap(self, dead_workers: Mapping[str, Collection[int]] | None = None) -> ReapResult:
         reaped = await super().reap(dead_workers)
         return replace(reaped, returned=reaped.returned * 2)
 
@@ -474,7 +528,7 @@ class RuleMovesNothing(ModelQueue):
     def change_lane(self, change: LaneChange) -> None:
         before = self._lane(change.lane).next_at
         super().change_lane(change)
-        if change.rule is not None:
+        if change.spacing_override is not None:
             self._lane(change.lane).next_at = before
 
 
@@ -513,28 +567,28 @@ class TrimsOneTooMany(ModelQueue):
 class LastWriterWins(ModelQueue):
     """Swap does not look at the version."""
 
-    async def swap(self, kind: str, name: str, text: str | None, expected: int) -> Paper | None:
-        known = await self.paper(kind, name)
-        return await super().swap(kind, name, text, known.version if known else 0)
+    async def compare_and_swap(self, kind: str, name: str, text: str | None, expected: int) -> Document | None:
+        known = await self.document(kind, name)
+        return await super().compare_and_swap(kind, name, text, known.version if known else 0)
 
 
 class VersionsComeAgain(ModelQueue):
     """A document that was removed and made again looks like the one before."""
 
-    async def swap(self, kind: str, name: str, text: str | None, expected: int) -> Paper | None:
-        made = await super().swap(kind, name, text, expected)
+    async def compare_and_swap(self, kind: str, name: str, text: str | None, expected: int) -> Document | None:
+        made = await super().compare_and_swap(kind, name, text, expected)
         if made and text is not None and not expected:
             made = replace(made, version=1)
-            self.all_papers[kind, name] = [made]
+            self.all_documents[kind, name] = [made]
         return made
 
 
 class AskedOnce(ModelQueue):
     """A worker hears what was asked of it once, and never again if that answer is lost."""
 
-    async def register(self, mark: Mark) -> str:
+    async def register(self, mark: WorkerStatus) -> str:
         asked = await super().register(mark)
-        self.marks[mark.id] = replace(self.marks[mark.id], asked="")
+        self.worker_statuses[mark.id] = replace(self.worker_statuses[mark.id], command="")
         return asked
 
 
@@ -542,9 +596,9 @@ class SilentWorkersStay(ModelQueue):
     """The registry only grows."""
 
     async def purge(self, *, run: int | None = None, older_than: float | None = None) -> int:
-        marks = dict(self.marks)
+        marks = dict(self.worker_statuses)
         gone = await super().purge(run=run, older_than=older_than)
-        self.marks = marks
+        self.worker_statuses = marks
         return gone
 
 
@@ -567,41 +621,41 @@ class RecordsOfAll(ModelQueue):
 class CarriesOpenOnly(ModelQueue):
     """What is done stays behind, and is crawled again in the new place."""
 
-    async def carry_out(self, run: int, *, after: int = 0, limit: int = 500) -> list[Carried]:
-        return [it for it in await super().carry_out(run, after=after, limit=limit) if it.state != "done"]
+    async def export_run(self, run: int, *, after: int = 0, limit: int = 500) -> list[ExportedTask]:
+        return [it for it in await super().export_run(run, after=after, limit=limit) if it.state != "done"]
 
 
 class CarriedTwice(ModelQueue):
     """Carrying in again makes everything once more."""
 
-    async def carry_in(self, run: int, tasks: Sequence[Carried], *args: Any, **words: Any) -> None:
+    async def import_run(self, run: int, tasks: Sequence[ExportedTask], *args: Any, **words: Any) -> None:
         last = self._run(run).numbers
         new = [replace(carried, number=last + n) for n, carried in enumerate(tasks, 1)]
-        await super().carry_in(run, new, *args, **words)
+        await super().import_run(run, new, *args, **words)
 
 
 class CarriedWithoutItsPast(ModelQueue):
     """A task that was moved has all its attempts again."""
 
-    def unpack(self, about: ModelRun, carried: Carried, paces: Mapping[str, Pace]) -> None:
+    def unpack(self, about: ModelRun, carried: ExportedTask, paces: Mapping[str, Pace]) -> None:
         super().unpack(about, replace(carried, attempts=0, lost=0, history=()), paces)
 
 
 class RedirectsLeftBehind(ModelQueue):
     """Where redirects led is forgotten on the way."""
 
-    def packed(self, task: ModelTask) -> Carried:
-        return replace(super().packed(task), also=())
+    def packed(self, task: ModelTask) -> ExportedTask:
+        return replace(super().packed(task), aliases=())
 
 
 class CarriedInMotion(ModelQueue):
     """A run is carried out while its workers change it."""
 
-    async def carry_out(self, run: int, *, after: int = 0, limit: int = 500) -> list[Carried]:
+    async def export_run(self, run: int, *, after: int = 0, limit: int = 500) -> list[ExportedTask]:
         about = self._run(run)
         before, about.run = about.run, replace(about.run, state="paused")
         try:
-            return await super().carry_out(run, after=after, limit=limit)
+            return await super().export_run(run, after=after, limit=limit)
         finally:
             about.run = before
 
@@ -609,14 +663,14 @@ class CarriedInMotion(ModelQueue):
 class CountsLeftBehind(ModelQueue):
     """What cannot be counted is not carried along."""
 
-    async def carry_in(self, *args: Any, **words: Any) -> None:
-        await super().carry_in(*args, **{**words, "counts": None})
+    async def import_run(self, *args: Any, **words: Any) -> None:
+        await super().import_run(*args, **{**words, "counts": None})
 
 
 class DroppedForgotten(ModelQueue):
     """What was dropped is added again by the next page that links to it."""
 
-    async def drop(self, run: int, where: Where = Where(), **how: Any) -> int:
+    async def drop(self, run: int, where: TaskFilter = TaskFilter(), **how: Any) -> int:
         count = await super().drop(run, where, **how)
         gone = {task.id for task in self.tasks.values() if task.cause == DROPPED}
         self.seen = {key: id for key, id in self.seen.items() if id not in gone}
@@ -626,7 +680,7 @@ class DroppedForgotten(ModelQueue):
 class DropTakesLeased(ModelQueue):
     """What a worker has in hand is dropped with the rest."""
 
-    async def drop(self, run: int, where: Where = Where(), **how: Any) -> int:
+    async def drop(self, run: int, where: TaskFilter = TaskFilter(), **how: Any) -> int:
         held = [task for task in self.matching(run, "leased", where) if how.get("state") != "dead"]
         for task in held:
             self.end(task, "cancelled", DROPPED)
@@ -636,7 +690,7 @@ class DropTakesLeased(ModelQueue):
 class DropMissesDelayed(ModelQueue):
     """Delayed tasks come back after everything that waits was dropped."""
 
-    def matching(self, run: int, state: State | None, where: Where) -> list[ModelTask]:
+    def matching(self, run: int, state: State | None, where: TaskFilter) -> list[ModelTask]:
         found = super().matching(run, state, where)
         return [task for task in found if state != "ready" or task.due_at <= self.clock()]
 
@@ -646,16 +700,14 @@ class DroppedCountsDead(ModelQueue):
 
     async def stats(self, run: int) -> Stats:
         stats = await super().stats(run)
-        lost = sum(
-            task.cause == DROPPED and bool(task.attempts) for task in self.matching(run, None, Where())
-        )
+        lost = sum(task.cause == DROPPED and bool(task.attempts) for task in self.matching(run, None, TaskFilter()))
         return replace(stats, dead=stats.dead + lost, cancelled=stats.cancelled - lost)
 
 
 class DroppedComesBack(ModelQueue):
     """Reviving takes what was dropped for dead."""
 
-    async def revive(self, run: int, where: Where = Where(), **how: Any) -> int:
+    async def revive(self, run: int, where: TaskFilter = TaskFilter(), **how: Any) -> int:
         for task in self.matching(run, "cancelled", where):
             if task.cause == DROPPED and task.attempts:
                 task.state = "dead"
@@ -665,14 +717,14 @@ class DroppedComesBack(ModelQueue):
 class DropWithoutLimit(ModelQueue):
     """However few were asked for, all go."""
 
-    async def drop(self, run: int, where: Where = Where(), **how: Any) -> int:
+    async def drop(self, run: int, where: TaskFilter = TaskFilter(), **how: Any) -> int:
         return await super().drop(run, where, **{**how, "limit": 1 << 30})
 
 
 class ReviveWithoutLimit(ModelQueue):
     """However few were asked for, all come back."""
 
-    async def revive(self, run: int, where: Where = Where(), **how: Any) -> int:
+    async def revive(self, run: int, where: TaskFilter = TaskFilter(), **how: Any) -> int:
         return await super().revive(run, where, limit=1 << 30)
 
 
@@ -686,8 +738,8 @@ class StatsByNumber(ModelQueue):
 class UptoExcluded(ModelQueue):
     """The last task of every window is left out."""
 
-    async def look(self, run: int, **how: Any) -> list[TaskView]:
-        return [view for view in await super().look(run, **how) if view.id != how.get("upto")]
+    async def list_tasks(self, run: int, **how: Any) -> list[TaskView]:
+        return [view for view in await super().list_tasks(run, **how) if view.id != how.get("upto")]
 
 
 class BeforeIncluded(ModelQueue):
@@ -723,11 +775,11 @@ class ParkedForEver(ModelQueue):
 class FiguresOfBefore(ModelQueue):
     """A heartbeat that brings no figures, or too many, leaves the old ones."""
 
-    async def register(self, mark: Mark) -> str:
-        before = self.marks.get(mark.id)
+    async def register(self, mark: WorkerStatus) -> str:
+        before = self.worker_statuses.get(mark.id)
         asked = await super().register(mark)
-        if before is not None and not self.marks[mark.id].figures:
-            self.marks[mark.id] = replace(self.marks[mark.id], figures=before.figures)
+        if before is not None and not self.worker_statuses[mark.id].counters:
+            self.worker_statuses[mark.id] = replace(self.worker_statuses[mark.id], counters=before.counters)
         return asked
 
 
@@ -736,9 +788,9 @@ class GroupsRemember(ModelQueue):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.kept: dict[int, list[DeadGroup]] = {}
+        self.kept: dict[int, list[DeadLetterGroup]] = {}
 
-    async def dead_groups(self, run: int, limit: int = 100) -> list[DeadGroup]:
+    async def dead_groups(self, run: int, limit: int = 100) -> list[DeadLetterGroup]:
         return self.kept.get(run, [])[:limit]
 
     async def settle(self, *args: Any, **words: Any) -> list[Verdict]:
@@ -746,3 +798,271 @@ class GroupsRemember(ModelQueue):
         for run in self.all_runs:
             self.kept[run] = await super().dead_groups(run)
         return verdicts
+
+
+class RepeatsWhatWasCancelled(ModelQueue):
+    """A repeated request brings its batch as it was."""
+
+    def _as_claim(self, lease: ModelLease) -> Claim:
+        return Claim(lease.number, tuple(self._as_leased(id, lease) for id in lease.slots))
+
+
+class RepeatsWhatWasLost(ModelQueue):
+    """A repeated request brings its batch although its lease is over."""
+
+    def same_request(self, worker: str, request_id: str) -> ModelLease | None:
+        known = [lease for lease in self.leases.values() if (lease.worker, lease.request_id) == (worker, request_id)]
+        return known[-1] if request_id and known else None
+
+
+class NeedsIgnored(ModelQueue):
+    """Whoever asks gets a task, whatever it needs."""
+
+    def eligible(self, serves: Collection[str] | None, now: int, has: Collection[str] | None = None) -> list[ModelTask]:
+        return super().eligible(serves, now)
+
+
+class OneCapabilityWillDo(ModelQueue):
+    """A task that needs two capabilities goes to who has one of them."""
+
+    def eligible(self, serves: Collection[str] | None, now: int, has: Collection[str] | None = None) -> list[ModelTask]:
+        able = super().eligible(serves, now)
+        return able if has is None else [it for it in able if not it.task.needs or set(it.task.needs) & set(has)]
+
+
+class NeedsEndWithTheLease(ModelQueue):
+    """What comes back for another try needs nothing more."""
+
+    def end_attempt(self, task: ModelTask, outcome: Outcome) -> None:
+        super().end_attempt(task, outcome)
+        task.task = replace(task.task, needs=())
+
+
+class NeedsHoldUpOthers(ModelQueue):
+    """A lane whose first task needs what a worker lacks gives it nothing."""
+
+    def eligible(self, serves: Collection[str] | None, now: int, has: Collection[str] | None = None) -> list[ModelTask]:
+        able = {task.id for task in super().eligible(serves, now, has)}
+        blocked, kept = set[str](), list[ModelTask]()
+        for task in super().eligible(serves, now):
+            if task.id not in able:
+                blocked.add(task.task.lane)
+            elif task.task.lane not in blocked:
+                kept.append(task)
+        return kept
+
+
+class NextInOfAll(ModelQueue):
+    """A worker is told to come back soon for what it cannot do."""
+
+    def next_in(self, serves: Collection[str] | None, has: Collection[str]) -> float | None:
+        return super().next_in(serves, [name for task in self.tasks.values() for name in task.task.needs])
+
+
+class NeedsLeftBehind(ModelQueue):
+    """A run that moves forgets what its tasks need."""
+
+    def packed(self, task: ModelTask) -> ExportedTask:
+        made = super().packed(task)
+        return replace(made, task=replace(made.task, needs=()))
+
+
+class SeenByTheRunItself(ModelQueue):
+    """A task that is added again is seen by its own run: a lost answer turns good lines into duplicates."""
+
+    def admit(self, run: int, task: Task, paces: Mapping[str, Pace]) -> Admission:
+        answer = super().admit(run, task, paces)
+        return "seen" if answer == "known" and self.all_runs[run].run.seen_set else answer
+
+
+class FoundLinksJoinNothing(ModelQueue):
+    """Only what is added from outside is put into the seen-set."""
+
+    def keep_links(self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool) -> None:
+        before = {name: dict(it.hours) for name, it in self.all_seen_sets.items()}
+        super().keep_links(task, outcome, paces, late=late)
+        for name, hours in before.items():
+            self.all_seen_sets[name].hours = hours
+
+
+class RememberedForEver(ModelQueue):
+    """What a seen-set should have forgotten is still seen."""
+
+    def sweep_seen(self) -> None:
+        pass
+
+    def was_had(self, run: int, task: Task) -> bool:
+        known = self.seen_set_of(self.all_runs[run].run)
+        return known is not None and (identity(task.digest) in known.hours or super().was_had(run, task))
+
+
+class NothingRevisited(ModelQueue):
+    """What is to be revisited is kept away like all that was seen."""
+
+    def was_had(self, run: int, task: Task) -> bool:
+        return super().was_had(run, replace(task, revisit=False))
+
+
+class SetGoesWithItsRun(ModelQueue):
+    """Removing a run empties the seen-set it had."""
+
+    async def purge(self, **how: Any) -> int:
+        self.all_seen_sets.clear()
+        return await super().purge(**how)
+
+
+class ExitsShareALane(ModelQueue):
+    """All exits of a host are one lane."""
+
+    def _lane(self, name: str) -> ModelLane:
+        return super()._lane(host_of_lane(name))
+
+
+class ExpiredUnseen(ModelQueue):
+    """What expired is dead when a worker or a supervisor comes along, and not before."""
+
+    def expire_waiting(self, run: int | None = None) -> int:
+        return super().expire_waiting() if run is None else 0
+
+
+class UndoForgetsLeased(ModelQueue):
+    """What was in progress when a run was cancelled does not come back with it."""
+
+    def undo(self, about: ModelRun) -> Run:
+        for task in self.tasks.values():
+            if task.run == about.run.id and task.kept == "leased":
+                task.kept = None
+        return super().undo(about)
+
+
+class UndoFetchesAgain(ModelQueue):
+    """What came while a run was cancelled is fetched again when that is undone."""
+
+    def undo(self, about: ModelRun) -> Run:
+        ended = [task for task in self.tasks.values() if task.run == about.run.id and task.state == "done"]
+        undone = super().undo(about)
+        for task in ended if about.undo_until == 0 else ():
+            task.state = "ready"
+        return undone
+
+
+class UndoForEver(ModelQueue):
+    """A cancel can be undone long after the tasks are gone."""
+
+    def undo(self, about: ModelRun) -> Run:
+        about.undo_until = self.clock() + 1
+        return super().undo(about)
+
+
+class UndoOfAReplacedRun(ModelQueue):
+    """Two runs of the same key go on beside each other."""
+
+    def undo(self, about: ModelRun) -> Run:
+        others = {id: other for id, other in self.all_runs.items() if other is not about}
+        for id in others:
+            del self.all_runs[id]
+        undone = super().undo(about)
+        self.all_runs = others | {about.run.id: about}
+        return undone
+
+
+class UndoRunsAll(ModelQueue):
+    """A run that was paused when it was cancelled is running when that is undone."""
+
+    def undo(self, about: ModelRun) -> Run:
+        about.before_cancel = "running"
+        return super().undo(about)
+
+
+class LostWhileCancelled(ModelQueue):
+    """A lease that ends after its run was cancelled takes its task with it."""
+
+    def lose(self, task: ModelTask, *, charged: bool) -> str:
+        fate = super().lose(task, charged=charged)
+        if task.state == "cancelled":
+            task.kept = None
+        return fate
+
+
+class DelayedBelowZero(ModelQueue):
+    """What was delayed in a run that was cancelled is promoted when its time comes."""
+
+    async def stats(self, run: int) -> Stats:
+        stats = await super().stats(run)
+        kept = [task for task in self.tasks.values() if task.run == run and task.kept == "ready"]
+        promoted = sum(task.due_at - task.added_at > 0 and task.due_at <= self.clock() for task in kept)
+        return replace(stats, delayed=stats.delayed - promoted)
+
+
+class EntriesOfFailures(ModelQueue):
+    """What a failed attempt wanted done elsewhere is done all the same."""
+
+    def end_attempt(self, task: ModelTask, outcome: Outcome) -> None:
+        super().end_attempt(task, outcome)
+        self.keep_entries(task, outcome, late=False)
+
+
+class LateEntriesKept(ModelQueue):
+    """A cancelled run goes on leaving work for others."""
+
+    def keep_entries(self, task: ModelTask, outcome: Outcome, *, late: bool) -> None:
+        about = self.all_runs[task.run]
+        state, about.run = about.run, replace(about.run, state="running")
+        super().keep_entries(task, outcome, late=False)
+        about.run = state
+
+
+class AcknowledgedUpTo(ModelQueue):
+    """Acknowledging one entry acknowledges all before it."""
+
+    async def acknowledge(self, seqs: Collection[int]) -> int:
+        return await super().acknowledge(range(max(seqs, default=0) + 1))
+
+
+class FinishedWithEntries(ModelQueue):
+    """A run is finished although entries of it wait to be drained."""
+
+    async def set_run(self, run: int, action: RunAction) -> Run:
+        about = self._run(run)
+        entries, about.entries = about.entries, [] if action == "finish" else about.entries
+        try:
+            return await super().set_run(run, action)
+        finally:
+            about.entries = entries
+
+
+class OutboxWithoutBound(ModelQueue):
+    """A run goes on filling its outbox, however much waits there."""
+
+    def is_served(self, run: int, serves: Collection[str] | None) -> bool:
+        about = self.all_runs[run]
+        entries, about.entries = about.entries, []
+        try:
+            return super().is_served(run, serves)
+        finally:
+            about.entries = entries
+
+
+class CountersOfTheStale(ModelQueue):
+    """What comes too late counts all the same."""
+
+    def make_true(self, outcome: Outcome, verdict: Verdict, paces: Mapping[str, Pace] = {}) -> None:
+        super().make_true(outcome, verdict, paces)
+        if verdict == "stale" and outcome.task in self.tasks:
+            self.count(self.all_runs[self.tasks[outcome.task].run], outcome, with_records=True)
+
+
+class FieldsOfDroppedRecords(ModelQueue):
+    """Fields of records that were not kept are counted."""
+
+    def count(self, about: ModelRun, outcome: Outcome, *, with_records: bool) -> None:
+        super().count(about, outcome, with_records=True)
+
+
+class CountersWithoutBound(ModelQueue):
+    """Every name is kept, however many come."""
+
+    def count(self, about: ModelRun, outcome: Outcome, *, with_records: bool) -> None:
+        for name, number in outcome.counters.items():
+            if with_records or not name.startswith("field."):
+                about.counters[name] = about.counters.get(name, 0) + number

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from servers.redis import RedisServer, own_server
 
-from conformance.world import Opener, World, backends
+from conformance.harness import Opener, QueueHarness, backends
+from conformance.redis_backend import LOGGED
 
 BACKENDS = backends()
 
@@ -17,9 +19,15 @@ def queue_factory(request: pytest.FixtureRequest) -> Opener:
     return BACKENDS[request.param]
 
 
+@pytest.fixture(scope="module")
+def own() -> Iterator[RedisServer]:
+    with own_server(*LOGGED) as server:
+        yield server
+
+
 @pytest.fixture
-async def world(queue_factory: Opener, tmp_path: Path) -> AsyncIterator[World]:
-    world = World(queue_factory, tmp_path)
-    world.queue = await world.open()
-    yield world
-    await world.close()
+async def harness(queue_factory: Opener, tmp_path: Path) -> AsyncIterator[QueueHarness]:
+    harness = QueueHarness(queue_factory, tmp_path)
+    harness.queue = await harness.open()
+    yield harness
+    await harness.close()

@@ -11,16 +11,17 @@ from collections import Counter
 from collections.abc import Callable, Collection
 
 from conformance.model_state import ModelLane, ModelLease, ModelRun, ModelTask, micros
+from shoal.core.capability import capability_names
 from shoal.core.lane import Pace
-from shoal.core.task import ALONE, Claim, Leased
-from shoal.queue.base import SLOT_HORIZON
+from shoal.core.task import ISOLATED, Claim, LeasedTask
+from shoal.queue.base import SLOT_HORIZON_SECONDS
 
 OLDEST_EVERY = 16
-HORIZON = micros(SLOT_HORIZON)
+HORIZON = micros(SLOT_HORIZON_SECONDS)
 SLACK = 2  # µs lost to rounding
 
 
-class Handing:
+class ModelClaim:
     clock: Callable[[], int]
     all_runs: dict[int, ModelRun]
     tasks: dict[int, ModelTask]
@@ -36,7 +37,7 @@ class Handing:
         return sum(task.state == "leased" and task.task.lane == lane for task in self.tasks.values())
 
     def spacing(self, lane: ModelLane) -> float:
-        return lane.rule if lane.rule >= 0 else max(lane.learned, self.asked(lane))
+        return lane.spacing_override if lane.spacing_override >= 0 else max(lane.learned, self.asked(lane))
 
     def asked(self, lane: ModelLane) -> float:
         booked = 0.0 if lane.asks else lane.booked
@@ -58,7 +59,7 @@ class Handing:
     def is_served(self, run: int, serves: Collection[str] | None) -> bool:
         about = self.all_runs[run].run
         wanted = serves is None or about.scraper in serves or about.name in serves
-        return wanted and about.state == "running"
+        return wanted and about.state == "running" and not self.all_runs[run].outbox_is_full
 
     def pages_left(self, run: int, *, strict: bool) -> int:
         """How many more a run may hand out; strict counts every page not returned, not only good ones."""
@@ -69,8 +70,8 @@ class Handing:
         used = [task for task in self.tasks.values() if task.run == run and task.state in gone]
         return limit - sum(task.lease > 0 or task.state in ("leased", "dead") for task in used)
 
-    def eligible(self, serves: Collection[str] | None, now: int) -> list[ModelTask]:
-        """Tasks that wait for nothing but their lane, oldest first."""
+    def eligible(self, serves: Collection[str] | None, now: int, has: Collection[str] | None = None) -> list[ModelTask]:
+        """Tasks that wait for nothing but their lane, oldest first; `has` is what a worker has (None: all)."""
         return [
             task
             for task in self.tasks.values()
@@ -78,16 +79,17 @@ class Handing:
             and task.due_at <= max(now, self.latest)
             and not task.is_expired(now)
             and self.is_served(task.run, serves)
+            and (has is None or set(task.task.needs) <= set(has))
         ]
 
-    def must_hand_out(self, serves: Collection[str] | None) -> list[ModelTask]:
+    def must_hand_out(self, serves: Collection[str] | None, has: Collection[str] | None = None) -> list[ModelTask]:
         """Tasks that nothing holds back this very moment; a clock that went back excuses waiting."""
         now = self.clock()
         if now < self.latest:
             return []
         return [
             task
-            for task in self.eligible(serves, now)
+            for task in self.eligible(serves, now, has)
             if task.due_at <= now
             and self.all_lanes[task.task.lane].first_slot(now) <= now
             and self.is_spaced(self.all_lanes[task.task.lane], now)
@@ -101,7 +103,7 @@ class Handing:
 
     # the model's own choice, one task at a time
 
-    def choose(self, serves: Collection[str] | None, *, first: bool) -> ModelTask | None:
+    def choose(self, serves: Collection[str] | None, has: Collection[str], *, first: bool) -> ModelTask | None:
         now = self.clock()
         lanes = {
             lane.name
@@ -110,23 +112,33 @@ class Handing:
         }
         open_tasks = [
             task
-            for task in self.eligible(serves, now)
-            if (first or task.band != ALONE)
+            for task in self.eligible(serves, now, has)
+            if (first or task.band != ISOLATED)
             and task.task.lane in lanes
             and self.pages_left(task.run, strict=True) > 0
         ]
         if not open_tasks:
             return None
-        alone = [task for task in open_tasks if task.band == ALONE]
+        alone = [task for task in open_tasks if task.band == ISOLATED]
         if alone:
             return alone[0]
-        run = min({task.run for task in open_tasks}, key=lambda run: (self.turn(run), run))
+        run = min({task.run for task in open_tasks}, key=lambda run: (-self.priority(run), self.turn(run), run))
         mine = [task for task in open_tasks if task.run == run]
-        lane = min((self.all_lanes[task.task.lane] for task in mine), key=lambda lane: lane.first_slot(now))
+        first = min(mine, key=lambda task: (task.band, self.all_lanes[task.task.lane].first_slot(now)))
+        lane = self.all_lanes[first.task.lane]
+        here = [task for task in open_tasks if task.task.lane == lane.name]
+        if (lane.given + 1) % OLDEST_EVERY == 0 and len({self.priority(task.run) for task in here}) > 1:
+            return self.oldest(here)
         mine = [task for task in mine if task.task.lane == lane.name]
         if (self.all_runs[run].picks[lane.name] + 1) % OLDEST_EVERY == 0:
             return mine[0]
         return min(mine, key=lambda task: task.band)  # min keeps the oldest of equals
+
+    def priority(self, run: int) -> int:
+        return self.all_runs[run].run.priority
+
+    def oldest(self, tasks: list[ModelTask]) -> ModelTask:
+        return min(tasks, key=lambda task: (task.due_at, task.id))
 
     def turn(self, run: int) -> float:
         """When a run is next, in virtual time. One that was idle starts level, it does not catch up."""
@@ -146,12 +158,12 @@ class Handing:
 
     def slower(self, lane: ModelLane, given: float) -> float:
         """The spacing after a request that comes with a pace of its own."""
-        return lane.rule if lane.rule >= 0 else max(self.spacing(lane), given)
+        return lane.spacing_override if lane.spacing_override >= 0 else max(self.spacing(lane), given)
 
     def next_lease(self) -> int:
         return max(self.last_lease + 1, self.clock())
 
-    def next_in(self, serves: Collection[str] | None) -> float | None:
+    def next_in(self, serves: Collection[str] | None, has: Collection[str]) -> float | None:
         now = self.clock()
         waits = [
             max(task.due_at, self.all_lanes[task.task.lane].first_slot(now) - HORIZON) - now
@@ -159,6 +171,7 @@ class Handing:
             if task.state == "ready"
             and not task.is_expired(now)
             and self.is_served(task.run, serves)
+            and set(task.task.needs) <= set(has)
             and self.pages_left(task.run, strict=True) > 0
             and self.free_places(self.all_lanes[task.task.lane]) > 0
         ]
@@ -166,17 +179,23 @@ class Handing:
 
     # judging and following another queue
 
-    def may_hand_out(self, limit: int, serves: Collection[str] | None, claim: Claim) -> list[str]:
+    def may_hand_out(
+        self, limit: int, serves: Collection[str] | None, claim: Claim, has: Collection[str] = ()
+    ) -> list[str]:
         """Every rule the claim broke; empty when all of it was allowed."""
         if not claim.tasks:
-            forgotten = [task.task.url for task in self.must_hand_out(serves)]
+            forgotten = [task.task.url for task in self.must_hand_out(serves, has)]
             wrong = [f"nothing was handed out, though {forgotten} wait for nothing"] if forgotten else []
             return wrong + (["an empty claim has a lease number"] if claim.lease else [])
         wrong = self._wrong_as_a_whole(limit, claim)
         for leased in claim.tasks:
-            wrong += self._wrong_with_task(leased, serves, claim)
+            wrong += self._wrong_with_task(leased, serves, has, claim)
         if not wrong:
-            wrong += self._wrong_slots(claim) + self._wrong_bands(claim, serves)
+            could = self.eligible(serves, self.clock(), has)
+            waiting = [task for task in could if task.band != ISOLATED]
+            wrong += (
+                self._wrong_slots(claim) + self._wrong_bands(claim, waiting) + self._wrong_priorities(claim, waiting)
+            )
         return wrong
 
     def _wrong_as_a_whole(self, limit: int, claim: Claim) -> list[str]:
@@ -197,7 +216,9 @@ class Handing:
                 wrong.append(f"lane {lane} has too many in flight")
         return wrong
 
-    def _wrong_with_task(self, leased: Leased, serves: Collection[str] | None, claim: Claim) -> list[str]:
+    def _wrong_with_task(
+        self, leased: LeasedTask, serves: Collection[str] | None, has: Collection[str], claim: Claim
+    ) -> list[str]:
         task, now = self.tasks[leased.id], self.clock()
         wrong = []
         if task.state != "ready":
@@ -209,7 +230,11 @@ class Handing:
         if not self.is_served(task.run, serves):
             state = self.all_runs[task.run].run.state
             wrong.append(f"{task.task.url} of a run that is {state} or not served is handed out")
-        if task.band == ALONE and len(claim.tasks) > 1:
+        if not set(task.task.needs) <= set(has):
+            wrong.append(f"{task.task.url} needs {task.task.needs} and is handed out to who has {tuple(has)}")
+        if leased.needs != capability_names(task.task.needs):
+            wrong.append(f"{task.task.url} needs {task.task.needs} and is said to need {leased.needs}")
+        if task.band == ISOLATED and len(claim.tasks) > 1:
             wrong.append(f"{task.task.url} has lost a worker and is not alone in its claim")
         if leased.lease != claim.lease:
             wrong.append(f"{task.task.url} carries lease {leased.lease} in a claim of {claim.lease}")
@@ -231,11 +256,10 @@ class Handing:
                 earliest = slot + spacing
         return wrong
 
-    def _wrong_bands(self, claim: Claim, serves: Collection[str] | None) -> list[str]:
+    def _wrong_bands(self, claim: Claim, waiting: list[ModelTask]) -> list[str]:
         """Out of the order of bands only every 16th pick may be, and then it is the oldest."""
         wrong = []
         given = {leased.id for leased in claim.tasks}
-        waiting = [task for task in self.eligible(serves, self.clock()) if task.band != ALONE]
         for run, lane in {(leased.run, leased.lane) for leased in claim.tasks}:
             here = [task for task in waiting if (task.run, task.task.lane) == (run, lane)]
             left_bands = [task.band for task in here if task.id not in given and task.due_at <= self.clock()]
@@ -243,6 +267,24 @@ class Handing:
             picks = self.all_runs[run].picks[lane] + sum(task.id in given for task in here)
             if len(jumped) > picks // OLDEST_EVERY + 1:
                 wrong.append(f"{[task.task.url for task in jumped]} were handed out before higher bands")
+        return wrong
+
+    def _wrong_priorities(self, claim: Claim, waiting: list[ModelTask]) -> list[str]:
+        """Where a more urgent run has work in a lane, only every 16th task there may be another's."""
+        wrong, given = [], {leased.id for leased in claim.tasks}
+        left = [task for task in waiting if task.id not in given and task.due_at <= self.clock()]
+        taken = Counter(leased.run for leased in claim.tasks)
+        for lane in {leased.lane for leased in claim.tasks}:
+            urgent = [
+                self.priority(task.run)
+                for task in left
+                if task.task.lane == lane and self.pages_left(task.run, strict=True) > taken[task.run]
+            ]
+            here = [task for task in waiting if task.id in given and task.task.lane == lane]
+            jumped = [task for task in here if self.priority(task.run) < max(urgent, default=-(1 << 40))]
+            before = self.all_lanes[lane].given
+            if len(jumped) > (before + len(here)) // OLDEST_EVERY - before // OLDEST_EVERY:
+                wrong.append(f"{[task.task.url for task in jumped]} were handed out before a more urgent run's")
         return wrong
 
     def hand_out(self, claim: Claim, worker: str, span: float, request_id: str) -> None:
@@ -259,5 +301,6 @@ class Handing:
     def give(self, task: ModelTask, lease: ModelLease, slot: int) -> None:
         self.take_turn(task)
         task.state, task.lease = "leased", lease.number
+        self.all_lanes[task.task.lane].given += 1
         self.take_slot(self.all_lanes[task.task.lane], slot)
         lease.slots[task.id] = slot

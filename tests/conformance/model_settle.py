@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from conformance.model_state import ENDED, ModelLease, ModelRun, ModelTask, identity, micros
+from shoal.core.capability import Needs
 from shoal.core.lane import Pace
-from shoal.core.task import Admission, LaneChange, Outcome, Task, Verdict
-from shoal.queue.base import LEASE, StoredRecord
+from shoal.core.needs import skip_refused
+from shoal.core.task import SEEN, Admission, LaneChange, Outcome, Task, Verdict
+from shoal.queue.base import LEASE_SECONDS, MAX_COUNTER_NAMES, UNDO_SECONDS, StoredEntry, StoredRecord
 
 
-class Settling:
+class ModelSettle:
     clock: Callable[[], int]
     all_runs: dict[int, ModelRun]
     tasks: dict[int, ModelTask]
     seen: dict[tuple[int, bytes], int]
     leases: dict[int, ModelLease]
+    last_entry: int
     settled: dict[tuple[int, int], int]  # (task, lease) -> remembered until
     admit: Callable[[int, Task, Mapping[str, Pace]], Admission]
     change_lane: Callable[[LaneChange], None]
+    number_needs: Callable[[int, Sequence[Task]], list[Needs]]
 
     def may_answer(self, outcome: Outcome) -> list[Verdict]:
         """The verdicts the contract allows, the model's own first."""
@@ -35,7 +39,7 @@ class Settling:
         if task.state == "leased":
             return ["ok"]
         if task.state == "cancelled":
-            return ["ok"] if outcome.lease in self.leases else ["ok", "stale"]
+            return ["ok"] if task.kept == "leased" else ["stale"]
         return ["stale"]
 
     def make_true(self, outcome: Outcome, verdict: Verdict, paces: Mapping[str, Pace] = {}) -> None:
@@ -56,15 +60,26 @@ class Settling:
         if outcome.attempt:
             task.history.append(outcome.attempt)
             about.bytes += outcome.attempt.size
+        kept = False
         if outcome.result == "done":
-            self.finish_task(task, outcome, paces, late=late)
+            kept = self.finish_task(task, outcome, paces, late=late)
         elif not late:
             self.end_attempt(task, outcome)
+        else:
+            self.end_late(task, outcome, about)
+        self.count(about, outcome, with_records=kept)
         self.stop_at_limit(about)
+
+    def count(self, about: ModelRun, outcome: Outcome, *, with_records: bool) -> None:
+        for name, number in outcome.counters.items():
+            if with_records or not name.startswith("field."):
+                names = [known for known in about.counters if known != "other"]
+                known = name if name in about.counters or len(names) < MAX_COUNTER_NAMES else "other"
+                about.counters[known] = about.counters.get(known, 0) + number
 
     def remember(self, task: ModelTask, outcome: Outcome) -> None:
         lease = self.leases.get(outcome.lease)
-        span = lease.span if lease else LEASE
+        span = lease.span if lease else LEASE_SECONDS
         self.settled[task.id, outcome.lease] = self.clock() + micros(2 * span)
         self.leave_lease(task.id, outcome.lease)
 
@@ -79,17 +94,18 @@ class Settling:
             if not lease.slots:
                 del self.leases[number]
 
-    def finish_task(
-        self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool
-    ) -> None:
+    def finish_task(self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool) -> bool:
+        """Answers whether what it brought was kept."""
         task.attempts += 1
         self.end(task, "done", "")
-        if outcome.same_as is not None:
-            first = self.seen.setdefault((task.run, identity(outcome.same_as)), task.id)
+        if outcome.redirect_digest is not None:
+            first = self.seen.setdefault((task.run, identity(outcome.redirect_digest)), task.id)
             if first != task.id:
-                return
+                return False
         self.keep_records(task, outcome)
         self.keep_links(task, outcome, paces, late=late)
+        self.keep_entries(task, outcome, late=late)
+        return True
 
     def stop_at_limit(self, about: ModelRun) -> None:
         """When as many pages have ended as were asked for, the rest is cancelled and so has the run."""
@@ -98,6 +114,7 @@ class Settling:
         ended = states.count("done") + states.count("dead")
         if about.takes_work and is_open and 0 < about.run.max_pages <= ended:
             self.cancel_open(about.run.id)
+            about.undo_until = self.clock() + micros(UNDO_SECONDS)
             self.set_state(about, "finished")
 
     def keep_records(self, task: ModelTask, outcome: Outcome) -> None:
@@ -111,33 +128,51 @@ class Settling:
     def keep_links(self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool) -> None:
         about = self.all_runs[task.run]
         if not late and about.takes_work:
-            for found in outcome.found:
-                self.admit(task.run, found, paces)
+            outcome = skip_refused(outcome, self.number_needs(task.run, outcome.found))
+            answers = [self.admit(task.run, found, paces) for found in outcome.found]
+            about.skipped[SEEN] += answers.count("seen")
+            about.skipped = +about.skipped
         about.skipped.update(reason for reason, _ in outcome.skipped)
         about.samples.extend(outcome.skipped)
 
+    def keep_entries(self, task: ModelTask, outcome: Outcome, *, late: bool) -> None:
+        about = self.all_runs[task.run]
+        for entry in outcome.outbox if not late and about.takes_work else ():
+            self.last_entry += 1
+            about.entries.append(StoredEntry(self.last_entry, task.run, entry.kind, entry.key, entry.data))
+
     def end_attempt(self, task: ModelTask, outcome: Outcome) -> None:
-        if outcome.result == "retry":
+        if outcome.result == "retry" and task.task.ack == "manual":
             task.attempts += 1
             task.failures[outcome.cause] += 1
             self.all_runs[task.run].retries += 1
             task.state, task.due_at = "ready", self.clock() + micros(outcome.after)
         elif outcome.result == "released":
             task.state = "ready"
-        elif outcome.result == "dead":
+            if outcome.after > 0:
+                task.due_at = self.clock() + micros(outcome.after)
+        elif outcome.result in ("dead", "retry"):
             task.attempts += 1
             task.evidence = outcome.evidence
             self.end(task, "dead", outcome.cause)
         elif outcome.result == "cancelled":
             self.end(task, "cancelled", outcome.cause)
 
+    def end_late(self, task: ModelTask, outcome: Outcome, about: ModelRun) -> None:
+        """It stays cancelled with its run; what would have come back does so if that is undone."""
+        returns = outcome.result == "released" or (outcome.result == "retry" and task.task.ack == "manual")
+        task.kept = None
+        if returns and about.undo_until > self.clock():
+            self.end_attempt(task, outcome)
+            task.state, task.kept = "cancelled", "ready"
+
     def end(self, task: ModelTask, state: str, cause: str) -> None:
-        task.state, task.cause, task.finished_at = state, cause, self.clock()
+        task.state, task.cause, task.finished_at, task.kept = state, cause, self.clock(), None
 
     def cancel_open(self, run: int) -> None:
         for task in self.tasks.values():
             if task.run == run and task.state in ("ready", "leased"):
-                task.state = "cancelled"  # it keeps its lease number, for a late answer
+                task.state, task.kept = "cancelled", task.state  # it keeps its lease number, for a late answer
                 self.forget_answers(task)
 
     def set_state(self, about: ModelRun, state: str) -> None:

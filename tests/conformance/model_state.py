@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from shoal.core.lane import Pace
-from shoal.core.run import Run
-from shoal.core.task import ALONE, SHORT_DIGEST, Attempt, State, Task, band
-from shoal.queue.base import StoredRecord
+from shoal.core.run import Run, RunState
+from shoal.core.task import ISOLATED, SHORT_DIGEST, Attempt, State, Task, band
+from shoal.queue.base import MAX_OUTBOX_PER_RUN, StoredEntry, StoredRecord
 
 ENDED = ("cancelled", "finished")
 
@@ -36,7 +36,16 @@ class ModelRun:
     samples: list[tuple[str, str]] = field(default_factory=list)
     records: list[StoredRecord] = field(default_factory=list)
     last_record: int = 0  # seq
+    needs_sets: list[tuple[str, ...]] = field(default_factory=list)  # combinations that its tasks ever asked for
+    undo_until: int = 0  # 0: there is no cancel to undo
+    before_cancel: RunState = "running"
     trimmed: int = 0
+    counters: dict[str, int] = field(default_factory=dict)
+    entries: list[StoredEntry] = field(default_factory=list)  # that nobody has acknowledged
+
+    @property
+    def outbox_is_full(self) -> bool:
+        return len(self.entries) >= MAX_OUTBOX_PER_RUN
 
     @property
     def takes_work(self) -> bool:
@@ -52,6 +61,7 @@ class ModelTask:
     due_at: int
     expires_at: int | None
     state: State = "ready"  # "delayed" is ready with a later due time
+    kept: State | None = None  # cancelled with its run: what it was, and is again when that is undone
     attempts: int = 0
     lost: int = 0
     lease: int = 0  # the last one it was handed out under
@@ -66,7 +76,7 @@ class ModelTask:
 
     @property
     def band(self) -> int:
-        return ALONE if self.lost else band(self.task.priority)
+        return ISOLATED if self.lost else band(self.task.priority)
 
     def is_expired(self, now: int) -> bool:
         return self.state == "ready" and self.expires_at is not None and self.expires_at <= now
@@ -81,16 +91,15 @@ class ModelLane:
     next_at: int = 0
     booked: float = 0.0  # the spacing it was first reserved with, before any run asked something of it
     last_slot: int = 0  # the last one given
-    excused: bool = (
-        False  # the clock stepped back: a lane without spacing of its own may forget its next slot
-    )
+    excused: bool = False  # the clock stepped back: a lane without spacing of its own may forget its next slot
     learned: float = 0.0
     held_until: int = 0
     parked: int = 0  # times in a row; while held it is shown to people as parked
     reason: str = ""
     asks: dict[int, Pace] = field(default_factory=dict)  # by run
-    rule: float = -1.0  # what a person set; below 0: nothing
+    spacing_override: float = -1.0  # what a person set; below 0: nothing
     limit: int = -1
+    given: int = 0  # tasks ever handed out
 
     def first_slot(self, now: int) -> int:
         """When the next request may start at the earliest."""

@@ -10,11 +10,12 @@ from typing import Any
 import asyncpg
 import pytest
 from servers import postgres
+from wait import FOREVER, HANG, until
 
-from conformance.world import outcome, page, pages
-from shoal.core.lane import FREE
+from conformance.harness import outcome, page, pages
+from shoal.core.lane import UNLIMITED_PACE
 from shoal.core.run import NewRun
-from shoal.queue.postgres import PostgresQueue, address, checkup
+from shoal.queue.postgres import PostgresQueue, diagnostics, server_url
 
 NEW = NewRun(scraper="books", key="k", name="run")
 numbers = iter(range(10_000))
@@ -37,16 +38,14 @@ async def idle(url: str, queue: PostgresQueue) -> AsyncIterator[PostgresQueue]:
     """Another process, which listens."""
     other = await PostgresQueue.open(url, small=True)
     await other.wait(0.01)
-    while other._ear._connection is None:
-        await asyncio.sleep(0.01)
+    await until(lambda: other._listener._connection is not None)
     yield other
     await other.close()
 
 
-async def woken(idle: PostgresQueue) -> float:
-    began = time.monotonic()
-    await idle.wait(20.0)
-    return time.monotonic() - began
+async def woken(idle: PostgresQueue) -> None:
+    async with asyncio.timeout(HANG):
+        await idle.wait(FOREVER)
 
 
 # new work
@@ -56,27 +55,25 @@ async def test_a_worker_that_waits_is_woken_by_new_work(queue: PostgresQueue, id
     run = (await queue.start_run(NEW)).id
     waiting = asyncio.create_task(woken(idle))
     await asyncio.sleep(0.05)
-    await queue.add(run, pages(3), {"a.test": FREE})
-    assert await waiting < 10.0
+    await queue.add(run, pages(3), {"a.test": UNLIMITED_PACE})
+    await waiting
 
 
 async def test_links_that_were_found_wake_a_worker(queue: PostgresQueue, idle: PostgresQueue) -> None:
     run = (await queue.start_run(NEW)).id
-    await queue.add(run, pages(1), {"a.test": FREE})
+    await queue.add(run, pages(1), {"a.test": UNLIMITED_PACE})
     await woken(idle)
     (task,) = (await queue.claim("w", 1)).tasks
     waiting = asyncio.create_task(woken(idle))
     await asyncio.sleep(0.05)
     await queue.settle([outcome(task, found=(page("new"),))])
-    assert await waiting < 10.0
+    await waiting
 
 
 @pytest.mark.parametrize("verb", ["released", "reap", "resume", "revive"])
-async def test_work_that_comes_back_wakes_a_worker(
-    queue: PostgresQueue, idle: PostgresQueue, verb: str
-) -> None:
+async def test_work_that_comes_back_wakes_a_worker(queue: PostgresQueue, idle: PostgresQueue, verb: str) -> None:
     run = (await queue.start_run(NEW)).id
-    await queue.add(run, pages(1), {"a.test": FREE})
+    await queue.add(run, pages(1), {"a.test": UNLIMITED_PACE})
     await woken(idle)
     (task,) = (await queue.claim("w", 1)).tasks
     if verb == "revive":
@@ -93,17 +90,17 @@ async def test_work_that_comes_back_wakes_a_worker(
         await queue.set_run(run, "resume")
     else:
         await queue.revive(run)
-    assert await waiting < 10.0
+    await waiting
 
 
 async def test_nobody_is_rung_up_while_there_is_work_anyway(queue: PostgresQueue) -> None:
     run = (await queue.start_run(NEW)).id
     heard: list[Any] = []
     listener = await queue._engine.connect()
-    channel = await queue._engine.value("SELECT 'shoal_' || {s}.place()")
+    channel = await queue._engine.value("SELECT 'shoal_' || {s}.lock_namespace()")
     await listener.add_listener(channel, lambda *said: heard.append(said))
     for n in range(5):
-        await queue.add(run, pages(4, f"{n}/"), {"a.test": FREE})
+        await queue.add(run, pages(4, f"{n}/"), {"a.test": UNLIMITED_PACE})
     claim = await queue.claim("w", 2)
     await queue.settle([outcome(task, found=tuple(pages(3, task.url))) for task in claim.tasks])
     await listener.fetch("SELECT 1")
@@ -113,17 +110,15 @@ async def test_nobody_is_rung_up_while_there_is_work_anyway(queue: PostgresQueue
 
 async def test_who_was_cut_off_listens_again(queue: PostgresQueue, idle: PostgresQueue) -> None:
     run = (await queue.start_run(NEW)).id
-    assert idle._ear._connection is not None
-    await queue._engine.rows("SELECT pg_terminate_backend($1)", idle._ear._connection.get_server_pid())
-    while not idle._ear._connection.is_closed():
-        await asyncio.sleep(0.01)
+    assert idle._listener._connection is not None
+    await queue._engine.rows("SELECT pg_terminate_backend($1)", idle._listener._connection.get_server_pid())
+    await until(idle._listener._connection.is_closed)
     await idle.wait(0.01)
-    while idle._ear._connection.is_closed():
-        await asyncio.sleep(0.01)
+    await until(lambda: not idle._listener._connection.is_closed())
     waiting = asyncio.create_task(woken(idle))
     await asyncio.sleep(0.05)
-    await queue.add(run, pages(3), {"a.test": FREE})
-    assert await waiting < 10.0
+    await queue.add(run, pages(3), {"a.test": UNLIMITED_PACE})
+    await waiting
 
 
 @pytest.mark.parametrize("word", ["listen=0", "statement_cache_size=0"])
@@ -131,17 +126,17 @@ async def test_where_listening_is_impossible_waiting_is_sleeping(url: str, word:
     queue = await PostgresQueue.open(f"{url}&{word}")
     began = time.monotonic()
     await queue.wait(0.05)
-    assert 0.04 < time.monotonic() - began < 5.0
-    assert queue._ear._connection is None and queue._ear._opening is None
+    assert time.monotonic() - began > 0.04
+    assert queue._listener._connection is None and queue._listener._opening is None
     await queue.close()
 
 
 async def test_a_worker_takes_few_sessions(url: str) -> None:
-    assert (address.parse(url).connections, address.parse(url, small=True).connections) == (3, 2)
-    assert address.parse(url + "&connections=7", small=True).connections == 7
+    assert (server_url.parse(url).connections, server_url.parse(url, small=True).connections) == (3, 2)
+    assert server_url.parse(url + "&connections=7", small=True).connections == 7
     small = await PostgresQueue.open(url, small=True)
     await asyncio.gather(*(small.now() for _ in range(20)))
-    db = await asyncpg.connect(address.parse(url).dsn)
+    db = await asyncpg.connect(server_url.parse(url).dsn)
     mine = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'shoal' AND query LIKE $1"
     assert await db.fetchval(mine, f"%{small._engine.schema}%") <= 2
     await db.close()
@@ -160,10 +155,10 @@ GOOD: dict[str, Any] = {
 def found(**changes: Any) -> dict[str, str]:
     row = {**GOOD, **changes}
     parts = [
-        checkup._version(row),
-        checkup._durable(row),
-        checkup._connections(row, 2),
-        checkup._cleaning(row),
+        diagnostics._version(row),
+        diagnostics._durable(row),
+        diagnostics._connections(row, 2),
+        diagnostics._cleaning(row),
     ]
     return {finding.what: finding.level for part in parts for finding in part}
 
@@ -194,18 +189,15 @@ def test_what_is_wrong_is_found(changes: dict[str, Any], what: str, level: str) 
 
 @pytest.mark.parametrize(("apart", "level"), [(0.1, "ok"), (5.0, "note"), (120.0, "warning")])
 def test_clocks_that_are_apart_are_told(apart: float, level: str) -> None:
-    assert [finding.level for finding in checkup._clock(apart, 0.001)] == [level]
+    assert [finding.level for finding in diagnostics._clock(apart, 0.001)] == [level]
 
 
 def test_a_schema_of_another_version_is_told() -> None:
-    assert [finding.level for part in ((3, 3), (3, 4)) for finding in checkup._schema(*part)] == [
-        "ok",
-        "wrong",
-    ]
+    assert [finding.level for part in ((3, 3), (3, 4)) for finding in diagnostics._schema(*part)] == ["ok", "wrong"]
 
 
 async def test_a_checkup_of_a_real_server(queue: PostgresQueue) -> None:
-    findings = {finding.what: finding for finding in await queue.checkup()}
+    findings = {finding.what: finding for finding in await queue.diagnose()}
     assert findings["version"].level == findings["schema"].level == findings["clock"].level == "ok"
     if isinstance(postgres.shared(), postgres.Server):
         assert findings["fsync"].level == "warning" and "fsync" in findings["fsync"].fix

@@ -10,17 +10,17 @@ import asyncpg
 import pytest
 from servers import postgres
 
-from conformance.world import outcome, page, pages
-from shoal.core.lane import FREE, Pace
+from conformance.harness import outcome, page, pages
+from shoal.core.lane import UNLIMITED_PACE, Pace
 from shoal.core.run import NewRun
-from shoal.queue.base import Where
-from shoal.queue.postgres import PostgresQueue, address
+from shoal.queue.base import TaskFilter
+from shoal.queue.postgres import PostgresQueue, server_url
 
 LANES = 40
-FREE_LANES = {f"{n}.test": FREE for n in range(LANES)}
+FREE_LANES = {f"{n}.test": UNLIMITED_PACE for n in range(LANES)}
 BACKLOG = 120_000
 HISTORY = 50_000
-HOT = "ready delayed leased leases seen seen_0 ended ended_0 batches batches_0 dead heads lanes".split()  # noqa: SIM905
+HOT = "ready delayed leased leases seen seen_0 ended ended_0 batches batches_0 dead run_lanes lanes".split()  # noqa: SIM905
 
 # The tasks of a long crawl, as adding them one call at a time would leave them.
 _FILL = f"""
@@ -60,13 +60,13 @@ async def long() -> AsyncIterator[Long]:
     if not isinstance(server, postgres.Server):
         pytest.skip("the log of a server kept by somebody else cannot be read")
     namespace = "plans"
-    admin = await asyncpg.connect(address.parse(server.url(namespace)).dsn)
+    admin = await asyncpg.connect(server_url.parse(server.url(namespace)).dsn)
     await admin.execute("DROP SCHEMA IF EXISTS plans CASCADE")
     queue = await PostgresQueue.open(server.url(namespace, connections=1))
     run = (await queue.start_run(NewRun(scraper="books", key="k", name="run"))).id
     await queue.add(run, [page(lane, lane) for lane in FREE_LANES], FREE_LANES)
     await queue._engine.rows(_FILL)
-    await queue._engine.rows(f"UPDATE {{s}}.heads SET ready = ready + {BACKLOG // LANES}")
+    await queue._engine.rows(f"UPDATE {{s}}.run_lanes SET ready = ready + {BACKLOG // LANES}")
     await queue._engine.rows(_COUNT)
     await admin.execute("ANALYZE")
 
@@ -76,7 +76,7 @@ async def long() -> AsyncIterator[Long]:
             "SET auto_explain.log_nested_statements = on; SET auto_explain.log_analyze = on"
         )
 
-    await queue._engine._do(explain)
+    await queue._engine._retry(explain)
     yield Long(queue, run, server)
     await queue.close()
     await admin.execute("DROP SCHEMA plans CASCADE")
@@ -110,9 +110,7 @@ async def test_no_verb_scans_a_table_and_a_claim_pops_by_its_index(long: Long) -
 
     said = await long.plans(verbs)
     assert len(said) > 60
-    scanned = {
-        table: part[:600] for part in said for table in re.findall(r"Seq Scan on (\w+)", part) if table in HOT
-    }
+    scanned = {table: part[:600] for part in said for table in re.findall(r"Seq Scan on (\w+)", part) if table in HOT}
     assert not scanned, f"these are read from end to end: {scanned}"
     # Whatever a plan says it would do: no step has met more rows than the verb had to do with.
     most = max(int(rows) for part in said for rows in re.findall(r"actual time=\S+ rows=(\d+)", part))
@@ -136,9 +134,9 @@ async def test_what_people_look_at_costs_the_same_whatever_else_there_is(long: L
     async def looks() -> None:
         for _ in range(7):  # a plan for any values is made only after some for given ones
             for state in ("ready", "delayed", "leased", "done", "dead", "cancelled", None):
-                assert await queue.look(run, state=state, limit=5)
-                await queue.look(run, state=state, where=Where(lane="1.test"), limit=5)
-            await queue.look(run, state="dead", where=Where(lane="1.test", cause="x"))
+                assert await queue.list_tasks(run, state=state, limit=5)
+                await queue.list_tasks(run, state=state, where=TaskFilter(lane="1.test"), limit=5)
+            await queue.list_tasks(run, state="dead", where=TaskFilter(lane="1.test", cause="x"))
             assert await queue.dead_groups(run)
             await queue.stats_of([run, 4711])
             await queue.find(run, page("b1").digest)
@@ -148,9 +146,7 @@ async def test_what_people_look_at_costs_the_same_whatever_else_there_is(long: L
     said = await long.plans(looks)
     assert len(said) > 100
     big = ("ready", "seen_0", "ended_0")  # the others are small here
-    scanned = {
-        table: part[:600] for part in said for table in re.findall(r"Seq Scan on (\w+)", part) if table in big
-    }
+    scanned = {table: part[:600] for part in said for table in re.findall(r"Seq Scan on (\w+)", part) if table in big}
     assert not scanned, f"these are read from end to end: {scanned}"
     most = max(int(rows) for part in said for rows in re.findall(r"actual time=\S+ rows=(\d+)", part))
     assert most < 5_000

@@ -4,43 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from servers.redis import RedisServer
-from servers.way import Fate, Way, way
+from servers.lossy_proxy import LossyProxy, ReplyFate, lossy_proxy
+from servers.ports import free_port
+from servers.redis import RedisServer, own_server
+from wait import until
 
-from conformance.on_redis import LOGGED, command, world_on
-from conformance.world import World, outcome, page, pages
-from shoal.core.lane import FREE
+from conformance.harness import QueueHarness, outcome, page, pages
+from conformance.redis_backend import command, harness_on
+from shoal.core.lane import UNLIMITED_PACE
 from shoal.core.run import TASK_BITS, NewRun
-from shoal.core.task import Leased, Outcome, Task, digest
+from shoal.core.task import LeasedTask, Outcome, Task, digest
 from shoal.errors import QueueFull, QueueReadOnly, QueueUnavailable
-from shoal.queue.base import Where
+from shoal.queue.base import TaskFilter
 from shoal.queue.redis import RedisQueue
 from shoal.queue.redis import engine as engine_module
 
 OPENING = 6  # replies until a queue is open
 
 
-@pytest.fixture(scope="module")
-def own() -> Iterator[RedisServer]:
-    """A server of these tests alone, which they may stop and set as they like."""
-    server = RedisServer(*LOGGED)
-    server.start()
-    yield server
-    server.stop()
-
-
 @pytest.fixture
-async def world(own: RedisServer, tmp_path: Path) -> AsyncIterator[World]:
-    async with world_on(own, tmp_path) as world:
-        yield world
+async def harness(own: RedisServer, tmp_path: Path) -> AsyncIterator[QueueHarness]:
+    async with harness_on(own, tmp_path) as harness:
+        yield harness
 
 
 @pytest.fixture
@@ -49,10 +41,10 @@ async def opened(own: RedisServer, tmp_path: Path) -> AsyncIterator[Callable[...
     async with AsyncExitStack() as stack:
 
         async def open_(
-            fate: Callable[[int, bytes], Fate] | None = None, to: str = ""
-        ) -> tuple[RedisQueue, Way]:
+            decide: Callable[[int, bytes], ReplyFate] | None = None, to: str = ""
+        ) -> tuple[RedisQueue, LossyProxy]:
             path = str(tmp_path / uuid4().hex[:8])
-            made = await stack.enter_async_context(way(path, to or own.socket, fate))
+            made = await stack.enter_async_context(lossy_proxy(path, to or own.socket, decide))
             queue = await RedisQueue.open(f"redis+unix://{path}?namespace={uuid4().hex}")
             stack.push_async_callback(queue.close)
             return queue, made
@@ -60,11 +52,11 @@ async def opened(own: RedisServer, tmp_path: Path) -> AsyncIterator[Callable[...
         yield open_
 
 
-def losing(*numbers: int) -> Callable[[int, bytes], Fate]:
+def losing(*numbers: int) -> Callable[[int, bytes], ReplyFate]:
     return lambda number, reply: None if number in numbers else reply
 
 
-def halving(*numbers: int) -> Callable[[int, bytes], Fate]:
+def halving(*numbers: int) -> Callable[[int, bytes], ReplyFate]:
     return lambda number, reply: reply[: len(reply) // 2] if number in numbers else reply
 
 
@@ -72,7 +64,7 @@ def tasks(count: int, first: int = 0) -> list[Task]:
     return [Task(url=f"u{n}", lane="a.test", digest=digest(f"u{n}")) for n in range(first, first + count)]
 
 
-def done(leased: Leased) -> Outcome:
+def done(leased: LeasedTask) -> Outcome:
     return outcome(leased, records=(b"{}",))
 
 
@@ -86,7 +78,7 @@ async def test_a_lost_reply_is_asked_for_again_and_nothing_counts_twice(
 ) -> None:
     queue, _ = await opened(kind(lost, lost + 2))
     run = await queue.start_run(NewRun(scraper="s", key="k"))
-    assert await queue.add(run.id, tasks(10), {"a.test": FREE}) == ["added"] * 10
+    assert await queue.add(run.id, tasks(10), {"a.test": UNLIMITED_PACE}) == ["added"] * 10
     assert await queue.add(run.id, tasks(4, 8)) == ["known", "known", "added", "added"]
     claim = await queue.claim("w", 7)
     assert len(claim.tasks) == 7
@@ -99,10 +91,10 @@ async def test_a_lost_reply_is_asked_for_again_and_nothing_counts_twice(
     assert set(verdicts) <= {"ok", "already"} and len(set(verdicts)) == 1
     part = outcome(claim.tasks[6], "part", found=tuple(tasks(1, 90)), skipped=(("scope", "x"),))
     assert await queue.settle([part]) == ["ok"]
-    assert await queue.revive(run.id, Where(cause="x")) == 1
+    assert await queue.revive(run.id, TaskFilter(cause="x")) == 1
     assert await queue.trim(run.id, 1) == 1
-    paper = await queue.swap("lock", "a", "text", 0)
-    assert paper is not None and await queue.swap("lock", "a", None, paper.version) == paper
+    document = await queue.compare_and_swap("lock", "a", "text", 0)
+    assert document is not None and await queue.compare_and_swap("lock", "a", None, document.version) == document
     stats = await queue.stats(run.id)
     assert (stats.done, stats.dead, stats.cancelled, stats.leased) == (2, 0, 1, 1)
     assert (stats.seen, stats.ready, stats.records, stats.retries, stats.stale) == (13, 9, 2, 1, 0)
@@ -116,14 +108,14 @@ async def test_a_settle_in_several_calls_may_break_off_and_be_repeated(
 ) -> None:
     queue, made = await opened()
     run = await queue.start_run(NewRun(scraper="s", key="k"))
-    await queue.add(run.id, tasks(700), {"a.test": FREE})
+    await queue.add(run.id, tasks(700), {"a.test": UNLIMITED_PACE})
     outcomes = [done(leased) for leased in (await queue.claim("w", 700)).tasks]
-    monkeypatch.setattr(engine_module, "PATIENCE", 0.2)
-    made.fate = lambda number, reply: reply if number == first else None
+    monkeypatch.setattr(engine_module, "TIMEOUT", 0.2)
+    made.decide = lambda number, reply: reply if number == first else None
     first = made.replies + 1
     with pytest.raises(QueueUnavailable):
         await queue.settle(outcomes)
-    made.fate = lambda number, reply: reply
+    made.decide = lambda number, reply: reply
     verdicts = Counter(await queue.settle(outcomes))
     assert set(verdicts) == {"ok", "already"} and verdicts["already"] >= 300
     stats = await queue.stats(run.id)
@@ -136,12 +128,12 @@ async def test_an_add_in_several_calls_may_break_off_and_be_repeated(
 ) -> None:
     queue, made = await opened()
     run = await queue.start_run(NewRun(scraper="s", key="k"))
-    monkeypatch.setattr(engine_module, "PATIENCE", 0.2)
-    made.fate = losing(*range(made.replies + 2, made.replies + 1000))
+    monkeypatch.setattr(engine_module, "TIMEOUT", 0.2)
+    made.decide = losing(*range(made.replies + 2, made.replies + 1000))
     with pytest.raises(QueueUnavailable):
-        await queue.add(run.id, tasks(2500), {"a.test": FREE})
-    made.fate = lambda number, reply: reply
-    answers = Counter(await queue.add(run.id, tasks(2500), {"a.test": FREE}))
+        await queue.add(run.id, tasks(2500), {"a.test": UNLIMITED_PACE})
+    made.decide = lambda number, reply: reply
+    answers = Counter(await queue.add(run.id, tasks(2500), {"a.test": UNLIMITED_PACE}))
     assert answers.total() == 2500 and answers["rejected"] == 0
     stats = await queue.stats(run.id)
     assert (stats.seen, stats.ready) == (2500, 2500)
@@ -153,27 +145,23 @@ async def test_what_is_not_an_answer_at_all_breaks_the_connection_off(opened: Ca
     queue, made = await opened()
     run = await queue.start_run(NewRun(scraper="s", key="k"))
     at = made.replies + 1
-    made.fate = lambda number, reply: b"!?" * len(reply) if number == at else reply
+    made.decide = lambda number, reply: b"!?" * len(reply) if number == at else reply
     assert await queue.add(run.id, tasks(3)) == ["added"] * 3
 
 
-async def test_connections_cut_all_the_time_cost_nothing_but_time(opened: Callable) -> None:
+async def test_connections_cut_again_and_again_cost_nothing_but_time(opened: Callable) -> None:
     queue, made = await opened()
     run = await queue.start_run(NewRun(scraper="s", key="k"))
 
-    async def cut() -> None:
-        while True:
-            await asyncio.sleep(0.01)
-            made.cut()
-
-    cutting = asyncio.create_task(cut())
-    added = await queue.add(run.id, tasks(1000), {"a.test": FREE})
+    made.decide = lambda number, reply: reply if number % 10 else None
+    before = made.replies
+    added = await queue.add(run.id, tasks(1000), {"a.test": UNLIMITED_PACE})
     assert added == ["added"] * 1000
     count = 0
     while claim := (await queue.claim("w", 50)).tasks:
         assert set(await queue.settle([done(leased) for leased in claim])) <= {"ok", "already"}
         count += len(claim)
-    cutting.cancel()
+    assert made.replies - before > 40
     stats = await queue.stats(run.id)
     assert (count, stats.done, stats.records, stats.stale) == (1000, 1000, 1000, 0)
 
@@ -181,24 +169,24 @@ async def test_connections_cut_all_the_time_cost_nothing_but_time(opened: Callab
 # restarts
 
 
-async def test_what_was_acknowledged_survives_a_killed_server(world: World, own: RedisServer) -> None:
-    run = await world.run()
-    await world.add(run, pages(20))
-    await world.settle_all(await world.claim(10), records=(b"{}",))
-    held = await world.one()
-    before = await world.stats(run)
+async def test_what_was_acknowledged_survives_a_killed_server(harness: QueueHarness, own: RedisServer) -> None:
+    run = await harness.run()
+    await harness.add(run, pages(20))
+    await harness.settle_all(await harness.claim(10), records=(b"{}",))
+    held = await harness.one()
+    before = await harness.stats(run)
     own.kill()
     own.start()
-    assert await world.stats(run) == before, "the same handle goes on"
-    assert await world.settle(held) == "ok"
-    assert await world.queue.recount(run) == await world.stats(run)
-    assert len(await world.queue.look(run)) == 20
+    assert await harness.stats(run) == before, "the same handle goes on"
+    assert await harness.settle(held) == "ok"
+    assert await harness.queue.recount(run) == await harness.stats(run)
+    assert len(await harness.queue.list_tasks(run)) == 20
 
 
-async def test_a_verb_waits_for_a_server_that_is_restarted(world: World, own: RedisServer) -> None:
-    run = await world.run()
+async def test_a_verb_waits_for_a_server_that_is_restarted(harness: QueueHarness, own: RedisServer) -> None:
+    run = await harness.run()
     own.kill()
-    adding = asyncio.create_task(world.add(run, "a"))
+    adding = asyncio.create_task(harness.add(run, "a"))
     await asyncio.sleep(0.1)
     assert not adding.done()
     own.start()
@@ -206,13 +194,13 @@ async def test_a_verb_waits_for_a_server_that_is_restarted(world: World, own: Re
 
 
 async def test_a_server_that_stays_away_is_said_to_be_unreachable(
-    world: World, own: RedisServer, monkeypatch: pytest.MonkeyPatch
+    harness: QueueHarness, own: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_module, "PATIENCE", 0.2)
+    monkeypatch.setattr(engine_module, "TIMEOUT", 0.2)
     own.kill()
     try:
         with pytest.raises(QueueUnavailable, match="cannot be reached"):
-            await world.claim()
+            await harness.claim()
         with pytest.raises(QueueUnavailable, match="cannot be reached"):
             await RedisQueue.open(own.url("x"))
     finally:
@@ -225,7 +213,7 @@ async def test_numbers_given_in_a_second_that_was_forgotten_are_not_given_again(
     """What a crash of the machine does with appendfsync everysec: the log is as it was a moment ago."""
     queue = await RedisQueue.open(own.url(uuid4().hex))
     run = await queue.start_run(NewRun(scraper="s", key="k"))
-    await queue.add(run.id, tasks(5), {"a.test": FREE})
+    await queue.add(run.id, tasks(5), {"a.test": UNLIMITED_PACE})
     kept = await queue.claim("w1", 1)
     shutil.copytree(own.data, tmp_path / "data")
     lost_run = await queue.start_run(NewRun(scraper="s", key="other"))
@@ -251,8 +239,8 @@ async def test_numbers_given_in_a_second_that_was_forgotten_are_not_given_again(
     stats = await queue.stats(run.id)
     assert (stats.seen, stats.done, stats.records, stats.stale) == (10, 5, 5, 4)
     assert await queue.recount(run.id) == stats
-    assert [view.id >> TASK_BITS for view in await queue.look(run.id)] == [run.id] * 10
-    assert await queue.strays(run.id) == []
+    assert [view.id >> TASK_BITS for view in await queue.list_tasks(run.id)] == [run.id] * 10
+    assert await queue.orphans(run.id) == []
     await queue.close()
 
 
@@ -272,7 +260,7 @@ async def test_workers_go_on_over_a_server_that_is_killed_again_and_again(own: R
 
     handles = [await RedisQueue.open(own.url(namespace)) for _ in range(4)]  # while it is there
     working = [asyncio.create_task(work(f"w{n}", handle)) for n, handle in enumerate(handles)]
-    adding = asyncio.create_task(queue.add(run.id, tasks(count), {"a.test": FREE}))
+    adding = asyncio.create_task(queue.add(run.id, tasks(count), {"a.test": UNLIMITED_PACE}))
     for _ in range(3):
         await asyncio.sleep(0.15)
         own.kill()
@@ -287,15 +275,13 @@ async def test_workers_go_on_over_a_server_that_is_killed_again_and_again(own: R
 
 
 async def test_a_server_that_is_still_loading_is_waited_for() -> None:
-    server = RedisServer()
-    server.start()
-    try:
+    with own_server() as server:
         queue = await RedisQueue.open(server.url("x"))
         run = await queue.start_run(NewRun(scraper="s", key="k"))
         await queue.add(run.id, [page(f"{n}", f"h{n}.test") for n in range(400)])
         server.ask("SAVE")
         server.kill()
-        slowly = ("--key-load-delay", "1000", "--loading-process-events-interval-bytes", "1024")
+        slowly = ("--key-load-delay", "3000", "--loading-process-events-interval-bytes", "1024")
         server.start(*slowly, loaded=False)
         assert server.ask("GET x").startswith("-LOADING")
         assert (await queue.stats(run.id)).seen == 400
@@ -306,36 +292,25 @@ async def test_a_server_that_is_still_loading_is_waited_for() -> None:
         assert (await other.stats(run.id)).seen == 400
         await other.close()
         await queue.close()
-    finally:
-        server.stop()
 
 
 # a server that takes no changes
 
 
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
-
-
 async def test_work_goes_on_with_the_new_primary_after_a_fail_over(opened: Callable) -> None:
     ports = free_port(), free_port()
     first, second = (
-        RedisServer("--port", port, "--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0")
-        for port in ports
+        RedisServer("--port", str(port), "--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0") for port in ports
     )
     first.start()
     second.start()
     try:
         queue, made = await opened(to=first.socket)
         run = await queue.start_run(NewRun(scraper="s", key="k"))
-        await queue.add(run.id, tasks(10), {"a.test": FREE})
+        await queue.add(run.id, tasks(10), {"a.test": UNLIMITED_PACE})
         held = await queue.claim("w", 3)
         second.ask(f"REPLICAOF 127.0.0.1 {ports[0]}")
-        async with asyncio.timeout(20):
-            while not first.ask("WAIT 1 100").startswith(":1"):
-                await asyncio.sleep(0.05)
+        await until(lambda: first.ask("WAIT 1 100").startswith(":1"))
         second.ask("REPLICAOF NO ONE")
         first.ask(f"REPLICAOF 127.0.0.1 {ports[1]}")
         made.to = second.socket
@@ -348,59 +323,53 @@ async def test_work_goes_on_with_the_new_primary_after_a_fail_over(opened: Calla
         second.stop()
 
 
-async def test_a_replica_is_read_only(
-    own: RedisServer, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = await world.run()
-    await command(world.queue, "REPLICAOF", "127.0.0.1", "1")
+async def test_a_replica_is_read_only(own: RedisServer, harness: QueueHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = await harness.run()
+    await command(harness.queue, "REPLICAOF", "127.0.0.1", "1")
     try:
         with pytest.raises(QueueReadOnly, match="replica") as caught:
             await RedisQueue.open(own.url("x"))
         assert "primary" in caught.value.hint
-        monkeypatch.setattr(engine_module, "PATIENCE", 0.2)
+        monkeypatch.setattr(engine_module, "TIMEOUT", 0.2)
         with pytest.raises(QueueReadOnly, match="replica"):
-            await world.add(run, "a")
+            await harness.add(run, "a")
     finally:
         own.ask("REPLICAOF NO ONE")
-    assert await world.add(run, "a") == ["added"]
+    assert await harness.add(run, "a") == ["added"]
 
 
-async def test_a_full_server_says_so_and_loses_nothing(own: RedisServer, world: World) -> None:
-    old = await world.run("old")
-    await world.add(old, pages(20))
-    await world.queue.set_run(old, "cancel")
-    run = await world.run()
-    await world.add(run, pages(3))
-    held = await world.one()
-    before = await world.stats(run)
-    await command(world.queue, "CONFIG", "SET", "maxmemory", "1")
+async def test_a_full_server_says_so_and_loses_nothing(own: RedisServer, harness: QueueHarness) -> None:
+    old = await harness.run("old")
+    await harness.add(old, pages(20))
+    await harness.queue.set_run(old, "cancel")
+    run = await harness.run()
+    await harness.add(run, pages(3))
+    held = await harness.one()
+    before = await harness.stats(run)
+    await command(harness.queue, "CONFIG", "SET", "maxmemory", "1")
     try:
         with pytest.raises(QueueFull, match="full") as caught:
-            await world.add(run, pages(100, "more"))
+            await harness.add(run, pages(100, "more"))
         assert "maxmemory" in caught.value.hint
         with pytest.raises(QueueFull):
-            await world.settle(held, records=(b"{}",))
-        assert await world.stats(run) == before, "looking goes on"
-        assert await world.queue.purge(run=old) == 1, "room can still be made"
+            await harness.settle(held, records=(b"{}",))
+        assert await harness.stats(run) == before, "looking goes on"
+        assert await harness.queue.purge(run=old) == 1, "room can still be made"
     finally:
         own.ask("CONFIG SET maxmemory 0")
-    assert await world.stats(run) == before
-    assert await world.settle(held, records=(b"{}",)) == "ok"
-    assert await world.queue.recount(run) == await world.stats(run)
+    assert await harness.stats(run) == before
+    assert await harness.settle(held, records=(b"{}",)) == "ok"
+    assert await harness.queue.recount(run) == await harness.stats(run)
 
 
 async def test_a_server_that_cannot_save_says_so_and_loses_nothing() -> None:
-    server = RedisServer()
-    server.start()
-    try:
+    with own_server() as server:
         queue = await RedisQueue.open(server.url("x"))
         run = await queue.start_run(NewRun(scraper="s", key="k"))
         server.ask('CONFIG SET save "3600 1"')
         (server.data / "dump.rdb").mkdir()  # in the way of the snapshot
         server.ask("BGSAVE")
-        async with asyncio.timeout(10):
-            while not server.ask("SET x 1").startswith("-MISCONF"):
-                await asyncio.sleep(0.02)
+        await until(lambda: server.ask("SET x 1").startswith("-MISCONF"))
         with pytest.raises(QueueReadOnly, match="cannot save") as caught:
             await queue.add(run.id, tasks(3))
         assert "disk" in caught.value.hint
@@ -408,5 +377,3 @@ async def test_a_server_that_cannot_save_says_so_and_loses_nothing() -> None:
         server.ask("SAVE")
         assert await queue.add(run.id, tasks(3)) == ["added"] * 3
         await queue.close()
-    finally:
-        server.stop()

@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from servers.lossy_proxy import lossy_proxy
+from servers.ports import free_port
 from servers.redis import RedisServer
-from servers.way import way
+from wait import until
 
-from conformance.on_redis import LOGGED, world_on
-from conformance.world import World, page
+from conformance.harness import QueueHarness, page, pages
+from conformance.redis_backend import harness_on
 from shoal.core.run import NewRun
 from shoal.errors import QueueRefused
 from shoal.queue.base import Finding
-from shoal.queue.redis import RedisQueue, checkup, server
-
-
-@pytest.fixture(scope="module")
-def own() -> Iterator[RedisServer]:
-    server = RedisServer(*LOGGED)
-    server.start()
-    yield server
-    server.stop()
+from shoal.queue.redis import RedisQueue, diagnostics, server
 
 
 @pytest.fixture
-async def world(own: RedisServer, tmp_path: Path) -> AsyncIterator[World]:
-    async with world_on(own, tmp_path) as world:
-        yield world
+async def harness(own: RedisServer, tmp_path: Path) -> AsyncIterator[QueueHarness]:
+    async with harness_on(own, tmp_path) as harness:
+        yield harness
 
 
 @asynccontextmanager
@@ -52,7 +44,7 @@ async def setting(own: RedisServer, **words: str) -> AsyncIterator[None]:
 
 async def found(own: RedisServer) -> dict[str, Finding]:
     queue = await RedisQueue.open(own.url("x"))
-    findings = {finding.what: finding for finding in await queue.checkup()}
+    findings = {finding.what: finding for finding in await queue.diagnose()}
     await queue.close()
     return findings
 
@@ -73,13 +65,13 @@ async def test_a_policy_that_is_never_needed_is_only_a_warning(own: RedisServer)
     assert finding.level == "warning" and "noeviction" in finding.fix
 
 
-async def test_a_server_that_begins_to_evict_is_not_used_again(own: RedisServer, world: World) -> None:
-    run = await world.run()
+async def test_a_server_that_begins_to_evict_is_not_used_again(own: RedisServer, harness: QueueHarness) -> None:
+    run = await harness.run()
     async with setting(own, maxmemory="1gb", maxmemory_policy="volatile-ttl"):
         own.ask("CLIENT KILL TYPE normal")
         with pytest.raises(QueueRefused, match="volatile-ttl"):
-            await world.add(run, "a")
-    assert await world.add(run, "a") == ["added"]
+            await harness.add(run, "a")
+    assert await harness.add(run, "a") == ["added"]
 
 
 @pytest.mark.parametrize("version", ["6.0.16", "5.0.99"])
@@ -88,7 +80,7 @@ async def test_an_old_server_is_refused(own: RedisServer, tmp_path: Path, versio
         return re.sub(rb"redis_version:[\d.]{6}", b"redis_version:" + version.encode(), reply)
 
     path = str(tmp_path / "way")
-    async with way(path, own.socket, older):
+    async with lossy_proxy(path, own.socket, older):
         with pytest.raises(QueueRefused, match=f"Redis {version}.*6.2 or newer"):
             await RedisQueue.open(f"redis+unix://{path}?namespace=x")
 
@@ -99,8 +91,22 @@ async def test_a_namespace_of_a_newer_shoal_is_refused(own: RedisServer) -> None
         await RedisQueue.open(own.url("newer"))
 
 
+async def test_a_namespace_that_a_newer_shoal_takes_over_is_left_alone(own: RedisServer) -> None:
+    queue = await RedisQueue.open(own.url("upgraded"))
+    try:
+        run = (await queue.start_run(NewRun(scraper="books", key="k"))).id
+        await queue.add(run, pages(1))
+        own.ask(f"HSET {{upgraded}}:meta version {server.LAYOUT + 1}")
+        with pytest.raises(QueueRefused, match=f"newer shoal .layout {server.LAYOUT + 1}, this one knows"):
+            await queue.claim("w", 1)
+        own.ask(f"HSET {{upgraded}}:meta version {server.LAYOUT}")
+        assert len((await queue.claim("w", 1)).tasks) == 1
+    finally:
+        await queue.close()
+
+
 async def test_a_wrong_password_is_refused(own: RedisServer) -> None:
-    with pytest.raises(QueueRefused, match="does not let us in"):
+    with pytest.raises(QueueRefused, match="refuses the login"):
         await RedisQueue.open(f"redis+unix://me:wrong@here{own.socket}?namespace=x")
 
 
@@ -108,8 +114,7 @@ async def test_a_server_without_a_log_is_used_and_says_so(own: RedisServer) -> N
     async with setting(own, appendonly="no"):
         queue = await RedisQueue.open(own.url("x"))
         assert "snapshot" in queue.promises.durable
-        assert not queue.is_logged
-        finding = {finding.what: finding for finding in await queue.checkup()}["persistence"]
+        finding = {finding.what: finding for finding in await queue.diagnose()}["persistence"]
         assert finding.level == "warning" and "appendonly yes" in finding.fix
         await queue.close()
 
@@ -128,7 +133,7 @@ async def test_promises_and_checkup_say_what_the_log_keeps(
     async with setting(own, appendfsync=sync):
         queue = await RedisQueue.open(own.url("x"))
         assert promise in queue.promises.durable
-        assert {finding.what: finding.level for finding in await queue.checkup()}["sync"] == level
+        assert {finding.what: finding.level for finding in await queue.diagnose()}["sync"] == level
         await queue.close()
 
 
@@ -155,7 +160,7 @@ async def test_connections_that_are_nearly_all_used_are_a_warning(own: RedisServ
     with_room = own.ask("CONFIG GET maxclients").splitlines()[-1]
     queues = [await RedisQueue.open(own.url("x")) for _ in range(5)]
     async with setting(own, maxclients="6"):
-        finding = {finding.what: finding for finding in await queues[0].checkup()}["connections"]
+        finding = {finding.what: finding for finding in await queues[0].diagnose()}["connections"]
     for queue in queues:
         await queue.close()
     assert finding.level == "warning" and "maxclients" in finding.fix
@@ -178,30 +183,19 @@ async def test_connections_that_are_nearly_all_used_are_a_warning(own: RedisServ
 )
 def test_what_a_server_says_of_itself_is_judged(about: dict[str, str], what: str, level: str) -> None:
     judged = [
-        checkup._version({"redis_version": "7.0.0", **about}), checkup._eviction(about),
-        checkup._memory(about), *checkup._log(about, ""), *checkup._role(about), checkup._clients(about, 0),
+        diagnostics._version({"redis_version": "7.0.0", **about}), diagnostics._eviction(about),
+        diagnostics._memory(about), *diagnostics._log(about, ""), *diagnostics._role(about),
+        diagnostics._clients(about, 0),
     ]  # fmt: skip
     assert {finding.what: finding.level for finding in judged}[what] == level
 
 
-@pytest.mark.parametrize(
-    ("took", "apart", "levels"), [(0.001, 0.1, ("ok", "ok")), (0.1, -9.0, ("warning", "warning"))]
-)
+@pytest.mark.parametrize(("took", "apart", "levels"), [(0.001, 0.1, ("ok", "ok")), (0.1, -9.0, ("warning", "warning"))])
 def test_a_slow_answer_and_another_time_are_warnings(took: float, apart: float, levels: tuple) -> None:
-    assert (checkup._latency(took).level, checkup._clocks(apart).level) == levels
+    assert (diagnostics._latency(took).level, diagnostics._clocks(apart).level) == levels
 
 
 # a cluster
-
-
-def free_port() -> int:
-    """One that leaves room for the port of the cluster's own talk."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-        if port < 55_000:
-            return port
 
 
 @pytest.fixture
@@ -217,16 +211,12 @@ def nodes() -> Iterator[list[tuple[int, RedisServer]]]:
         node.stop()
 
 
-async def test_a_namespace_lives_on_the_node_of_a_cluster_that_keeps_it(
-    nodes: list[tuple[int, RedisServer]],
-) -> None:
+async def test_a_namespace_lives_on_the_node_of_a_cluster_that_keeps_it(nodes: list[tuple[int, RedisServer]]) -> None:
     (_, one), (other_port, other) = nodes
     one.ask("CLUSTER ADDSLOTSRANGE 0 8191")
     other.ask("CLUSTER ADDSLOTSRANGE 8192 16383")
     one.ask(f"CLUSTER MEET 127.0.0.1 {other_port}")
-    async with asyncio.timeout(20):
-        while any("cluster_state:ok" not in node.ask("CLUSTER INFO") for _, node in nodes):
-            await asyncio.sleep(0.05)
+    await until(lambda: all("cluster_state:ok" in node.ask("CLUSTER INFO") for _, node in nodes))
     slot = int(one.ask("CLUSTER KEYSLOT {shoal}:meta").removeprefix(":"))
     (right, _), (wrong, _) = nodes if slot < 8192 else reversed(nodes)
     with pytest.raises(QueueRefused, match="kept on another") as caught:
@@ -238,5 +228,5 @@ async def test_a_namespace_lives_on_the_node_of_a_cluster_that_keeps_it(
     run = await queue.start_run(NewRun(scraper="s", key="k"))
     assert await queue.add(run.id, [page("a"), page("b", delay=0.01, ttl=60.0)]) == ["added"] * 2
     assert len((await queue.claim("w", 1)).tasks) == 1
-    assert {finding.what for finding in await queue.checkup()} >= {"cluster"}
+    assert {finding.what for finding in await queue.diagnose()} >= {"cluster"}
     await queue.close()

@@ -6,9 +6,10 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from fake_clock import FakeClock
 
-from conformance.machine import drive
-from conformance.world import Clock, Opener, backends, model_opener
+from conformance.harness import Opener, backends, model_opener
+from conformance.state_machine import drive
 
 EXAMPLES = {"redis": 40, "postgres": 25, "http": 15}  # each step is a few trips to a server
 MACHINES = {name: lambda opener=opener: opener for name, opener in backends().items()}
@@ -17,7 +18,7 @@ MACHINES["model"] = model_opener  # a new one for every history
 
 async def try_to_open(opener: Opener, folder: Path) -> None:
     """A missing server is to be noticed here, not in the middle of a history."""
-    await (await opener(folder, Clock())).close()
+    await (await opener(folder, FakeClock())).close()
 
 
 @pytest.mark.timeout(3600)

@@ -6,12 +6,12 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from wait import wait_until
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -47,24 +47,9 @@ class Crawl:
         (folder / "books.py").write_text(SCRAPER.format(url=self.url, filler=filler))
 
     def start(self, *flags: str) -> subprocess.Popen[str]:
-        command = [
-            sys.executable,
-            "-m",
-            "shoal",
-            "run",
-            "books.py",
-            "-o",
-            "books.jsonl",
-            "--allow-private",
-            *flags,
-        ]
+        command = [sys.executable, "-m", "shoal", "run", "books.py", "-o", "books.jsonl", "--allow-private", *flags]
         return subprocess.Popen(
-            command,
-            cwd=self.folder,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            env=clean_environment(),
+            command, cwd=self.folder, stderr=subprocess.PIPE, text=True, start_new_session=True, env=clean_environment()
         )
 
     def finish(self, *flags: str, timeout: float = 120) -> tuple[int, str]:
@@ -79,15 +64,12 @@ class Crawl:
     def check(self) -> None:
         found = self.records()
         assert len(found) == self.products, f"{self.products - len(found)} pages are missing"
-        assert max(found.values()) == 1, f"doubled: {[url for url, n in found.items() if n > 1][:5]}"
+        assert max(found.values()) == 1, f"duplicated: {[url for url, n in found.items() if n > 1][:5]}"
 
-    def wait_for(self, count: int, seconds: float = 60) -> None:
+    def wait_for(self, count: int) -> None:
         """Until so many records are in the output."""
-        until = time.monotonic() + seconds
         output = self.folder / "books.jsonl"
-        while not output.exists() or output.read_bytes().count(b"\n") < count:
-            assert time.monotonic() < until, "the crawl does not get on"
-            time.sleep(0.02)
+        wait_until(lambda: output.exists() and output.read_bytes().count(b"\n") >= count)
 
     def close(self) -> None:
         assert self.site.stdin is not None

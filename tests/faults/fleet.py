@@ -15,11 +15,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from faults.history import Judgement, Limits, judge, read
+from wait import HANG
+
+from faults.checker import CheckResult, Limits, check_history, read_history
 from faults.recorder import History
 from shoal import app
-from shoal.config import load
-from shoal.core.lane import FREE
+from shoal.config.load import load
+from shoal.core.lane import UNLIMITED_PACE
 from shoal.core.run import NewRun, Run
 from shoal.core.task import Task, digest
 from shoal.queue.base import Queue
@@ -33,7 +35,7 @@ class Machine:
     def __init__(self, orders: dict[str, Any]) -> None:
         env = {**os.environ, "PYTHONPATH": str(TESTS)}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "faults.machine", json.dumps(orders)],
+            [sys.executable, "-m", "faults.machine_process", json.dumps(orders)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -68,7 +70,7 @@ class Machine:
         if self.process.poll() is None:
             assert self.process.stdin is not None
             self.process.stdin.close()
-            self.process.wait(30)
+            self.process.wait(HANG)
         self._close()
 
     def _close(self) -> None:
@@ -96,7 +98,7 @@ def _worker_of(pid: int) -> str:
     return ""
 
 
-class Fleet:
+class FaultFleet:
     def __init__(self, folder: Path, url: str, **orders: Any) -> None:
         self.folder = folder
         self.url = url
@@ -113,7 +115,7 @@ class Fleet:
     async def open(self, tasks: int, lanes: int = 16) -> None:
         self.queue = await app.open_queue(load({"queue": self.url, "synchronous": "normal"}, env={}))
         self.run = await self.queue.start_run(NewRun(scraper="faults", key="faults", name="faults"))
-        paces = {f"lane{n}": FREE for n in range(lanes)}
+        paces = {f"lane{n}": UNLIMITED_PACE for n in range(lanes)}
         for first in range(0, tasks, 1000):
             await self.queue.add(
                 self.run.id,
@@ -166,11 +168,11 @@ class Fleet:
         self._log.write("kill", workers=[name], how="stop")
         return name, workers[name]
 
-    async def everybody_works(self, seconds: float = 30) -> None:
+    async def wait_until_all_work(self, seconds: float = 30) -> None:
         """Until every machine has all its workers, each with work it has begun."""
         until = time.monotonic() + seconds
         while True:
-            busy = {event["worker"] for event in read(self.history) if event["what"] == "start"}
+            busy = {event["worker"] for event in read_history(self.history) if event["what"] == "start"}
             if all(len(busy & m.workers().keys()) == self.orders["workers"] for m in self.machines):
                 return
             assert time.monotonic() < until, "some workers do not begin"
@@ -180,7 +182,7 @@ class Fleet:
         assert self.queue is not None and self.run is not None
         return await self.queue.stats(self.run.id)
 
-    async def done(self, count: int, seconds: float) -> None:
+    async def wait_done(self, count: int, seconds: float) -> None:
         """Until so many have ended."""
         until = time.monotonic() + seconds
         while True:
@@ -196,23 +198,23 @@ class Fleet:
             assert time.monotonic() < until, f"the fleet does not get on: {await self.stats()}"
             await asyncio.sleep(0.1)
 
-    async def judged(self, *, limits: Limits = Limits()) -> Judgement:
+    async def check(self, *, limits: Limits = Limits()) -> CheckResult:
         """What the checker says once the fleet has ended, the account included."""
         while self.machines:
             self.machines.pop().end()
         assert self.queue is not None and self.run is not None
         stats, counted = await self.stats(), await self.queue.recount(self.run.id)
         added = await self._ids()
-        judgement = judge(read(self.history), added, await self._records(), limits=limits)
-        if stats.dead or not stats.balanced or (stats.done, stats.records) != (counted.done, counted.records):
-            judgement.wrong.append(f"the account: {stats}, counted {counted}")
-        return judgement
+        result = check_history(read_history(self.history), added, await self._records(), limits=limits)
+        if stats.dead or not stats.is_balanced or (stats.done, stats.records) != (counted.done, counted.records):
+            result.violations.append(f"the account: {stats}, counted {counted}")
+        return result
 
     async def _ids(self) -> list[int]:
         assert self.queue is not None and self.run is not None
         ids: list[int] = []
         while True:
-            views = await self.queue.look(self.run.id, after=ids[-1] if ids else 0, limit=1000)
+            views = await self.queue.list_tasks(self.run.id, after=ids[-1] if ids else 0, limit=1000)
             if not views:
                 return ids
             ids += [view.id for view in views]

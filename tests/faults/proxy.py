@@ -7,13 +7,15 @@ import random
 import threading
 from collections.abc import Callable
 
+from wait import HANG
+
 
 class Proxy:
-    """loses: the share of exchanges whose request goes through and whose answer does not come back."""
+    """loss_rate: the share of exchanges whose request goes through and whose answer does not come back."""
 
-    def __init__(self, host: str, port: int, *, loses: float = 0.0, seed: int = 5) -> None:
+    def __init__(self, host: str, port: int, *, loss_rate: float = 0.0, seed: int = 5) -> None:
         self._target = host, port
-        self.loses = loses
+        self.loss_rate = loss_rate
         self.lost = self.cut = 0
         self._dice = random.Random(seed)
         self._links: set[asyncio.StreamWriter] = set()
@@ -40,7 +42,7 @@ class Proxy:
 
         asyncio.run_coroutine_threadsafe(end(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(HANG)
         self._loop.close()
 
     def cut_all(self) -> None:
@@ -61,21 +63,21 @@ class Proxy:
         self._links |= {writer, out}
 
         def lose() -> bool:
-            if self._dice.random() >= self.loses:
+            if self._dice.random() >= self.loss_rate:
                 return False
             self.lost += 1
             writer.transport.abort()
             return True
 
-        ways = [
+        directions = [
             asyncio.create_task(self._forward(reader, out, lambda: False)),
             asyncio.create_task(self._forward(there, writer, lose)),
         ]
         try:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for way in ways:
-                way.cancel()
+            for direction in directions:
+                direction.cancel()
             self._links -= {writer, out}
             for end in (writer, out):
                 end.transport.abort()

@@ -1,4 +1,4 @@
-"""Recorder: a queue that writes down every claim and settle, so that a judge can read them afterwards."""
+"""Recorder: a queue that writes down every claim and settle, so that the checker can read them afterwards."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ class History:
     """One file per process; every line is written whole, so that a kill costs at most the last one."""
 
     def __init__(self, folder: Path, worker: str) -> None:
-        self._handle = os.open(
-            folder / f"{worker}-{os.getpid()}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644
-        )
+        self._handle = os.open(folder / f"{worker}-{os.getpid()}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._worker = worker
 
     def write(self, what: str, **details: Any) -> None:
@@ -45,9 +43,9 @@ class Recorder:
     async def settle(self, outcomes: Any, paces: Any = None) -> Any:
         began = time.monotonic()
         verdicts = await self._queue.settle(outcomes, paces)
-        said = [
+        settled = [
             [outcome.task, outcome.lease, outcome.result, verdict]
             for outcome, verdict in zip(outcomes, verdicts, strict=True)
         ]
-        self._history.write("settle", began=began, outcomes=said)
+        self._history.write("settle", began=began, outcomes=settled)
         return verdicts

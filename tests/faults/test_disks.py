@@ -24,9 +24,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-def test_a_crawl_whose_disk_fills_up_says_so_and_goes_on_later(
-    disk: Path, crawl_of: Callable[..., Crawl]
-) -> None:
+def test_a_crawl_whose_disk_fills_up_says_so_and_goes_on_later(disk: Path, crawl_of: Callable[..., Crawl]) -> None:
     crawl = crawl_of(800, filler=4000)
     state = ("--queue", f"sqlite:///{disk}/state.db")
     code, said = crawl.finish(*state, timeout=180)
@@ -38,9 +36,7 @@ def test_a_crawl_whose_disk_fills_up_says_so_and_goes_on_later(
     crawl.check()
 
 
-def test_a_crawl_whose_output_disk_fills_up_keeps_whole_lines(
-    disk: Path, crawl_of: Callable[..., Crawl]
-) -> None:
+def test_a_crawl_whose_output_disk_fills_up_keeps_whole_lines(disk: Path, crawl_of: Callable[..., Crawl]) -> None:
     crawl = crawl_of(800, filler=8000)
     (crawl.folder / "books.jsonl").symlink_to(disk / "books.jsonl")
     code, said = crawl.finish()
@@ -53,9 +49,7 @@ def test_a_crawl_whose_output_disk_fills_up_keeps_whole_lines(
     crawl.check()
 
 
-def test_a_state_that_becomes_read_only_is_said_and_nothing_is_lost(
-    disk: Path, crawl_of: Callable[..., Crawl]
-) -> None:
+def test_a_state_that_becomes_read_only_is_said_and_nothing_is_lost(disk: Path, crawl_of: Callable[..., Crawl]) -> None:
     subprocess.run(["mount", "-o", "remount,size=200m", str(disk)], check=True)
     crawl = crawl_of(400, delay=0.05)
     state = ("--queue", f"sqlite:///{disk}/state.db", "--concurrency", "4")

@@ -1,4 +1,4 @@
-"""A fleet on every backend, hurt in every way we can; one judge reads what all processes wrote down."""
+"""A fleet on every backend, hurt in every way we can; one checker reads what all processes wrote down."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from typing import Any, Protocol
 
 import pytest
 from servers import postgres, redis
+from servers.ports import free_port
 
-from .fleet import Fleet
-from .history import Limits
+from .checker import Limits
+from .fleet import FaultFleet
 from .proxy import Proxy
 
 TASKS = int(os.environ.get("SHOAL_FAULT_TASKS", "10000"))
-BLOWS = int(os.environ.get("SHOAL_FAULT_BLOWS", "50"))
+FAULTS = int(os.environ.get("SHOAL_FAULT_COUNT", "50"))
 
 
 class Server(Protocol):
@@ -42,16 +43,9 @@ class Server(Protocol):
 
 class Redis:
     def __init__(self) -> None:
-        self.port = postgres.free_port()
+        self.port = free_port()
         self._server = redis.RedisServer(
-            "--port",
-            str(self.port),
-            "--bind",
-            "127.0.0.1",
-            "--appendonly",
-            "yes",
-            "--appendfsync",
-            "everysec",
+            "--port", str(self.port), "--bind", "127.0.0.1", "--appendonly", "yes", "--appendfsync", "everysec"
         )
         self._server.start()
         self.url = self.at(self.port)
@@ -75,7 +69,7 @@ class Postgres:
     def __init__(self) -> None:
         try:
             self._server = postgres.Server(durable=True)
-        except postgres.Missing as missing:
+        except postgres.ServerMissing as missing:
             if os.environ.get("CI"):
                 raise
             pytest.skip(str(missing))
@@ -125,15 +119,15 @@ def server(request: pytest.FixtureRequest) -> Server:
     return request.getfixturevalue(f"{request.param}_server")  # type: ignore[no-any-return]
 
 
-MakeFleet = Callable[..., Awaitable[Fleet]]
+StartFleet = Callable[..., Awaitable[FaultFleet]]
 
 
 @pytest.fixture
-async def fleet_on(tmp_path: Path) -> AsyncIterator[MakeFleet]:
-    made: list[Fleet] = []
+async def fleet_on(tmp_path: Path) -> AsyncIterator[StartFleet]:
+    made: list[FaultFleet] = []
 
-    async def make(url: str, tasks: int = TASKS, machines: int = 2, **orders: Any) -> Fleet:
-        fleet = Fleet(tmp_path, url, **orders)
+    async def make(url: str, tasks: int = TASKS, machines: int = 2, **orders: Any) -> FaultFleet:
+        fleet = FaultFleet(tmp_path, url, **orders)
         made.append(fleet)
         await fleet.open(tasks)
         fleet.start(machines)
@@ -144,47 +138,47 @@ async def fleet_on(tmp_path: Path) -> AsyncIterator[MakeFleet]:
         await fleet.close()
 
 
-async def judged_clean(fleet: Fleet, **limits: float) -> str:
-    judgement = await fleet.judged(limits=Limits(**limits))
-    print(judgement.summary())
-    assert not judgement.wrong, judgement.wrong
-    return judgement.summary()
+async def check_clean(fleet: FaultFleet, **limits: float) -> str:
+    result = await fleet.check(limits=Limits(**limits))
+    print(result.summary())
+    assert not result.violations, result.violations
+    return result.summary()
 
 
-async def blows(fleet: Fleet, strike: Callable[[], object], count: int, every: float, tasks: int) -> None:
+async def inject_faults(fleet: FaultFleet, inject: Callable[[], object], count: int, every: float, tasks: int) -> None:
     """Strike again and again, spread over the work; the last while there is still some."""
     for number in range(count):
-        await fleet.done(min(tasks - 1, number * tasks // (count + 1)), 600)
-        strike()
+        await fleet.wait_done(min(tasks - 1, number * tasks // (count + 1)), 600)
+        inject()
         await asyncio.sleep(every)
 
 
-async def test_workers_killed_fifty_times_lose_and_double_nothing(url: str, fleet_on: MakeFleet) -> None:
+async def test_workers_killed_fifty_times_lose_and_duplicate_nothing(url: str, fleet_on: StartFleet) -> None:
     fleet = await fleet_on(url)
-    await blows(fleet, fleet.kill_worker, BLOWS, 0.05, TASKS)
-    await fleet.done(TASKS, 600)
-    await judged_clean(fleet)
+    await inject_faults(fleet, fleet.kill_worker, FAULTS, 0.05, TASKS)
+    await fleet.wait_done(TASKS, 600)
+    await check_clean(fleet)
 
 
 async def test_machines_killed_whole_lose_nothing_and_their_tasks_run_again_after_the_lease(
-    url: str, fleet_on: MakeFleet
+    url: str, fleet_on: StartFleet
 ) -> None:
     """With the usual lease of 30 s."""
     tasks = TASKS // 5
     fleet = await fleet_on(url, tasks, 3, work=0.3)
     for _ in range(2):
-        await fleet.everybody_works()
+        await fleet.wait_until_all_work()
         fleet.kill_machine()
     assert (await fleet.stats()).open, "all done before the machines were killed: make the work longer"
-    await fleet.done(tasks, 300)
-    assert "machine:" in await judged_clean(fleet, machine=35.0)
+    await fleet.wait_done(tasks, 300)
+    assert "machine:" in await check_clean(fleet, machine=35.0)
 
 
-async def test_workers_stopped_past_their_lease_settle_nothing(url: str, fleet_on: MakeFleet) -> None:
+async def test_workers_stopped_past_their_lease_settle_nothing(url: str, fleet_on: StartFleet) -> None:
     lease = 2.0
     fleet = await fleet_on(url, TASKS, 2, workers=3, lease=lease, work=0.1)
     stopped = 0
-    while stopped < BLOWS:
+    while stopped < FAULTS:
         victims = dict(fleet.stop_worker() for _ in range(4))
         victims.pop("", None)
         stopped += len(victims)
@@ -195,40 +189,40 @@ async def test_workers_stopped_past_their_lease_settle_nothing(url: str, fleet_o
         await asyncio.sleep(0.5)
         stats = await fleet.stats()
         assert stats.open, f"all done after {stopped} stops: make the work longer"
-    await fleet.done(TASKS, 600)
-    await judged_clean(fleet)
+    await fleet.wait_done(TASKS, 600)
+    await check_clean(fleet)
 
 
-async def test_a_server_that_crashes_ten_times_loses_nothing(server: Server, fleet_on: MakeFleet) -> None:
+async def test_a_server_that_crashes_ten_times_loses_nothing(server: Server, fleet_on: StartFleet) -> None:
     fleet = await fleet_on(server.url, TASKS, 2)
-    await blows(fleet, server.crash, 10, 0.5, TASKS)
-    await fleet.done(TASKS, 600)
-    judgement = await fleet.judged()
-    print(judgement.summary())
+    await inject_faults(fleet, server.crash, 10, 0.5, TASKS)
+    await fleet.wait_done(TASKS, 600)
+    result = await fleet.check()
+    print(result.summary())
     # Workers may have to give up their leases while the server is away: more may run again than was killed.
-    unexpected = [words for words in judgement.wrong if "extra executions" not in words]
+    unexpected = [words for words in result.violations if "extra executions" not in words]
     assert not unexpected, unexpected
 
 
-async def test_sessions_that_are_cut_lose_nothing(server: Server, fleet_on: MakeFleet) -> None:
+async def test_sessions_that_are_cut_lose_nothing(server: Server, fleet_on: StartFleet) -> None:
     fleet = await fleet_on(server.url, TASKS, 2)
-    await blows(fleet, server.cut, BLOWS, 0.05, TASKS)
-    await fleet.done(TASKS, 600)
-    await judged_clean(fleet)
+    await inject_faults(fleet, server.cut, FAULTS, 0.05, TASKS)
+    await fleet.wait_done(TASKS, 600)
+    await check_clean(fleet)
 
 
-async def test_answers_that_get_lost_double_nothing(server: Server, fleet_on: MakeFleet) -> None:
+async def test_answers_that_get_lost_duplicate_nothing(server: Server, fleet_on: StartFleet) -> None:
     direct = server.url
     port = int(direct.split("127.0.0.1:")[1].partition("/")[0])
     proxy = Proxy("127.0.0.1", port)
     proxy.start()
     try:
         fleet = await fleet_on(server.at(proxy.port), TASKS, 2)
-        proxy.loses = 0.02
-        await blows(fleet, proxy.cut_all, 10, 0.05, TASKS)
-        await fleet.done(TASKS, 900)
-        proxy.loses = 0.0
-        await judged_clean(fleet)
+        proxy.loss_rate = 0.02
+        await inject_faults(fleet, proxy.cut_all, 10, 0.05, TASKS)
+        await fleet.wait_done(TASKS, 900)
+        proxy.loss_rate = 0.0
+        await check_clean(fleet)
         print(f"{proxy.lost} answers lost, {proxy.cut} connections cut")
         assert proxy.lost > 20
     finally:
@@ -236,22 +230,18 @@ async def test_answers_that_get_lost_double_nothing(server: Server, fleet_on: Ma
 
 
 @pytest.mark.parametrize("bug", ["unfenced", "forgetful", "doubling"])
-async def test_the_judge_notices_planted_bugs(tmp_path: Path, fleet_on: MakeFleet, bug: str) -> None:
+async def test_the_checker_notices_planted_bugs(tmp_path: Path, fleet_on: StartFleet, bug: str) -> None:
     """The same fleet with a queue that is broken on purpose must be found out."""
     lease = 1.5
-    fleet = await fleet_on(
-        f"sqlite:///{tmp_path}/queue.db", 1500, 1, workers=3, lease=lease, work=0.1, bug=bug
-    )
-    for blow in range(6):  # now and then others have its work at the moment when it comes back
+    fleet = await fleet_on(f"sqlite:///{tmp_path}/queue.db", 1500, 1, workers=3, lease=lease, work=0.1, bug=bug)
+    for attempt in range(6):  # now and then others have its work at the moment when it comes back
         name, pid = fleet.stop_worker()
-        await asyncio.sleep(lease + 0.3 + 0.25 * blow)
+        await asyncio.sleep(lease + 0.3 + 0.25 * attempt)
         if name:
             os.kill(pid, signal.SIGCONT)
         await asyncio.sleep(0.5)
-    await fleet.done(1500, 120)
-    judgement = await fleet.judged()
-    print(judgement.wrong)
-    words = {"unfenced": ("stale accepted", "ended under"), "forgetful": ("lost",), "doubling": ("doubled",)}[
-        bug
-    ]
-    assert any(wrong.startswith(words) or any(w in wrong for w in words) for wrong in judgement.wrong)
+    await fleet.wait_done(1500, 120)
+    result = await fleet.check()
+    print(result.violations)
+    words = {"unfenced": ("stale accepted", "ended under"), "forgetful": ("lost",), "doubling": ("duplicated",)}[bug]
+    assert any(violations.startswith(words) or any(w in violations for w in words) for violations in result.violations)

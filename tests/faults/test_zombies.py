@@ -14,7 +14,7 @@ from collections.abc import Callable
 from .conftest import Crawl, children
 
 
-def test_workers_stopped_past_their_lease_double_nothing(crawl_of: Callable[..., Crawl]) -> None:
+def test_workers_stopped_past_their_lease_duplicate_nothing(crawl_of: Callable[..., Crawl]) -> None:
     crawl = crawl_of(600, delay=0.3)
     running = crawl.start("--workers", "3", "--concurrency", "4", "--lease", "2", "--heartbeat", "0.5")
     crawl.wait_for(20)

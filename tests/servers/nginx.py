@@ -8,18 +8,19 @@ import socket
 import ssl
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from wait import HANG, wait_until
 
-PATIENCE = 20.0
-SHIPPED = Path(__file__).parents[2] / "docs" / "nginx.conf"
+from servers.ports import free_port
+
+SHIPPED_CONFIG = Path(__file__).parents[2] / "docs" / "nginx.conf"
 SERVERS = ("10.0.0.11:8080", "10.0.0.12:8080")  # as the shipped file names them
 
-WHOLE = """
+MAIN_CONFIG = """
 daemon off;
 worker_processes 1;
 error_log {folder}/error.log warn;
@@ -60,11 +61,11 @@ class Nginx:
         return ssl.create_default_context(cafile=str(self.certificate))
 
     @property
-    def said(self) -> str:
+    def error_log(self) -> str:
         return (self._folder / "error.log").read_text()
 
 
-def certify(folder: Path) -> Path:
+def make_certificate(folder: Path) -> Path:
     """A certificate for the name localhost, signed by nobody but itself; its key is beside it."""
     subprocess.run(
         [
@@ -79,62 +80,103 @@ def certify(folder: Path) -> Path:
 
 
 @contextmanager
-def nginx(places: Sequence[str], **changed: str) -> Iterator[Nginx]:
+def nginx(upstreams: Sequence[str], **changed: str) -> Iterator[Nginx]:
     """In front of two servers ("127.0.0.1:1234"); `changed`: words of the shipped file, and others."""
     command = program()
     with tempfile.TemporaryDirectory(prefix="shoal-nginx-") as name:
         folder = Path(name)
-        made = Nginx(_free_port(), _free_port(), certify(folder), folder)
-        (folder / "shoal.conf").write_text(_here(places, made, folder, changed))
+        nginx_server = Nginx(free_port(), free_port(), make_certificate(folder), folder)
+        (folder / "shoal.conf").write_text(_local_config(upstreams, nginx_server, folder, changed))
         user = "user root;" if os.geteuid() == 0 else ""
-        (folder / "nginx.conf").write_text(WHOLE.format(folder=folder, user=user))
+        (folder / "nginx.conf").write_text(MAIN_CONFIG.format(folder=folder, user=user))
         with subprocess.Popen(
             [command, "-p", str(folder), "-e", str(folder / "error.log"), "-c", str(folder / "nginx.conf")],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         ) as process:
             try:
-                _wait(process, made)
-                yield made
+                _wait(process, nginx_server)
+                yield nginx_server
             finally:
                 process.terminate()
                 try:
-                    process.wait(10)
+                    process.wait(HANG)
                 except subprocess.TimeoutExpired:
                     process.kill()
 
 
-def _here(places: Sequence[str], made: Nginx, folder: Path, changed: dict[str, str]) -> str:
-    text = SHIPPED.read_text()
-    port, plain = (url.rpartition(":")[2] for url in (made.url, made.plain))
-    swaps = {
+STOCK_CONFIG = """
+daemon off;
+worker_processes 1;
+error_log {folder}/error.log warn;
+pid {folder}/nginx.pid;
+user nobody nogroup;
+events {{ worker_connections 64; }}
+http {{
+    access_log off;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    server {{
+        listen 127.0.0.1:{port};
+        location / {{ proxy_pass http://{upstream}; {lines} }}
+    }}
+}}
+"""
+
+
+@contextmanager
+def stock_nginx(upstream: str, lines: str = "") -> Iterator[str]:
+    """As most people set it up, with a user of its own: the URL under which it passes everything on."""
+    with tempfile.TemporaryDirectory(prefix="shoal-nginx-") as name:
+        folder, port = Path(name), free_port()
+        config = STOCK_CONFIG.format(folder=folder, port=port, upstream=upstream, lines=lines)
+        (folder / "nginx.conf").write_text(config)
+        with subprocess.Popen(
+            [program(), "-p", name, "-e", f"{name}/error.log", "-c", f"{name}/nginx.conf"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            try:
+                wait_until(lambda: _accepts(port) or process.poll() is not None)
+                assert process.poll() is None, (folder / "error.log").read_text()
+                yield f"http://127.0.0.1:{port}"
+            finally:
+                process.terminate()
+
+
+def _accepts(port: int) -> bool:
+    with suppress(OSError):
+        socket.create_connection(("127.0.0.1", port), HANG).close()
+        return True
+    return False
+
+
+def _local_config(upstreams: Sequence[str], nginx_server: Nginx, folder: Path, changed: dict[str, str]) -> str:
+    text = SHIPPED_CONFIG.read_text()
+    port, plain = (url.rpartition(":")[2] for url in (nginx_server.url, nginx_server.plain))
+    replacements = {
         "listen 443 ssl": f"listen 127.0.0.1:{port} ssl",
         "listen 80": f"listen 127.0.0.1:{plain}",
         "server_name shoal.example": "server_name localhost",
         "/etc/ssl/shoal": str(folder),
-        **dict(zip(SERVERS, places, strict=True)),
+        **dict(zip(SERVERS, upstreams, strict=True)),
         **changed,
     }
-    for old, new in swaps.items():
+    for old, new in replacements.items():
         assert old in text, old
         text = text.replace(old, new)
     return text
 
 
-def _wait(process: subprocess.Popen[bytes], made: Nginx) -> None:
-    end = time.monotonic() + PATIENCE
-    port = int(made.url.rpartition(":")[2])
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), 2).close()
-            return
-        except OSError:
-            if process.poll() is not None or time.monotonic() > end:
-                pytest.fail(f"nginx did not start: {made.said}")
-            time.sleep(0.02)
+def _wait(process: subprocess.Popen[bytes], nginx_server: Nginx) -> None:
+    port = int(nginx_server.url.rpartition(":")[2])
 
+    def answers() -> bool:
+        if process.poll() is not None:
+            pytest.fail(f"nginx did not start: {nginx_server.error_log}")
+        return _accepts(port)
 
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    wait_until(answers)

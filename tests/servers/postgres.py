@@ -22,13 +22,16 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psutil
 import pytest
+from wait import HANG
+
+from servers.ports import free_port
 
 USER = "shoal"
-PLACES = ("/usr/sbin", "/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql@*/bin")
-QUICK = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
+PROGRAM_FOLDERS = ("/usr/sbin", "/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql@*/bin")
+FAST_SETTINGS = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
 
 
-class Missing(Exception):
+class ServerMissing(Exception):
     """PostgreSQL cannot be started here; says why."""
 
 
@@ -36,18 +39,12 @@ def program(name: str) -> str:
     found = shutil.which(name)
     if found:
         return found
-    for pattern in PLACES:
+    for pattern in PROGRAM_FOLDERS:
         for folder in sorted(Path("/").glob(pattern.lstrip("/")), reverse=True):
             if (folder / name).exists():
                 return str(folder / name)
     package = "pgbouncer" if name == "pgbouncer" else "postgresql"
-    raise Missing(f"{name} is not installed (Debian: apt-get install {package}; or run tools/servers)")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    raise ServerMissing(f"{name} is not installed (Debian: apt-get install {package}; or run tools/servers)")
 
 
 def unprivileged() -> dict[str, object]:
@@ -60,7 +57,7 @@ def unprivileged() -> dict[str, object]:
         except KeyError:
             continue
         return {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
-    raise Missing("PostgreSQL does not run as root, and there is no account postgres or nobody")
+    raise ServerMissing("PostgreSQL does not run as root, and there is no account postgres or nobody")
 
 
 class Server:
@@ -70,13 +67,11 @@ class Server:
         self.folder = Path(tempfile.mkdtemp(prefix="shoal-pg-", dir="/tmp"))
         self.account = unprivileged()
         self.port = free_port()
-        self.settings = (*settings, *(() if durable else QUICK))
+        self.settings = (*settings, *(() if durable else FAST_SETTINGS))
         self.process: subprocess.Popen[bytes] | None = None
         if self.account:
             os.chown(self.folder, int(self.account["user"]), int(self.account["group"]))  # type: ignore[call-overload]
-        self._run(
-            program("initdb"), "-D", "data", "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "-N"
-        )
+        self._run(program("initdb"), "-D", "data", "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
         self.start()
 
     @property
@@ -85,9 +80,7 @@ class Server:
 
     def url(self, namespace: str = "shoal", **words: object) -> str:
         more = "".join(f"&{name}={value}" for name, value in words.items())
-        return (
-            f"postgresql://{USER}@/postgres?host={self.folder}&port={self.port}&namespace={namespace}{more}"
-        )
+        return f"postgresql://{USER}@/postgres?host={self.folder}&port={self.port}&namespace={namespace}{more}"
 
     def tcp_url(self, namespace: str = "shoal", port: int = 0) -> str:
         return f"postgresql://{USER}@127.0.0.1:{port or self.port}/postgres?namespace={namespace}"
@@ -95,7 +88,7 @@ class Server:
     def _run(self, *command: str) -> None:
         done = subprocess.run(command, cwd=self.folder, capture_output=True, **self.account)  # type: ignore[call-overload]
         if done.returncode:
-            raise Missing(f"{command[0]} failed: {done.stderr.decode(errors='replace').strip()}")
+            raise ServerMissing(f"{command[0]} failed: {done.stderr.decode(errors='replace').strip()}")
 
     def start(self) -> None:
         settings = [
@@ -116,18 +109,18 @@ class Server:
                 stderr=log,
                 **self.account,  # type: ignore[call-overload]
             )
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + HANG
         ready = program("pg_isready")
         while subprocess.run([ready, "-q", "-h", self.folder, "-p", str(self.port)], check=False).returncode:
             if self.process.poll() is not None or time.monotonic() > deadline:
-                raise Missing(f"PostgreSQL did not start: {self.log[-500:]}")
+                raise ServerMissing(f"PostgreSQL did not start: {self.log[-500:]}")
             time.sleep(0.05)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """SIGINT cuts all sessions and stops in order; SIGQUIT is as good as a crash."""
         if self.process is not None:
             self.process.send_signal(how)
-            self.process.wait(30)
+            self.process.wait(HANG)
             self.process = None
 
     def kill(self) -> None:
@@ -138,7 +131,7 @@ class Server:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         psutil.wait_procs([each for each in everybody if isinstance(each, psutil.Process)], 30)
-        self.process.wait(30)
+        self.process.wait(HANG)
         self.process = None
 
     def remove(self) -> None:
@@ -172,10 +165,10 @@ class Pooler:
                 stderr=log,
                 **self.account,  # type: ignore[call-overload]
             )
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + HANG
         while not self._answers():
             if self.process.poll() is not None or time.monotonic() > deadline:
-                raise Missing(f"PgBouncer did not start: {(self.folder / 'log').read_text()[-500:]}")
+                raise ServerMissing(f"PgBouncer did not start: {(self.folder / 'log').read_text()[-500:]}")
             time.sleep(0.05)
 
     def _answers(self) -> bool:
@@ -188,11 +181,11 @@ class Pooler:
 
     def remove(self) -> None:
         self.process.kill()
-        self.process.wait(30)
+        self.process.wait(HANG)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-class Given:
+class ExternalServer:
     """A server that somebody else keeps; each test still has a schema of its own."""
 
     def __init__(self, url: str) -> None:
@@ -206,21 +199,21 @@ class Given:
 
 
 @functools.cache
-def _shared() -> Server | Given | Missing:
+def _shared() -> Server | ExternalServer | ServerMissing:
     if os.environ.get("SHOAL_TEST_POSTGRES"):
-        return Given(os.environ["SHOAL_TEST_POSTGRES"])
+        return ExternalServer(os.environ["SHOAL_TEST_POSTGRES"])
     try:
         server = Server()
-    except Missing as missing:
+    except ServerMissing as missing:
         return missing
     atexit.register(server.remove)
     return server
 
 
-def shared() -> Server | Given:
+def shared() -> Server | ExternalServer:
     """The server of this test session, started when first asked for."""
     found = _shared()
-    if isinstance(found, Missing):
+    if isinstance(found, ServerMissing):
         if os.environ.get("CI"):
             pytest.fail(str(found))
         pytest.skip(str(found))

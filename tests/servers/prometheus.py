@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
-import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from wait import HANG, wait_until
 
-PATIENCE = 30.0
+from servers.ports import free_port
 
 
 def program(name: str) -> str:
@@ -31,19 +30,19 @@ def program(name: str) -> str:
     pytest.skip(missing)
 
 
-def promtool(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
+def promtool(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [program("promtool"), *words], input=given, capture_output=True, text=True, timeout=30, check=False
+        [program("promtool"), *words], input=stdin, capture_output=True, text=True, timeout=HANG, check=False
     )
 
 
 class Prometheus:
-    def __init__(self, place: str) -> None:
-        self.place = place
+    def __init__(self, address: str) -> None:
+        self.address = address
 
     def ask(self, path: str, **words: str) -> Any:
         query = f"?{urllib.parse.urlencode(words)}" if words else ""
-        with urllib.request.urlopen(f"http://{self.place}/api/v1/{path}{query}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{self.address}/api/v1/{path}{query}", timeout=HANG) as answer:
             return json.load(answer)["data"]
 
     def value(self, expression: str) -> float:
@@ -67,46 +66,39 @@ def prometheus(targets: dict[str, str], rules: str, *, every: str = "1s") -> Ite
     with tempfile.TemporaryDirectory(prefix="shoal-prometheus-") as name:
         folder = Path(name)
         (folder / "rules.yml").write_text(rules)
-        jobs = [{"job_name": job, "static_configs": [{"targets": [place]}]} for job, place in targets.items()]
+        jobs = [{"job_name": job, "static_configs": [{"targets": [address]}]} for job, address in targets.items()]
         config = {
             "global": {"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": every},
             "rule_files": [str(folder / "rules.yml")],
             "scrape_configs": jobs,
         }
         (folder / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
-        place = f"127.0.0.1:{_free_port()}"
+        address = f"127.0.0.1:{free_port()}"
         command = [
             program("prometheus"),
             f"--config.file={folder / 'prometheus.yml'}",
             f"--storage.tsdb.path={folder / 'data'}",
-            f"--web.listen-address={place}",
+            f"--web.listen-address={address}",
             "--log.level=error",
         ]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             try:
-                _wait(process, place)
-                yield Prometheus(place)
+                _wait(process, address)
+                yield Prometheus(address)
             finally:
                 process.terminate()
                 try:
-                    process.wait(10)
+                    process.wait(HANG)
                 except subprocess.TimeoutExpired:
                     process.kill()
 
 
-def _wait(process: subprocess.Popen[bytes], place: str) -> None:
-    end = time.monotonic() + PATIENCE
-    while True:
-        try:
-            with urllib.request.urlopen(f"http://{place}/-/ready", timeout=2):
-                return
-        except OSError:
-            if process.poll() is not None or time.monotonic() > end:
-                pytest.fail("prometheus did not start")
-            time.sleep(0.05)
+def _wait(process: subprocess.Popen[bytes], address: str) -> None:
+    def answers() -> bool:
+        if process.poll() is not None:
+            pytest.fail("prometheus did not start")
+        with suppress(OSError), urllib.request.urlopen(f"http://{address}/-/ready", timeout=HANG):
+            return True
+        return False
 
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    wait_until(answers)

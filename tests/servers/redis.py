@@ -8,14 +8,15 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from wait import wait_until
 
-PATIENCE = 20.0
 SESSION = uuid4().hex[:8]  # a server that was given may know namespaces of earlier sessions
 PROGRAMS = ("redis-server", "valkey-server")
 
@@ -58,19 +59,22 @@ class RedisServer:
             "--save", "", "--loglevel", "warning", *self._options, *options,
         ]  # fmt: skip
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        end = time.monotonic() + PATIENCE
-        while not self.ask("PING").startswith("+PONG" if loaded else ("+", "-")):
-            if self._process.poll() is not None or time.monotonic() > end:
+        process = self._process
+
+        def answers() -> bool:
+            if process.poll() is not None:
                 pytest.fail(f"{' '.join(command)} did not start")
-            time.sleep(0.01)
+            return self.ask("PING").startswith("+PONG" if loaded else ("+", "-"))
+
+        wait_until(answers)
 
     def ask(self, words: str) -> str:
         """The first line of the answer to a command; empty if there is none."""
-        with socket.socket(socket.AF_UNIX) as knock:
+        with socket.socket(socket.AF_UNIX) as client:
             try:
-                knock.connect(self.socket)
-                knock.sendall(f"{words}\r\n".encode())
-                return knock.recv(1000).decode().strip()
+                client.connect(self.socket)
+                client.sendall(f"{words}\r\n".encode())
+                return client.recv(1000).decode().strip()
             except OSError:
                 return ""
 
@@ -84,6 +88,17 @@ class RedisServer:
     def stop(self) -> None:
         self.kill()
         self._folder.cleanup()
+
+
+@contextmanager
+def own_server(*options: str, loaded: bool = True) -> Iterator[RedisServer]:
+    """A server that a test may stop and set as it likes."""
+    server = RedisServer(*options)
+    server.start(loaded=loaded)
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 @cache

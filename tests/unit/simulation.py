@@ -23,21 +23,22 @@ from shoal.core.stats import Stats
 from shoal.core.task import Claim, Outcome, Verdict
 from shoal.core.url import lane_of
 from shoal.errors import FetchFailed, QueueUnavailable
-from shoal.extract.links import LinkGate, start_tasks
+from shoal.extract.links import LinkFilter
 from shoal.extract.page import Page
 from shoal.extract.scraper import Scraper
-from shoal.queue.base import SLOT_HORIZON, Queue, StoredRecord
+from shoal.queue.base import SLOT_HORIZON_SECONDS, Queue, StoredRecord
 from shoal.queue.sqlite import SqliteQueue
+from shoal.sources.start_task import start_tasks
+from shoal.worker.context import RunContext, WorkerContext
 from shoal.worker.loop import Worker
-from shoal.worker.note import Note
-from shoal.worker.plan import Plan
-from shoal.worker.tools import Served, Tools
+from shoal.worker.plan import WorkerPlan
+from shoal.worker.pool.crash_note import CrashNote
 
 T = TypeVar("T")
 EPOCH = 1_750_000_000_000_000
 LEASE = 9.0
-TROUBLES = ("crash", "crash", "outage", "long outage", "freeze", "sleep", "nap", "forward", "back")
-LONGEST = 4 * 3600.0  # virtual seconds after which a run counts as stuck
+FAULTS = ("crash", "crash", "outage", "long outage", "freeze", "sleep", "nap", "forward", "back")
+STUCK_AFTER = 4 * 3600.0  # virtual seconds after which a run counts as stuck
 
 
 class VirtualSelector(selectors.DefaultSelector):  # type: ignore[valid-type, misc]
@@ -83,38 +84,38 @@ class Server:
 
 
 @dataclass
-class Sheet:
+class SimulatedPage:
     """One page of the web."""
 
     kind: str  # good, gone, or where it has moved to
-    troubles: list[str]  # answers that come before the good one
+    faults: list[str]  # answers that come before the good one
     links: list[str] = field(default_factory=list)
 
 
-class Web:
+class SimulatedWeb:
     """A few hosts with pages that link to each other, some of them slow, flaky, moved or gone."""
 
     def __init__(self, dice: random.Random) -> None:
         self.dice = dice
         self.servers: dict[str, Server] = {}
-        self.sheets: dict[str, Sheet] = {}
+        self.pages: dict[str, SimulatedPage] = {}
         for number in range(dice.randint(1, 4)):
             spacing = dice.choice((0.0, 0.0, 0.2, 0.5, 1.0))
             self.servers[f"h{number}.test"] = Server(Pace(spacing, dice.choice((0, 1, 2, 2, 4))))
         for lane in self.servers:
             for page in range(dice.randint(5, 20)):
-                self.sheets[f"http://{lane}/{page}"] = self._sheet(lane, page)
+                self.pages[f"http://{lane}/{page}"] = self._make_page(lane, page)
         self.start = "http://h0.test/0"
-        self.sheets[self.start].kind = "good"
-        self._link(list(self.sheets))
+        self.pages[self.start].kind = "good"
+        self._link(list(self.pages))
 
-    def _sheet(self, lane: str, page: int) -> Sheet:
+    def _make_page(self, lane: str, page: int) -> SimulatedPage:
         elsewhere = self.dice.choice(list(self.servers))
         moved, away = f"http://{lane}/0", f"http://{elsewhere}/away/{lane}/{page}"
-        troubles = ([], ["500"], ["timeout"], ["reset", "500"], ["429"], ["503", "503"])
-        return Sheet(
+        faults = ([], ["500"], ["timeout"], ["reset", "500"], ["429"], ["503", "503"])
+        return SimulatedPage(
             self.dice.choices(("good", "gone", moved, away), (88, 4, 4, 4))[0],
-            list(self.dice.choices(troubles, (80, 5, 4, 3, 3, 2))[0]),
+            list(self.dice.choices(faults, (80, 5, 4, 3, 3, 2))[0]),
         )
 
     def _link(self, urls: list[str]) -> None:
@@ -122,22 +123,22 @@ class Web:
         showing = [urls[0]]
         for url in urls[1:]:
             for _ in range(self.dice.randint(1, 4)):
-                self.sheets[self.dice.choice(showing)].links.append(url)
-            if self.sheets[url].kind == "good":
+                self.pages[self.dice.choice(showing)].links.append(url)
+            if self.pages[url].kind == "good":
                 showing.append(url)
-                self.sheets[url].links.append(self.dice.choice(urls))
+                self.pages[url].links.append(self.dice.choice(urls))
 
     def expected(self) -> set[str]:
         """The addresses that must be in the records, each once."""
-        good = {url for url, sheet in self.sheets.items() if sheet.kind == "good"}
-        return good | {sheet.kind for sheet in self.sheets.values() if "/away/" in sheet.kind}
+        good = {url for url, sheet in self.pages.items() if sheet.kind == "good"}
+        return good | {sheet.kind for sheet in self.pages.values() if "/away/" in sheet.kind}
 
     def answer(self, url: str) -> Response:
         if "/away/" in url:
             return Response(url, 200, (), b"<html></html>")
-        sheet = self.sheets[url]
-        if sheet.troubles:
-            return self._trouble(url, sheet.troubles.pop(0))
+        sheet = self.pages[url]
+        if sheet.faults:
+            return self._fault(url, sheet.faults.pop(0))
         if sheet.kind == "gone":
             return Response(url, 404, (), b"gone")
         if sheet.kind != "good":
@@ -145,13 +146,13 @@ class Web:
         body = "".join(f'<a href="{link}">x</a>' for link in sheet.links)
         return Response(url, 200, (("content-type", "text/html"),), body.encode())
 
-    def _trouble(self, url: str, trouble: str) -> Response:
-        if trouble == "timeout":
+    def _fault(self, url: str, fault: str) -> Response:
+        if fault == "timeout":
             raise FetchFailed("timeout.total")
-        if trouble == "reset":
+        if fault == "reset":
             raise FetchFailed("connect")
-        headers = (("retry-after", "3"),) if trouble == "429" else ()
-        return Response(url, int(trouble), headers, b"")
+        headers = (("retry-after", "3"),) if fault == "429" else ()
+        return Response(url, int(fault), headers, b"")
 
 
 class Machine:
@@ -182,7 +183,7 @@ class Machine:
     def freeze(self, seconds: float, *, clock_too: bool) -> None:
         now = asyncio.get_running_loop().time()
         self.frozen_until = max(self.frozen_until, now + seconds)
-        self.odd_until = self.frozen_until + 2 * SLOT_HORIZON + 1
+        self.odd_until = self.frozen_until + 2 * SLOT_HORIZON_SECONDS + 1
         if clock_too:
             asyncio.get_running_loop().call_later(seconds, self._overslept, seconds)
 
@@ -190,13 +191,13 @@ class Machine:
         self.asleep += seconds
 
 
-class Wire:
+class MachineQueue:
     """The queue as one machine sees it: with latency, outages, lost answers and crashes in the middle."""
 
-    def __init__(self, queue: Queue, machine: Machine, world: World) -> None:
+    def __init__(self, queue: Queue, machine: Machine, simulation: Simulation) -> None:
         self._queue = queue
         self._machine = machine
-        self._world = world
+        self._simulation = simulation
         self.promises = queue.promises
 
     def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
@@ -206,7 +207,7 @@ class Wire:
             await self._machine.ready()
             await self._lag()
             answer = await real(*args, **kwargs)
-            fate = self._world.fate(verb)
+            fate = self._simulation.fate(verb)
             if fate == "crash":
                 self._machine.off()
             await self._lag()
@@ -218,26 +219,26 @@ class Wire:
         return call
 
     async def _lag(self) -> None:
-        if self._world.dice.random() < 0.5:
-            await asyncio.sleep(self._world.dice.uniform(0.0, 0.001))
-        if asyncio.get_running_loop().time() < self._world.outage_until:
+        if self._simulation.dice.random() < 0.5:
+            await asyncio.sleep(self._simulation.dice.uniform(0.0, 0.001))
+        if asyncio.get_running_loop().time() < self._simulation.outage_until:
             raise QueueUnavailable("no route to the queue")
 
 
-class Line:
+class MachineFetcher:
     """The web as one machine sees it."""
 
-    def __init__(self, web: Web, machine: Machine, world: World) -> None:
+    def __init__(self, web: SimulatedWeb, machine: Machine, simulation: Simulation) -> None:
         self._web = web
         self._machine = machine
-        self._world = world
+        self._simulation = simulation
 
     async def fetch(self, request: Request) -> Response:
         held = await self._machine.ready()
         loop = asyncio.get_running_loop()
         now, dice = loop.time(), self._web.dice
         latency = dice.choice((0.001, 0.02, 0.1, 0.4, 1.5)) * dice.random()
-        odd = held or now < self._machine.odd_until or now < self._world.odd_until
+        odd = held or now < self._machine.odd_until or now < self._simulation.odd_until
         hit = Hit(now, now + latency, request.url.partition(".test")[2], not odd)
         self._web.servers[lane_of(request.url)].hits.append(hit)
         try:
@@ -259,12 +260,12 @@ class Line:
     async def close(self) -> None: ...
 
 
-class World:
+class Simulation:
     """One seed: a site, some workers, and what happens to them."""
 
     def __init__(self, seed: int, wrap: Callable[[Queue], Any] = lambda queue: queue) -> None:
         self.dice = random.Random(seed)
-        self.web = Web(random.Random(seed + 1_000_000))
+        self.web = SimulatedWeb(random.Random(seed + 1_000_000))
         self.outage_until = -1.0
         self.odd_until = -1.0
         self.crashes = self.stale = 0
@@ -290,16 +291,16 @@ class World:
                 return "crash"
         return ""
 
-    async def play(self) -> None:
+    async def run_to_end(self) -> None:
         self.queue = self._wrap(await SqliteQueue.open(":memory:", clock=self.store_clock))
         self.run = (await self.queue.start_run(NewRun(scraper="sim", key="sim"))).id
         tasks, _ = start_tasks([self.web.start])
         await self.queue.add(self.run, tasks, {task.lane: self._pace(task.lane) for task in tasks})
         reaping = asyncio.create_task(self._reap())
-        troubling = asyncio.create_task(self._trouble())
+        troubling = asyncio.create_task(self._fault())
         for _ in range(self.dice.randint(1, 3)):
             self._start_worker()
-        async with asyncio.timeout(LONGEST):
+        async with asyncio.timeout(STUCK_AFTER):
             while self._living:
                 done, _ = await asyncio.wait(self._living, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
@@ -328,24 +329,22 @@ class World:
             yield {"url": page.url}
             yield from page.follow()
 
-        links = LinkGate(scraper.in_scope, None, lambda lane, url: None)
+        links = LinkFilter(scraper.in_scope, None, lambda lane, url: None)
 
-        async def serve(run: int) -> Served:
-            return Served(scraper, links, None, self._pace)
+        async def serve(run: int) -> RunContext:
+            return RunContext(scraper, links, None, self._pace)
 
-        wire: Any = Wire(self.queue, machine, self)
-        tools = Tools(
+        wire: Any = MachineQueue(self.queue, machine, self)
+        tools = WorkerContext(
             worker=name,
             queue=wire,
-            fetcher=Line(self.web, machine, self),
-            serve=serve,
-            note=Note.unwritten(name),
+            fetcher=MachineFetcher(self.web, machine, self),
+            build_run_context=serve,
+            crash_note=CrashNote.in_memory(name),
             clock=machine.clock,
             jitter=self.dice.random,
         )
-        plan = Plan(
-            runs=(self.run,), concurrency=self.dice.choice((1, 3, 8)), lease=LEASE, heartbeat=LEASE / 3
-        )
+        plan = WorkerPlan(runs=(self.run,), concurrency=self.dice.choice((1, 3, 8)), lease=LEASE, heartbeat=LEASE / 3)
         return await Worker(tools, plan).run()
 
     def _crash(self, task: asyncio.Task[Any]) -> None:
@@ -370,13 +369,13 @@ class World:
             if asyncio.get_running_loop().time() >= self.outage_until:
                 await self.queue.reap()
 
-    async def _trouble(self) -> None:
+    async def _fault(self) -> None:
         """Things that happen at random moments."""
         for _ in range(self.dice.randint(0, 6)):
             await asyncio.sleep(self.dice.expovariate(0.5))
             now = asyncio.get_running_loop().time()
             victims = list(self._living)
-            kind = self.dice.choice(TROUBLES)
+            kind = self.dice.choice(FAULTS)
             if kind == "crash" and victims:
                 self._crash(self.dice.choice(victims))
             elif kind == "outage":
@@ -385,9 +384,7 @@ class World:
                 self._charges -= 1
                 self.outage_until = now + self.dice.uniform(3.5, 30.0)
             elif kind == "nap" and victims:
-                self._living[self.dice.choice(victims)][0].freeze(
-                    self.dice.uniform(0.1, 2.0), clock_too=False
-                )
+                self._living[self.dice.choice(victims)][0].freeze(self.dice.uniform(0.1, 2.0), clock_too=False)
             elif kind in ("freeze", "sleep") and victims and self._charges:
                 self._charges -= 1
                 seconds = LEASE + self.dice.uniform(1.0, 20.0)
@@ -403,43 +400,43 @@ class World:
         self._stepped += round(seconds * 1_000_000)
         self._furthest += max(0.0, -seconds)
         if seconds > 0:
-            waits = 2 * SLOT_HORIZON + 1 + self._furthest
+            waits = 2 * SLOT_HORIZON_SECONDS + 1 + self._furthest
             self.odd_until = asyncio.get_running_loop().time() + waits
 
     # what must be true in the end
 
-    async def complaints(self) -> list[str]:
+    async def violations(self) -> list[str]:
         said: list[str] = []
         stats, counted = await self.queue.stats(self.run), await self.queue.recount(self.run)
-        if stats.open or not stats.balanced:
+        if stats.open or not stats.is_balanced:
             said.append(f"the account does not add up: {stats}")
-        if _account(stats) != _account(counted):
-            said.append(f"counters {_account(stats)}, counted {_account(counted)}")
-        said += await self._about_records()
+        if _account_violations(stats) != _account_violations(counted):
+            said.append(f"counters {_account_violations(stats)}, counted {_account_violations(counted)}")
+        said += await self._record_violations()
         if sum(lane.in_flight for lane in await self.queue.lanes()):
             said.append("lanes still count requests in flight")
         for lane, server in self.web.servers.items():
-            said += [f"{lane}: {why}" for why in _about_spacing(server) + _about_flight(server)]
+            said += [f"{lane}: {why}" for why in _spacing_violations(server) + _in_flight_violations(server)]
         return said
 
-    async def _about_records(self) -> list[str]:
+    async def _record_violations(self) -> list[str]:
         kept = await self.queue.records(self.run, limit=10_000)
         times = Counter(msgspec.json.decode(record.data)["url"] for record in kept)
         said = [f"{url} recorded {count} times" for url, count in times.items() if count > 1]
         missing, extra = self.web.expected() - set(times), set(times) - self.web.expected()
         if missing:
-            dead = await self.queue.look(self.run, state="dead")
+            dead = await self.queue.list_tasks(self.run, state="dead")
             said.append(f"missing {sorted(missing)}; dead: {[(task.url, task.cause) for task in dead]}")
         if extra:
             said.append(f"unexpected {sorted(extra)}")
         return said
 
 
-def _account(stats: Stats) -> tuple[int, ...]:
+def _account_violations(stats: Stats) -> tuple[int, ...]:
     return stats.seen, stats.ready, stats.leased, stats.done, stats.dead, stats.cancelled, stats.records
 
 
-def _about_spacing(server: Server) -> list[str]:
+def _spacing_violations(server: Server) -> list[str]:
     hits, least = server.hits, 0.95 * server.pace.spacing
     return [
         f"{before.path} and {after.path} only {after.at - before.at:.3f} s apart at {after.at:.3f}"
@@ -448,7 +445,7 @@ def _about_spacing(server: Server) -> list[str]:
     ]
 
 
-def _about_flight(server: Server) -> list[str]:
+def _in_flight_violations(server: Server) -> list[str]:
     # Where a redirect comes in from another host it took a slot here, but no place.
     hits = [hit for hit in server.hits if hit.counts and not hit.orphan and "/away/" not in hit.path]
     limit = server.pace.max_in_flight or len(hits)

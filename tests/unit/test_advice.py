@@ -8,30 +8,30 @@ from typing import Any
 import pytest
 
 from shoal.control.history import Series
-from shoal.control.sample import HostPoint, RunPoint, Sample, WorkerPoint
+from shoal.control.history_sample import HostPoint, RunPoint, Sample, WorkerPoint
 from shoal.core.forecast import forecast
-from shoal.core.lane import FOR_GOOD, LaneState, Mark
+from shoal.core.lane import INDEFINITELY, LaneState, WorkerStatus
 from shoal.core.run import Run
 from shoal.core.stats import Stats
-from shoal.queue.base import DeadGroup
-from shoal.view.advice import advise, autoscale
-from shoal.view.capacity import capacity
-from shoal.view.snapshot import RunLook, Snapshot, together
-from shoal.view.status import Status, limits
-from shoal.view.suggestion import Advice
+from shoal.queue.base import DeadLetterGroup
+from shoal.view.advice import autoscale, recommend
+from shoal.view.capacity import capacity_of
+from shoal.view.recommendation import Recommendation
+from shoal.view.snapshot import RunSnapshot, Snapshot, sum_stats
+from shoal.view.status import Status, limiting_factors
 
 NOW = 1_750_000_000_000_000
 SECONDS = NOW // 1_000_000
 
 
 def lane(name: str, ready: int, spacing: float = 0.0, **more: Any) -> LaneState:
-    whole = {"next_at": 0, "asked": spacing, "learned": 0.0, "max_in_flight": 0, "in_flight": 0}
+    whole = {"next_at": 0, "requested": spacing, "learned": 0.0, "max_in_flight": 0, "in_flight": 0}
     return LaneState(name=name, ready=ready, spacing=spacing, **whole | more)
 
 
-def mark(id: str, **more: Any) -> Mark:
+def worker_status(id: str, **more: Any) -> WorkerStatus:
     whole = {"name": id, "host": "m", "pid": 1, "version": "0", "started_at": NOW, "seen_at": NOW}
-    return Mark(id=id, **whole | more)
+    return WorkerStatus(id=id, **whole | more)
 
 
 def run(
@@ -39,35 +39,42 @@ def run(
     *,
     lanes: tuple[LaneState, ...] = (),
     workers: int = 1,
-    standing: str = "running",
+    display_state: str = "running",
     rate: float = 0.0,
     id: int = 1,
     spec: dict[str, Any] | None = None,
     **stats: Any,
-) -> tuple[RunLook, tuple[LaneState, ...]]:
-    state: Any = {"waiting": "running", "stopped": "running"}.get(standing, standing)
+) -> tuple[RunSnapshot, tuple[LaneState, ...]]:
+    state: Any = {"waiting": "running", "stopped": "running"}.get(display_state, display_state)
     ready = sum(one.ready for one in lanes)
     counted = Stats(**{"ready": ready, "seen": ready, "claimable": 0} | stats)
     whole = Run(id, name, "books", name, state, NOW, NOW, spec=spec or {"mode": "distributed"})
     ahead = forecast(counted, lanes, rate=rate, now=NOW)
-    marks = [mark(f"w{n}") for n in range(workers)]
+    marks = [worker_status(f"w{n}") for n in range(workers)]
     hint = "start a worker: shoal worker books.py"
-    found = Status(whole, standing, counted, NOW, list(lanes), marks, [], [], rate, False, hint, ahead)
-    look = RunLook(
-        whole, standing, counted, rate, ahead=ahead, workers=workers, limits=tuple(limits(found)), hint=hint
+    found = Status(whole, display_state, counted, NOW, list(lanes), marks, [], [], rate, False, hint, ahead)
+    look = RunSnapshot(
+        whole,
+        display_state,
+        counted,
+        rate,
+        forecast=ahead,
+        workers=workers,
+        limits=tuple(limiting_factors(found)),
+        hint=hint,
     )
     return look, lanes
 
 
 def snapshot(
-    *runs: tuple[RunLook, tuple[LaneState, ...]], workers: tuple[Mark, ...] | int = 1, **more: Any
+    *runs: tuple[RunSnapshot, tuple[LaneState, ...]], workers: tuple[WorkerStatus, ...] | int = 1, **more: Any
 ) -> Snapshot:
-    marks = tuple(mark(f"w{n}") for n in range(workers)) if isinstance(workers, int) else workers
+    marks = tuple(worker_status(f"w{n}") for n in range(workers)) if isinstance(workers, int) else workers
     looks = [look for look, _ in runs]
     return Snapshot(
         NOW,
         tuple(looks),
-        together([one.stats for one in looks]),
+        sum_stats([one.stats for one in looks]),
         marks,
         rate=sum(one.rate for one in looks),
         unfinished=len(looks),
@@ -94,11 +101,11 @@ def _at(one: Sample, at: int) -> Sample:
 NOTHING = Series(NOW / 1e6)
 
 
-def kinds(said: list[Advice]) -> list[str]:
+def kinds(said: list[Recommendation]) -> list[str]:
     return [one.kind for one in said]
 
 
-def only(said: list[Advice], kind: str) -> Advice:
+def only(said: list[Recommendation], kind: str) -> Recommendation:
     (found,) = [one for one in said if one.kind == kind]
     return found
 
@@ -120,14 +127,14 @@ def test_nobody_is_wanted_where_hosts_give_no_more() -> None:
     assert more["desired_workers"] > 2
 
 
-@pytest.mark.parametrize(("standing", "workers", "open"), [
+@pytest.mark.parametrize(("display_state", "workers", "open"), [
     ("waiting", 0, 4000), ("waiting", 2, 0), ("stopped", 0, 0), ("stopped", 2, 0), ("running", 2, 4000),
 ])  # fmt: skip
-def test_workers_are_wanted_for_what_they_could_do(standing: str, workers: int, open: int) -> None:
-    found = capacity(
-        snapshot(run(standing=standing, lanes=many_hosts(4000), workers=0), workers=workers), NOTHING
+def test_workers_are_wanted_for_what_they_could_do(display_state: str, workers: int, open: int) -> None:
+    found = capacity_of(
+        snapshot(run(display_state=display_state, lanes=many_hosts(4000), workers=0), workers=workers), NOTHING
     )
-    assert (found.open, found.fetchable) == (open, open)
+    assert (found.work.open, found.work.fetchable) == (open, open)
     assert bool(found.desired) == bool(open)
 
 
@@ -152,7 +159,7 @@ def test_desired_workers_are_what_is_allowed_over_what_one_does(
     scale = autoscale(looked, series(full))
     assert scale["desired_workers"] == desired and scale["current_workers"] == workers
     assert scale["fetchable_in_target"] == pages
-    said = advise(looked, series(full))
+    said = recommend(looked, series(full))
     assert ("scale_up" in kinds(said)) == (desired > workers)
     if desired > workers:
         up = only(said, "scale_up")
@@ -167,7 +174,7 @@ def test_a_run_of_one_process_is_told_to_start_again_with_more() -> None:
     full = Sample(0, done=20, ready=9_000, workers={"working": 1})
     alone = {"mode": "single", "command": "shoal run urls.txt -o x.csv"}
     looked = snapshot(run(lanes=many_hosts(9_000), claimable=9_000, rate=2.0, spec=alone))
-    up = only(advise(looked, series(full)), "scale_up")
+    up = only(recommend(looked, series(full)), "scale_up")
     assert up.actions[0].command == "shoal run urls.txt -o x.csv --workers 8"
 
 
@@ -175,41 +182,45 @@ def test_a_worker_that_had_little_to_do_is_not_taken_for_slow() -> None:
     idle = Sample(0, done=10, ready=0, leased=1, workers={"working": 1})
     full = Sample(0, done=600, ready=5_000, leased=16, workers={"working": 1})
     looked = snapshot(run(lanes=many_hosts(20_000), claimable=20_000, rate=1.0))
-    mixed = Series(
-        NOW / 1e6, (*(_at(idle, SECONDS - 100 - n * 10) for n in range(20)), _at(full, SECONDS - 5))
-    )
-    assert capacity(looked, mixed).each == 60.0
+    mixed = Series(NOW / 1e6, (*(_at(idle, SECONDS - 100 - n * 10) for n in range(20)), _at(full, SECONDS - 5)))
+    assert capacity_of(looked, mixed).rate_per_worker == 60.0
 
 
 def test_before_anything_was_fetched_nobody_says_how_many_it_takes() -> None:
     looked = snapshot(run(lanes=many_hosts(90_000), claimable=90_000), workers=2)
     scale = autoscale(looked, NOTHING)
     assert scale["desired_workers"] == 2 and scale["pages_per_s_per_worker"] is None
-    assert "nobody knows yet" in scale["reason"]
+    assert "not known yet" in scale["reason"] and scale["insufficient_data"] is True
+    said = only(recommend(looked, NOTHING), "insufficient_data")
+    assert (said.level, said.figures["insufficient_data"]) == ("good", True)
+    assert said.why.startswith("2 workers, 90,000 open, and no page has ended yet")
+    known = snapshot(run(lanes=many_hosts(90_000), claimable=90_000, rate=20.0), workers=2)
+    assert autoscale(known, NOTHING)["insufficient_data"] is False
+    assert not [one for one in recommend(known, NOTHING) if one.kind == "insufficient_data"]
 
 
 def test_work_without_any_worker_needs_at_least_one() -> None:
-    looked = snapshot(run(lanes=many_hosts(120), claimable=120, workers=0, standing="waiting"), workers=0)
+    looked = snapshot(run(lanes=many_hosts(120), claimable=120, workers=0, display_state="waiting"), workers=0)
     assert autoscale(looked, NOTHING)["desired_workers"] == 1
-    said = only(advise(looked, NOTHING), "not_served")
-    assert said.level == "act" and said.title == "Nobody serves books" and "120 pages" in said.why
+    said = only(recommend(looked, NOTHING), "not_served")
+    assert said.level == "act" and said.title == 'No worker can run "books"' and "120 pages" in said.why
     assert said.actions[0].command == "shoal worker books.py"
 
 
-def test_work_that_control_rooms_do_themselves_asks_for_no_workers() -> None:
+def test_work_that_servers_do_themselves_asks_for_no_workers() -> None:
     lanes = many_hosts(120_000)
     batch = run("batch", lanes=lanes, rate=50.0, spec={"mode": "here"}, claimable=120_000)
-    room = mark("room-1", serves=("here",), state="idle")
-    workers = (room, mark("w0", state="idle"))
+    room = worker_status("room-1", serves=("here",), state="idle")
+    workers = (room, worker_status("w0", state="idle"))
     found = snapshot(batch, workers=workers)
     scale = autoscale(found, NOTHING)
     assert (scale["desired_workers"], scale["current_workers"], scale["claimable"]) == (0, 1, 0)
     assert scale["pages_per_s"] == 0.0
-    assert not {"scale_up", "not_served", "pace_decides"} & set(kinds(advise(found, NOTHING)))
-    left = run("left", lanes=lanes, standing="waiting", workers=0, spec={"mode": "here"})
-    assert "not_served" not in kinds(advise(snapshot(left), NOTHING))
+    assert not {"scale_up", "not_served", "rate_limited"} & set(kinds(recommend(found, NOTHING)))
+    left = run("left", lanes=lanes, display_state="waiting", workers=0, spec={"mode": "here"})
+    assert "not_served" not in kinds(recommend(snapshot(left), NOTHING))
     idle = series(Sample(at=0, workers={"idle": 2}))
-    gone = only(advise(found, idle), "scale_down")
+    gone = only(recommend(found, idle), "scale_down")
     assert [step.path for step in gone.actions] == ["/api/v1/workers/w0/drain"]  # not the room's own
 
 
@@ -217,9 +228,9 @@ def test_one_host_decides_and_more_workers_will_not_help() -> None:
     slow = (lane("shop.test", 840, 1.0), lane("other.test", 10, 1.0))
     looked = snapshot(run(lanes=slow, rate=2.0, claimable=1), workers=1)
     busy = Sample(0, done=20, ready=850, held=849, leased=1, workers={"working": 1})
-    said = advise(looked, series(busy))
+    said = recommend(looked, series(busy))
     assert "scale_up" not in kinds(said)
-    one = only(said, "host_decides")
+    one = only(said, "host_bottleneck")
     assert one.host == "shop.test" and one.run == "r" and "will not help" in one.title
     assert "840 left at 1/s = 14:00" in one.why and one.figures["left_on_host"] == 840
     assert one.actions[0].command == "shoal hosts set shop.test --rate 2"
@@ -231,8 +242,8 @@ def test_all_hosts_at_their_pace_and_more_workers_will_not_help() -> None:
     lanes = tuple(lane(f"h{n}.test", 500, 0.5) for n in range(20))
     looked = snapshot(run(lanes=lanes, rate=40.0, claimable=20))
     busy = Sample(0, done=400, ready=10_000, held=9_980, leased=20, workers={"working": 1})
-    said = advise(looked, series(busy))
-    one = only(said, "pace_decides")
+    said = recommend(looked, series(busy))
+    one = only(said, "rate_limited")
     assert "20 hosts at 40 pages/s together" in one.why and "scale_up" not in kinds(said)
 
 
@@ -240,41 +251,41 @@ def test_hosts_that_allow_far_more_than_is_fetched_do_not_decide() -> None:
     lanes = tuple(lane(f"h{n}.test", 5_000, 0.002) for n in range(3))
     looked = snapshot(run(lanes=lanes, rate=175.0, claimable=3_000))
     busy = Sample(0, done=1_750, ready=15_000, held=12_000, leased=60, workers={"working": 2})
-    assert "pace_decides" not in kinds(advise(looked, series(busy)))
+    assert "rate_limited" not in kinds(recommend(looked, series(busy)))
 
 
 def test_requests_at_once_limit_what_hosts_allow() -> None:
     lanes = (lane("h.test", 10_000, 0.0, max_in_flight=2),)
     took = Sample(0, done=40, took=[0] * 7 + [40], took_sum=20.0, ready=9_000, workers={"working": 1})
     looked = snapshot(run(lanes=lanes, rate=4.0, claimable=10_000))
-    found = capacity(looked, series(took))
-    assert found.allowed == 4.0 and found.fetchable == 2_400  # two at once, half a second each
+    found = capacity_of(looked, series(took))
+    assert found.work.allowed == 4.0 and found.work.fetchable == 2_400  # two at once, half a second each
 
 
 def test_a_host_that_is_held_counts_for_the_time_that_is_left() -> None:
     held = lane("h.test", 10_000, 0.1, held_until=NOW + 540_000_000)
-    for_good = lane("g.test", 10_000, 0.1, held_until=NOW + round(FOR_GOOD * 1e6), parked=True)
-    looked = snapshot(run(lanes=(held, for_good)))
-    assert capacity(looked, NOTHING).fetchable == 600
+    is_held_indefinitely = lane("g.test", 10_000, 0.1, held_until=NOW + round(INDEFINITELY * 1e6), parked=True)
+    looked = snapshot(run(lanes=(held, is_held_indefinitely)))
+    assert capacity_of(looked, NOTHING).work.fetchable == 600
 
 
 def test_idle_workers_may_go_once_they_have_been_idle_for_long() -> None:
-    marks = (mark("w0"), mark("w1", state="idle"), mark("w2", state="idle"))
+    marks = (worker_status("w0"), worker_status("w1", state="idle"), worker_status("w2", state="idle"))
     lanes = (lane("h.test", 50, 1.0),)
     looked = snapshot(run(lanes=lanes, rate=1.0, workers=3), workers=marks)
     quiet = Sample(0, done=10, ready=50, held=50, workers={"working": 1, "idle": 2})
-    down = only(advise(looked, series(quiet)), "scale_down")
+    down = only(recommend(looked, series(quiet)), "scale_down")
     assert down.title == "2 workers of 3 can go" and down.level == "watch"
     assert [step.command for step in down.actions] == ["shoal drain w1", "shoal drain w2"]
-    assert "scale_down" not in kinds(advise(looked, series(quiet, seconds=30.0)))
+    assert "scale_down" not in kinds(recommend(looked, series(quiet, seconds=30.0)))
     busy = Sample(0, done=10, ready=50, held=50, workers={"working": 3})
     mixed = Series(NOW / 1e6, (*series(quiet).samples[:-1], _at(busy, SECONDS)))
-    assert "scale_down" not in kinds(advise(looked, mixed))
+    assert "scale_down" not in kinds(recommend(looked, mixed))
 
 
 def test_a_paused_run_needs_its_person_not_workers() -> None:
-    looked = snapshot(run(lanes=many_hosts(4_000), standing="paused", claimable=4_000))
-    said = advise(looked, NOTHING)
+    looked = snapshot(run(lanes=many_hosts(4_000), display_state="paused", claimable=4_000))
+    said = recommend(looked, NOTHING)
     assert only(said, "paused").actions[0].path == "/api/v1/runs/r/resume"
     assert "scale_up" not in kinds(said) and autoscale(looked, NOTHING)["desired_workers"] == 0
 
@@ -296,7 +307,7 @@ def test_a_host_that_fails_is_named_with_share_class_and_since_when() -> None:
     fine, broken = failing(0, 20), failing(15, 5)
     samples = (*(_at(fine, SECONDS - 400 + n * 10) for n in range(20)),)
     samples += tuple(_at(broken, SECONDS - 100 + n * 10) for n in range(10))
-    said = only(advise(snapshot(run(lanes=many_hosts(40))), Series(NOW / 1e6, samples)), "host_fails")
+    said = only(recommend(snapshot(run(lanes=many_hosts(40))), Series(NOW / 1e6, samples)), "host_failing")
     assert said.host == "bad.test" and said.level == "act"
     assert said.figures["failed"] == 150 and said.figures["tries"] == 600
     assert said.figures["since"] == SECONDS - 110 and said.figures["class"] == "http.5xx"
@@ -304,8 +315,8 @@ def test_a_host_that_fails_is_named_with_share_class_and_since_when() -> None:
 
 
 def test_a_class_is_not_blamed_on_a_host_that_is_one_of_several() -> None:
-    said = advise(snapshot(run(lanes=many_hosts(40))), series(failing(15, 5, other=30)))
-    assert {one.host: one.figures["class"] for one in said if one.kind == "host_fails"} == {
+    said = recommend(snapshot(run(lanes=many_hosts(40))), series(failing(15, 5, other=30)))
+    assert {one.host: one.figures["class"] for one in said if one.kind == "host_failing"} == {
         "bad.test": None,
         "ok.test": None,
     }
@@ -313,92 +324,122 @@ def test_a_class_is_not_blamed_on_a_host_that_is_one_of_several() -> None:
 
 @pytest.mark.parametrize("sample", [failing(1, 99), failing(0, 0)])
 def test_a_host_that_fails_now_and_then_is_not_named(sample: Sample) -> None:
-    assert "host_fails" not in kinds(advise(snapshot(run(lanes=many_hosts(40))), series(sample)))
+    assert "host_failing" not in kinds(recommend(snapshot(run(lanes=many_hosts(40))), series(sample)))
 
 
 def test_a_run_that_stands_still_is_told() -> None:
     still = Sample(0, runs={"r": RunPoint(ready=50, leased=4)}, workers={"working": 1})
     looked = snapshot(run(lanes=many_hosts(40), leased=4, claimable=40))
-    said = only(advise(looked, series(still)), "stands_still")
-    assert said.run == "r" and "no page ended for 3:00" in said.why
+    said = only(recommend(looked, series(still)), "run_stalled")
+    assert said.run == "r" and "no page finished for 3:00" in said.why
     moving = Sample(0, runs={"r": RunPoint(done=1, ready=50)}, workers={"working": 1})
-    assert "stands_still" not in kinds(advise(looked, series(moving)))
-    assert "stands_still" not in kinds(advise(looked, series(still, seconds=60.0)))
+    assert "run_stalled" not in kinds(recommend(looked, series(moving)))
+    assert "run_stalled" not in kinds(recommend(looked, series(still, seconds=60.0)))
     waiting = snapshot(run(lanes=many_hosts(40)))
-    assert "stands_still" not in kinds(advise(waiting, series(still))), "it waits for its hosts"
+    assert "run_stalled" not in kinds(recommend(waiting, series(still))), "it waits for its hosts"
 
 
 def test_a_parked_host_says_what_releases_it() -> None:
-    for_good = lane("g.test", 30, held_until=NOW + round(FOR_GOOD * 1e6), parked=True, reason="by hand")
+    is_held_indefinitely = lane("g.test", 30, held_until=NOW + round(INDEFINITELY * 1e6), parked=True, reason="by hand")
     a_while = lane("h.test", 9, held_until=NOW + 720_000_000, parked=True, reason="403 × 50")
     empty = lane("e.test", 0, held_until=NOW + 720_000_000, parked=True)
-    said = advise(snapshot(parked=(for_good, a_while, empty)), NOTHING)
+    said = recommend(snapshot(parked=(is_held_indefinitely, a_while, empty)), NOTHING)
     hosts = {one.host: one for one in said if one.kind == "host_parked"}
     assert set(hosts) == {"g.test", "h.test"}
-    assert hosts["g.test"].level == "act" and "until somebody releases it" in hosts["g.test"].why
+    assert hosts["g.test"].level == "act" and "until it is released" in hosts["g.test"].why
     assert hosts["h.test"].level == "watch" and "for 12:00: 403 × 50; 9 pages wait" in hosts["h.test"].why
     assert hosts["h.test"].actions[0].command == "shoal hosts release h.test"
 
 
 def test_workers_that_fell_silent_and_workers_with_other_code_are_told() -> None:
     marks = (
-        mark("w0", code="books=v2"),
-        mark("w1", code="books=v1"),
-        mark("w2", seen_at=NOW - 240_000_000, leased=7, code="books=v0"),
+        worker_status("w0", code="books=v2"),
+        worker_status("w1", code="books=v1"),
+        worker_status("w2", seen_at=NOW - 240_000_000, leased=7, code="books=v0"),
     )
-    said = advise(snapshot(run(lanes=many_hosts(40)), workers=marks), NOTHING)
+    said = recommend(snapshot(run(lanes=many_hosts(40)), workers=marks), NOTHING)
     stale = only(said, "worker_stale")
-    assert stale.worker == "w2" and "4:00 ago; 7 pages it had" in stale.why and stale.level == "act"
+    assert stale.worker == "w2" and "4:00 ago; 7 pages returned" in stale.why and stale.level == "act"
     assert only(said, "code_differs").why == "Workers differ in the code of books: v2 on w0, v1 on w1"
 
 
 @pytest.mark.parametrize(("waiting", "level"), [(10_000, None), (30_000, "watch"), (50_000, "act")])
 def test_records_that_wait_for_the_store_are_told_in_time(waiting: int, level: str | None) -> None:
     looked = snapshot(run(records=waiting + 5, trimmed=5), outbox_limit=50_000)
-    found = [one.level for one in advise(looked, NOTHING) if one.kind == "records_wait"]
+    found = [one.level for one in recommend(looked, NOTHING) if one.kind == "records_waiting"]
     assert found == ([level] if level else [])
-    assert "records_wait" not in kinds(advise(snapshot(run(records=waiting)), NOTHING)), "there is no store"
+    assert "records_waiting" not in kinds(recommend(snapshot(run(records=waiting)), NOTHING)), "there is no store"
 
 
-def group(cause: str, count: int, host: str = "h.test", message: str = "") -> DeadGroup:
-    return DeadGroup(host, cause, count, f"http://{host}/1", message, NOW, NOW)
+def group(cause: str, count: int, host: str = "h.test", message: str = "") -> DeadLetterGroup:
+    return DeadLetterGroup(host, cause, count, f"http://{host}/1", message, NOW, NOW)
 
 
 def test_dead_letters_with_one_cause_are_told_with_the_way_back() -> None:
     looked = snapshot(run(lanes=many_hosts(40), dead=100))
     dead = {"r": [group("handler.KeyError", 80, message="'price'"), group("http.404", 20)]}
-    said = only(advise(looked, NOTHING, dead=dead), "one_cause")
+    said = only(recommend(looked, NOTHING, dead=dead), "common_cause")
     assert said.figures["count"] == 80 and "'price'" in said.why and "100 failed in all" in said.why
     back = said.actions[1]
     assert back.command == "shoal revive r --where cause=handler.KeyError"
     assert (back.path, back.body) == ("/api/v1/runs/r/revive", {"cause": "handler.KeyError"})
-    gone = only(advise(looked, NOTHING, dead={"r": [group("http.404", 100)]}), "one_cause")
+    gone = only(recommend(looked, NOTHING, dead={"r": [group("http.404", 100)]}), "common_cause")
     assert len(gone.actions) == 1 and gone.level == "watch", "pages that are gone need no revival"
-    some = only(advise(looked, NOTHING, dead={"r": [group("http.503", 9), group("dns", 1)]}), "one_cause")
-    assert some.title == "About 90 pages of run r failed for one reason", "some stand for all"
+    some = only(recommend(looked, NOTHING, dead={"r": [group("http.503", 9), group("dns", 1)]}), "common_cause")
+    assert some.title == "About 90 pages of run r failed for the same reason", "some stand for all"
     spread = {"r": [group(f"c{n}", 10) for n in range(10)]}
-    assert "one_cause" not in kinds(advise(looked, NOTHING, dead=spread))
+    assert "common_cause" not in kinds(recommend(looked, NOTHING, dead=spread))
 
 
 def test_memory_near_the_limit_and_code_that_holds_the_loop_up_are_told() -> None:
-    marks = (mark("w0", memory=900), mark("w1", memory=100))
+    marks = (worker_status("w0", memory=900), worker_status("w1", memory=100))
     looked = snapshot(run(lanes=many_hosts(40)), workers=marks, worker_memory=1_000)
     lagging = Sample(0, by_worker={"w1": WorkerPoint(lag=2.5)}, workers={"working": 2})
-    said = advise(looked, series(lagging))
+    said = recommend(looked, series(lagging))
     assert only(said, "memory_near_limit").worker == "w0"
-    assert only(said, "worker_held_up").figures == {"worker": "w1", "lag": 2.5, "workers": 1}
+    assert only(said, "worker_blocked").figures == {"worker": "w1", "lag": 2.5, "workers": 1}
 
 
 def test_where_nothing_is_wrong_it_says_so() -> None:
-    at_rest = advise(snapshot(), NOTHING)
-    assert kinds(at_rest) == ["at_rest"] and at_rest[0].level == "good"
+    at_rest = recommend(snapshot(), NOTHING)
+    assert kinds(at_rest) == ["idle"] and at_rest[0].level == "good"
     looked = snapshot(run(lanes=many_hosts(400), claimable=400, rate=30.0))
-    fine = advise(looked, series(Sample(0, done=300, ready=400, workers={"working": 1})))
-    assert kinds(fine) == ["on_its_way"] and "30.0 pages/s" in fine[0].why
+    fine = recommend(looked, series(Sample(0, done=300, ready=400, workers={"working": 1})))
+    assert kinds(fine) == ["all_clear"] and "30.0 pages/s" in fine[0].why
 
 
 def test_what_presses_comes_first() -> None:
-    parked = lane("g.test", 30, held_until=NOW + round(FOR_GOOD * 1e6), parked=True)
-    looked = snapshot(run(lanes=many_hosts(40), standing="paused"), parked=(parked,))
-    assert [one.level for one in advise(looked, NOTHING)] == ["act", "watch"]
-    assert math.isinf(capacity(snapshot(run(lanes=many_hosts(40))), NOTHING).allowed)
+    parked = lane("g.test", 30, held_until=NOW + round(INDEFINITELY * 1e6), parked=True)
+    looked = snapshot(run(lanes=many_hosts(40), display_state="paused"), parked=(parked,))
+    assert [one.level for one in recommend(looked, NOTHING)] == ["act", "watch"]
+    assert math.isinf(capacity_of(snapshot(run(lanes=many_hosts(40))), NOTHING).work.allowed)
+
+
+def test_what_no_worker_has_is_named_with_the_flag() -> None:
+    one = run(ready=15, seen=15, claimable=15, needs={"browser": 12, "gpu": 3})
+    look = snapshot(one, workers=(worker_status("w0", capabilities=("gpu",)),))
+    found = only(recommend(look, NOTHING), "capability_missing")
+    assert (found.level, found.run) == ("act", "r")
+    assert found.why == "12 tasks need browser, and no worker has it: start one with --has browser"
+    assert found.actions[0].command.endswith("--has browser")
+    assert ("needs", found.why) in one[0].limits
+
+
+def test_nothing_is_missing_where_a_worker_has_it() -> None:
+    one = run(ready=12, seen=12, needs={"browser": 12})
+    look = snapshot(one, workers=(worker_status("w0", capabilities=("browser",)),))
+    assert "capability_missing" not in kinds(recommend(look, NOTHING))
+
+
+@pytest.mark.parametrize(("waiting", "level"), [(4_000, None), (5_000, "watch"), (10_000, "act")])
+def test_entries_that_wait_in_an_outbox_are_told_in_time(waiting: int, level: str | None) -> None:
+    looked = snapshot(run(ready=3, outbox=waiting))
+    found = [one.level for one in recommend(looked, NOTHING) if one.kind == "outbox_waiting"]
+    assert found == ([level] if level else [])
+    said = [words for kind, words in looked.runs[0].limits if kind == "outbox"]
+    assert len(said) == (level == "act") and all("10,000 waiting" in words for words in said)
+
+
+def test_a_run_that_waits_only_for_its_outbox_says_so() -> None:
+    (one,) = snapshot(run(done=3, outbox=7)).runs
+    assert one.limits == (("outbox", "7 waiting in its outbox: it is finished when that is drained"),)

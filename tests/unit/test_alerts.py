@@ -10,7 +10,7 @@ import pytest
 import yaml
 from servers.prometheus import promtool
 
-from shoal.cli.metrics import kept
+from shoal.cli.metrics import bundled_file
 
 WORKER = 'instance="w:1", job="shoal"'
 ROOM = 'instance="room:1", job="shoal"'
@@ -53,77 +53,27 @@ REACHED = f'shoal_worker_queue_reachable{{{WORKER}, worker="a"}}'
 CASES = [
     case("ShoalWorkerStuck", "3m", {STEP: "0 0 60 60 60"}, True, "code does not return"),
     case("ShoalWorkerStuck", "3m", {STEP: "0 0 3 0 3"}, False, "code that takes seconds"),
-    case(
-        "ShoalWorkerStuck", "14m", {LEASES: "2x20"} | steady(shoal_attempt_seconds_count="5x20"), True, "held"
-    ),
-    case(
-        "ShoalWorkerStuck",
-        "14m",
-        {LEASES: "2x20"} | steady(shoal_attempt_seconds_count="5+1x20"),
-        False,
-        "busy",
-    ),
-    case(
-        "ShoalWorkerStuck",
-        "14m",
-        {LEASES: "0x20"} | steady(shoal_attempt_seconds_count="5x20"),
-        False,
-        "idle",
-    ),
-    case(
-        "ShoalWorkerStuck",
-        "5m",
-        {LEASES: "2x20"} | steady(shoal_attempt_seconds_count="0x20"),
-        False,
-        "young",
-    ),
+    case("ShoalWorkerStuck", "14m", {LEASES: "2x20"} | steady(shoal_attempt_seconds_count="5x20"), True, "held"),
+    case("ShoalWorkerStuck", "14m", {LEASES: "2x20"} | steady(shoal_attempt_seconds_count="5+1x20"), False, "busy"),
+    case("ShoalWorkerStuck", "14m", {LEASES: "0x20"} | steady(shoal_attempt_seconds_count="5x20"), False, "idle"),
+    case("ShoalWorkerStuck", "5m", {LEASES: "2x20"} | steady(shoal_attempt_seconds_count="0x20"), False, "young"),
     case("ShoalRunStalled", "14m", run_series("5x60", "7x60"), True, "nothing ends"),
     case("ShoalRunStalled", "14m", run_series("5x60", "7+1x60"), False, "it goes on"),
     case("ShoalRunStalled", "14m", run_series("0x60", "7x60"), False, "all is delayed"),
     case("ShoalRunStalled", "14m", run_series("5x60", "7x60", "1x60"), False, "paused"),
     case("ShoalRunStalled", "5m", run_series("5x60", "7x60"), False, "it has just begun"),
     case("ShoalErrorBurst", "9m", attempts("0+20x60", "0+40x60"), True, "half fails"),
-    case(
-        "ShoalErrorBurst",
-        "9m",
-        attempts("0+20x60", "0+40x60", "shoal_fleet_", ROOM),
-        True,
-        "seen by the room",
-    ),
+    case("ShoalErrorBurst", "9m", attempts("0+20x60", "0+40x60", "shoal_fleet_", ROOM), True, "seen by the room"),
     case("ShoalErrorBurst", "9m", attempts("0+4x60", "0+40x60"), False, "a tenth fails"),
     case("ShoalErrorBurst", "9m", attempts("0+1x60", "0+2x60"), False, "there is little to fail"),
     case("ShoalErrorBurst", "9m", attempts("0x60", "0x60"), False, "nothing happens"),
-    case(
-        "ShoalDeadLettersGrowing",
-        "9m",
-        {f'shoal_dead_total{{{WORKER}, class="dns"}}': "0+5x60"},
-        True,
-        "many",
-    ),
-    case(
-        "ShoalDeadLettersGrowing",
-        "9m",
-        {f'shoal_fleet_dead_total{{{ROOM}, class="dns"}}': "0+5x60"},
-        True,
-        "room",
-    ),
-    case(
-        "ShoalDeadLettersGrowing",
-        "9m",
-        {f'shoal_dead_total{{{WORKER}, class="dns"}}': "4x60"},
-        False,
-        "old ones",
-    ),
+    case("ShoalDeadLettersGrowing", "9m", {f'shoal_dead_total{{{WORKER}, class="dns"}}': "0+5x60"}, True, "many"),
+    case("ShoalDeadLettersGrowing", "9m", {f'shoal_fleet_dead_total{{{ROOM}, class="dns"}}': "0+5x60"}, True, "room"),
+    case("ShoalDeadLettersGrowing", "9m", {f'shoal_dead_total{{{WORKER}, class="dns"}}': "4x60"}, False, "old ones"),
     case("ShoalHostParked", "12m", {f"shoal_hosts_parked{{{ROOM}}}": "2x60"}, True, "for long"),
     case("ShoalHostParked", "12m", {f"shoal_hosts_parked{{{ROOM}}}": "2 2 0x60"}, False, "for a moment"),
     case("ShoalQueueUnreachable", "3m", {REACHED: "1 0 0 0"}, True, "of a worker"),
-    case(
-        "ShoalQueueUnreachable",
-        "3m",
-        {f"shoal_coordinator_queue_reachable{{{ROOM}}}": "1 0 0 0"},
-        True,
-        "room",
-    ),
+    case("ShoalQueueUnreachable", "3m", {f"shoal_coordinator_queue_reachable{{{ROOM}}}": "1 0 0 0"}, True, "room"),
     case("ShoalQueueUnreachable", "3m", {REACHED: "1 0 1 1"}, False, "once"),
     case("ShoalWorkerGone", "4m", {f'shoal_workers{{{ROOM}, state="stale"}}': "0 1x60"}, True, "silent"),
     case("ShoalWorkerGone", "4m", {f"up{{{WORKER}}}": "1 0x60"}, True, "no answer"),
@@ -132,14 +82,14 @@ CASES = [
     case("ShoalWorkersDying", "9m", {DEATHS: "0+1x60"}, True, "again and again"),
     case("ShoalWorkersDying", "9m", {DEATHS: "0 0 1x60"}, False, "once"),
     case(
-        "ShoalNobodyWorks",
+        "ShoalNoWorkers",
         "7m",
         {f"shoal_claimable{{{ROOM}}}": "3x60", f'shoal_workers{{{ROOM}, state="idle"}}': "0x60"},
         True,
         "work waits",
     ),
     case(
-        "ShoalNobodyWorks",
+        "ShoalNoWorkers",
         "7m",
         {f"shoal_claimable{{{ROOM}}}": "3x60", f'shoal_workers{{{ROOM}, state="working"}}': "1x60"},
         False,
@@ -149,7 +99,7 @@ CASES = [
 
 
 def test_all_alerts_are_tried_both_ways() -> None:
-    named = {rule["alert"] for rule in yaml.safe_load(kept("alerts"))["groups"][0]["rules"]}
+    named = {rule["alert"] for rule in yaml.safe_load(bundled_file("alerts"))["groups"][0]["rules"]}
     for fires in (True, False):
         assert {param.values[0] for param in CASES if param.values[3] is fires} == named
 
@@ -157,7 +107,7 @@ def test_all_alerts_are_tried_both_ways() -> None:
 @pytest.fixture(scope="module")
 def rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("rules") / "alerts.yml"
-    file.write_text(kept("alerts"))
+    file.write_text(bundled_file("alerts"))
     checked = promtool("check", "rules", str(file))
     assert checked.returncode == 0, checked.stdout + checked.stderr
     return file

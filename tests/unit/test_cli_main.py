@@ -10,11 +10,12 @@ from pathlib import Path
 
 import click
 import pytest
+from wait import HANG
 
 from shoal.cli import main as cli
 from shoal.cli.main import COMMANDS, main, shoal
-from shoal.config import SETTINGS
-from shoal.errors import QueueFull, Usage
+from shoal.config.load import SETTINGS
+from shoal.errors import QueueFull, UsageError
 from shoal.version import __version__
 
 Captured = pytest.CaptureFixture[str]
@@ -42,9 +43,7 @@ def test_every_command_has_help_with_examples_and_the_same_short_help(name: str,
     assert "Examples:\n  " in out
 
 
-@pytest.mark.parametrize(
-    "name", ["status", "runs", "dead", "revive", "why", "pause", "resume", "cancel", "doctor"]
-)
+@pytest.mark.parametrize("name", ["status", "runs", "dead", "revive", "why", "pause", "resume", "cancel", "doctor"])
 def test_every_listing_offers_json(name: str) -> None:
     command = shoal.get_command(click.Context(shoal), name)
     assert command is not None
@@ -55,11 +54,11 @@ def test_run_offers_every_setting_as_a_flag() -> None:
     command = shoal.get_command(click.Context(shoal), "run")
     assert command is not None
     offered = {flag for param in command.params for flag in param.opts}
-    assert {setting.flag for setting in SETTINGS.values() if not setting.served} <= offered
+    assert {setting.flag for setting in SETTINGS.values() if setting.commands != "serve"} <= offered
     served = shoal.get_command(click.Context(shoal), "serve")
     assert served is not None
     offered = {flag for param in served.params for flag in param.opts}
-    assert {setting.flag for setting in SETTINGS.values() if setting.served} <= offered
+    assert {setting.flag for setting in SETTINGS.values() if setting.commands == "serve"} <= offered
 
 
 def test_version_and_no_arguments(capsys: Captured) -> None:
@@ -72,9 +71,9 @@ def test_version_and_no_arguments(capsys: Captured) -> None:
 @pytest.mark.parametrize(
     ("error", "code", "said"),
     [
-        (Usage("no such thing", hint="another"), 2, "shoal: no such thing\n  try: another\n"),
-        (QueueFull("disk full", hint="make room"), 1, "shoal: disk full\n  try: make room\n"),
-        (Usage("no hint \x1b[2J"), 2, "shoal: no hint �[2J\n"),
+        (UsageError("no such thing", hint="another"), 2, "shoal: no such thing\n  try: another\n"),
+        (QueueFull("disk full", hint="free some space"), 1, "shoal: disk full\n  try: free some space\n"),
+        (UsageError("no hint \x1b[2J"), 2, "shoal: no hint �[2J\n"),
         (ZeroDivisionError("oops"), 1, None),
         (KeyboardInterrupt(), 130, "\nshoal: interrupted\n"),
     ],
@@ -82,7 +81,7 @@ def test_version_and_no_arguments(capsys: Captured) -> None:
 def test_errors_are_told_in_two_lines_with_their_exit_code(
     error: BaseException, code: int, said: str | None, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli.Lazy, "get_command", lambda *_: fails_with(error))
+    monkeypatch.setattr(cli.LazyGroup, "get_command", lambda *_: fails_with(error))
     assert main(["runs"]) == code
     err = capsys.readouterr().err
     assert err == said if said else "ZeroDivisionError: oops" in err
@@ -91,7 +90,7 @@ def test_errors_are_told_in_two_lines_with_their_exit_code(
 
 @pytest.mark.parametrize("how", ["flag", "variable"])
 def test_debug_shows_where_an_error_came_from(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli.Lazy, "get_command", lambda *_: fails_with(ZeroDivisionError()))
+    monkeypatch.setattr(cli.LazyGroup, "get_command", lambda *_: fails_with(ZeroDivisionError()))
     if how == "variable":
         monkeypatch.setenv("SHOAL_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
@@ -135,9 +134,7 @@ def test_completion_scripts_call_shoal(shell: str, capsys: Captured) -> None:
 
 def test_completion_completes_commands() -> None:
     env = os.environ | {"_SHOAL_COMPLETE": "bash_complete", "COMP_WORDS": "shoal st", "COMP_CWORD": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "shoal"], env=env, capture_output=True, text=True, timeout=20
-    )
+    done = subprocess.run([sys.executable, "-m", "shoal"], env=env, capture_output=True, text=True, timeout=HANG)
     assert "plain,status" in done.stdout
 
 
@@ -161,7 +158,7 @@ def test_allow_private_never_swallows_the_scraper(
         seen.update(rest, private=settings.allow_private)  # type: ignore[attr-defined]
         return 3
 
-    monkeypatch.setattr(import_module("shoal.onemachine"), "run_command", run_command, raising=False)
+    monkeypatch.setattr(import_module("shoal.commands.run"), "run_command", run_command, raising=False)
     assert main(["run", *args]) == 3
     assert (seen["target"], seen["private"]) == (target, private)
 
@@ -177,14 +174,10 @@ def test_new_writes_a_scraper_that_is_python_and_never_overwrites(capsys: Captur
 
 
 def test_help_imports_nothing_heavy() -> None:
-    code = (
-        "import sys; from shoal.cli.main import main; main(['--help']); print(*sys.modules, file=sys.stderr)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=True
-    )
+    code = "import sys; from shoal.cli.main import main; main(['--help']); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG, check=True)
     loaded = set(done.stderr.split())
-    heavy = {"pycurl", "selectolax", "parsel", "lxml", "asyncio", "sqlite3", "msgspec", "shoal.onemachine"}
+    heavy = {"pycurl", "selectolax", "parsel", "lxml", "asyncio", "sqlite3", "msgspec", "shoal.commands.run"}
     assert not heavy & loaded
 
 
@@ -192,6 +185,6 @@ def test_a_reader_that_goes_away_gets_no_complaint() -> None:
     code = "import sys; from shoal.cli.main import main; sys.exit(main(['completion', 'bash']))"
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run([sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, timeout=20)
+    done = subprocess.run([sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, timeout=HANG)
     os.close(write)
     assert (done.returncode, done.stderr) == (1, b"")

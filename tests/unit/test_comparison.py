@@ -6,7 +6,7 @@ import pytest
 
 from shoal.core.run import Run, RunState
 from shoal.core.stats import Stats
-from shoal.view.comparison import compare, share, signed
+from shoal.view.comparison import compare, percent_change, percent_of
 
 SECOND = 1_000_000
 
@@ -31,20 +31,18 @@ def run(number: int, took: float, state: RunState = "finished") -> Run:
     ],
 )
 def test_a_change_is_told_in_percent_of_what_was(now: float, was: float, words: str) -> None:
-    assert signed(now, was) == words
+    assert percent_change(now, was) == words
 
 
 @pytest.mark.parametrize(
     ("now", "was", "words"), [(0, 8, "0 % of it"), (2, 8, "25 % of it"), (16, 8, "+100 %"), (3, 0, "")]
 )
 def test_what_goes_on_is_told_as_a_part_of_what_was(now: int, was: int, words: str) -> None:
-    assert share(now, was) == words
+    assert percent_of(now, was) == words
 
 
 def test_fewer_rows_and_more_failures_are_worse_and_being_slower_is_not() -> None:
-    found = compare(
-        run(2, 120), Stats(done=90, dead=10, records=80), run(1, 60), Stats(done=100, records=100), 0
-    )
+    found = compare(run(2, 120), Stats(done=90, dead=10, records=80), run(1, 60), Stats(done=100, records=100), 0)
     assert [(it.name, it.now, it.was, it.by, it.worse) for it in found.changes] == [
         ("rows", "80", "100", "−20 %", True),
         ("ok", "90.0 %", "100 %", "−10 points", True),

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shoal.config import SETTINGS, Settings, beneath, load
-from shoal.errors import Usage
+from shoal.config.load import SETTINGS, Settings, load, with_defaults
+from shoal.errors import UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -20,8 +20,8 @@ def write(text: str, name: str = "shoal.toml") -> None:
     Path(name).write_text(text)
 
 
-def refused(match: str, **layers: object) -> Usage:
-    with pytest.raises(Usage, match=match) as caught:
+def refused(match: str, **layers: object) -> UsageError:
+    with pytest.raises(UsageError, match=match) as caught:
         load(layers.get("flags"), env=layers.get("env", {}), file=layers.get("file"))  # type: ignore[arg-type]
     return caught.value
 
@@ -30,16 +30,16 @@ def test_nothing_given_means_the_defaults() -> None:
     settings = load(env={})
     assert settings == Settings()
     assert (settings.delay, settings.in_flight, settings.concurrency) == (1.0, 2, 16)
-    assert not settings.pace_given
 
 
 @pytest.mark.parametrize("name", list(SETTINGS))
 def test_every_setting_is_a_flag_a_variable_and_a_key_of_the_file(name: str) -> None:
-    values = {"queue": "x.db", "user_agent": "me/1", "log_file": "x.log", "allow_private": "1"}
+    values = {"queue": "x.db", "user_agent": "me/1", "log_file": "x.log", "allow_private": "1", "header": "X-A: 1"}
     words = {"synchronous": "normal", "log_format": "json", "log_level": "debug"}
     words |= {"scope": "site", "otel": "http://collector:4318"}
+    words |= {"run_id_format": "{date}_{time}", "worker_id_format": "{host}_{pid}"}
     default = SETTINGS[name].default
-    text = str(not default).lower() if SETTINGS[name].switch else (values | words).get(name, "21")
+    text = str(not default).lower() if SETTINGS[name].is_boolean else (values | words).get(name, "21")
     lease = {"lease": "90"} if name == "heartbeat" else {}
     by_flag = load({name: text, **lease}, env={})
     by_variable = load(lease, env={SETTINGS[name].variable: text})
@@ -55,7 +55,7 @@ def test_every_setting_is_a_flag_a_variable_and_a_key_of_the_file(name: str) -> 
 def test_flag_wins_over_environment_over_file_over_scraper() -> None:
     write("timeout = 1\nmax_pages = 1\nconcurrency = 1")
     settings = load({"timeout": "3"}, env={"SHOAL_TIMEOUT": "2", "SHOAL_MAX_PAGES": "2"})
-    settings = beneath(settings, {"timeout": 4, "max_pages": 4, "concurrency": 4, "workers": 4}, "books")
+    settings = with_defaults(settings, {"timeout": 4, "max_pages": 4, "concurrency": 4, "workers": 4}, "books")
     assert (settings.timeout, settings.max_pages, settings.concurrency, settings.workers) == (3, 2, 1, 4)
     assert settings.sources["workers"] == "books: workers"
 
@@ -127,7 +127,7 @@ def test_delay_and_rate_together_are_refused_on_one_level_and_override_across_le
     assert load({"delay": "3"}, env={}).delay == 3.0
     assert load({"delay": "3"}, env={}).rate == 0.0
     assert load(env={}).delay == 0.5
-    assert beneath(load(env={}), {"delay": 9}, "books").delay == 0.5
+    assert with_defaults(load(env={}), {"delay": 9}, "books").delay == 0.5
 
 
 def test_a_misspelled_name_is_told_with_the_nearest_one() -> None:
@@ -135,8 +135,8 @@ def test_a_misspelled_name_is_told_with_the_nearest_one() -> None:
     assert refused("shoal.toml: concurency").hint == "did you mean concurrency?"
     write("")
     assert refused("SHOAL_RAET", env={"SHOAL_RAET": "1"}).hint == "did you mean SHOAL_RATE?"
-    with pytest.raises(Usage, match="books: max_page: "):
-        beneath(load(env={}), {"max_page": 3}, "books")
+    with pytest.raises(UsageError, match="books: max_page: "):
+        with_defaults(load(env={}), {"max_page": 3}, "books")
 
 
 def test_variables_of_the_platform_and_empty_ones_are_let_be() -> None:
@@ -172,7 +172,7 @@ def test_secrets_may_be_bound_to_hosts() -> None:
     )
     settings = load(env={"SHOAL_SECRET_KEY": "t0ken"})
     assert settings.secrets == {"shop": "me:pw", "key": "t0ken", "free": "x"}
-    assert settings.bound == {"shop": ("shop.example", "*.shop.example:81"), "key": ("api.example",)}
+    assert settings.secret_hosts == {"shop": ("shop.example", "*.shop.example:81"), "key": ("api.example",)}
 
 
 @pytest.mark.parametrize(
@@ -191,12 +191,7 @@ def test_a_secret_that_is_not_understood_is_refused_without_being_shown(line: st
 
 @pytest.mark.parametrize(
     ("text", "place"),
-    [
-        ("8080", "127.0.0.1:8080"),
-        ("0.0.0.0:1", "0.0.0.0:1"),
-        ("[::1]:80", "[::1]:80"),
-        ("localhost:0", "localhost:0"),
-    ],
+    [("8080", "127.0.0.1:8080"), ("0.0.0.0:1", "0.0.0.0:1"), ("[::1]:80", "[::1]:80"), ("localhost:0", "localhost:0")],
 )
 def test_a_place_to_listen_is_a_port_or_an_address_with_one(text: str, place: str) -> None:
     assert load({"listen": text}, env={}).listen == place

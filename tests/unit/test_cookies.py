@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.fetch.cookiedate import parse_date
-from shoal.fetch.cookies import MAX_COOKIE, MAX_COOKIES, MAX_PER_DOMAIN, MAX_SESSIONS, Cookies, Sessions
+from shoal.fetch.cookie_date import parse_cookie_date
+from shoal.fetch.cookies import (
+    MAX_COOKIE,
+    MAX_COOKIES,
+    MAX_LIFETIME,
+    MAX_PER_DOMAIN,
+    MAX_SESSIONS,
+    CookieJar,
+    CookieJars,
+)
 
 NOW = 1_800_000_000.0
 
 
 def after(line: str, url: str, *, at: str = "https://www.example.com/a/b", now: float = NOW) -> str:
-    jar = Cookies()
+    jar = CookieJar()
     jar.store(at, [line], NOW)
     return jar.header(url, now)
 
@@ -157,6 +166,8 @@ def test_cookies_end_when_they_said(line: str, seconds: float, goes: bool) -> No
         ("07:28:00 21 October 2015 UTC+0200", 1445412480),
         ("Thu, 01-Jan-70 00:00:10 GMT", 10),
         ("Fri, 01-Jan-69 00:00:00 GMT", 3124224000),
+        ("01 Jan 1601 00:00:00", -11644473600),
+        ("31 Dec 9999 23:59:59", 253402300799),
         ("31 Feb 2015 00:00:00", None),
         ("01 Jan 1600 00:00:00", None),
         ("01 Jan 2015 24:00:00", None),
@@ -168,12 +179,18 @@ def test_cookies_end_when_they_said(line: str, seconds: float, goes: bool) -> No
     ],
 )
 def test_dates_are_read_in_any_order(text: str, seconds: int | None) -> None:
-    assert parse_date(text) == seconds
+    assert parse_cookie_date(text) == seconds
 
 
-@given(st.text())
+DATE_PARTS = st.sampled_from(["31", "feb", "Dec", "1600", "9999", "99", "24:00:00", "23:59:59", "0:0:0", "0", "²", "٣"])
+
+
+@given(st.text() | st.lists(DATE_PARTS).map(" ".join))
 def test_no_text_is_too_odd_for_a_date(text: str) -> None:
-    parse_date(text)
+    if (found := parse_cookie_date(text)) is not None:
+        at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=found)
+        assert at.year > 1600 and parse_cookie_date(f"{at:%d %b %Y %H:%M:%S}") == found
+    assert parse_cookie_date(f"21 Oct 2015 07:28:00 {text}") == 1445412480, "what follows a date changes nothing"
 
 
 @pytest.mark.parametrize(
@@ -198,7 +215,7 @@ def test_secure_cookies_and_names_that_promise_something(line: str, at: str, url
 
 
 def test_a_plain_answer_cannot_replace_or_hide_a_secure_cookie() -> None:
-    jar = Cookies()
+    jar = CookieJar()
     jar.store("https://h.example/", ["a=real; Secure; Path=/"], NOW)
     jar.store("http://h.example/", ["a=fake; Path=/", "b=fine; Path=/"], NOW)
     jar.store("http://h.example/", ["a=fake; Path=/deep"], NOW)
@@ -208,7 +225,7 @@ def test_a_plain_answer_cannot_replace_or_hide_a_secure_cookie() -> None:
 
 
 def test_longer_paths_come_first_then_older_ones_and_a_change_keeps_its_place() -> None:
-    jar = Cookies()
+    jar = CookieJar()
     jar.store("https://h.example/x/y", ["a=1; Path=/", "b=2; Path=/x", "c=3; Path=/"], NOW)
     jar.store("https://h.example/x/y", ["a=9; Path=/"], NOW)
     assert jar.header("https://h.example/x/z", NOW) == "b=2; a=9; c=3"
@@ -218,7 +235,7 @@ def test_longer_paths_come_first_then_older_ones_and_a_change_keeps_its_place() 
 
 
 def test_a_domain_keeps_its_newest_cookies() -> None:
-    jar = Cookies()
+    jar = CookieJar()
     jar.store("https://h.example/", ["short=1; Max-Age=1"], NOW)
     jar.store("https://h.example/", [f"n{n}={n}" for n in range(MAX_PER_DOMAIN)], NOW + 5)
     assert jar.header("https://h.example/", NOW + 5).startswith("n0=0; ")  # the expired one went first
@@ -228,7 +245,7 @@ def test_a_domain_keeps_its_newest_cookies() -> None:
 
 
 def test_a_jar_is_bounded_and_the_oldest_go_first() -> None:
-    jar = Cookies()
+    jar = CookieJar()
     for n in range(MAX_COOKIES + 10):
         jar.store(f"https://h{n}.example/", ["a=1"], NOW)
     assert len(jar) == MAX_COOKIES
@@ -237,7 +254,7 @@ def test_a_jar_is_bounded_and_the_oldest_go_first() -> None:
 
 
 def test_sessions_are_apart_and_the_least_used_is_forgotten() -> None:
-    sessions = Sessions()
+    sessions = CookieJars()
     sessions.jar("").store("https://h.example/", ["a=run"], NOW)
     sessions.jar("one").store("https://h.example/", ["a=one"], NOW)
     assert sessions.jar("empty") is sessions.jar("empty")
@@ -253,7 +270,7 @@ def test_sessions_are_apart_and_the_least_used_is_forgotten() -> None:
 
 def test_the_list_of_public_suffixes_is_read_only_for_a_domain_attribute() -> None:
     program = (
-        "import sys; from shoal.fetch.cookies import Cookies; j = Cookies();"
+        "import sys; from shoal.fetch.cookies import CookieJar; j = CookieJar();"
         "j.store('https://a.example/', ['a=1'], 0); assert j.header('https://a.example/', 0) == 'a=1';"
         "assert 'publicsuffixlist' not in sys.modules;"
         "j.store('https://a.example/', ['a=1; Domain=example'], 0); assert 'publicsuffixlist' in sys.modules"
@@ -263,7 +280,16 @@ def test_the_list_of_public_suffixes_is_read_only_for_a_domain_attribute() -> No
 
 @given(st.lists(st.text(max_size=40), max_size=5))
 def test_no_set_cookie_line_can_break_a_header(lines: list[str]) -> None:
-    jar = Cookies()
+    jar = CookieJar()
     jar.store(WWW, lines, NOW)
     sent = jar.header(WWW, NOW)
     assert not any(sign in sent for sign in "\r\n\0")
+
+
+@pytest.mark.parametrize(
+    "lifetime", ["Expires=Fri, 31 Dec 9999 23:59:59 GMT", f"Max-Age={10**12}", f"Max-Age={10**30}"]
+)
+def test_no_cookie_outlives_the_longest_lifetime(lifetime: str) -> None:
+    line = f"a=1; {lifetime}"
+    assert after(line, WWW, now=NOW + MAX_LIFETIME - 1) == "a=1"
+    assert after(line, WWW, now=NOW + MAX_LIFETIME + 1) == ""

@@ -66,9 +66,7 @@ def test_another_seed_gives_another_shop():
     assert Site(seed=1).product_paths() != Site(seed=2).product_paths()
 
 
-@pytest.mark.parametrize(
-    "arguments", [{}, {"seed": 5, "products": 3, "profiles": 1}, {"products": 41, "profiles": 2}]
-)
+@pytest.mark.parametrize("arguments", [{}, {"seed": 5, "products": 3, "profiles": 1}, {"products": 41, "profiles": 2}])
 def test_links_lead_to_exactly_what_all_paths_names(arguments):
     site = Site(**arguments)
     seen, waiting, disallowed = {"/"}, ["/"], set()
@@ -121,9 +119,7 @@ def test_following_next_from_the_catalogue_meets_every_product_once(site):
 def test_categories_hold_every_product_once(site):
     found = []
     for link in document(site, "/catalogue/").css(".categories a"):
-        found += [
-            node.attributes["href"] for node in document(site, link.attributes["href"]).css(".product a")
-        ]
+        found += [node.attributes["href"] for node in document(site, link.attributes["href"]).css(".product a")]
     assert sorted(found) == sorted(site.product_paths())
 
 
@@ -222,17 +218,13 @@ def test_a_busy_host_says_when_to_come_back(site, target):
 
 
 @pytest.mark.parametrize(("target", "delay"), [("/slow/250", 0.25), ("/slow/0", 0.0), ("/slow/999999", 30.0)])
-def test_slow_pages_take_the_time_in_their_address_up_to_a_cap(site, target, delay):
+def test_slow_pages_take_the_time_in_their_url_up_to_a_cap(site, target, delay):
     assert get(site, target).delay == delay
 
 
 def test_a_far_away_host_delays_every_answer():
     site = Site(products=5, profiles=5, host_delay=0.2)
-    assert [get(site, path).delay for path in ("/", "/catalogue/", "/slow/100")] == [
-        0.2,
-        0.2,
-        pytest.approx(0.3),
-    ]
+    assert [get(site, path).delay for path in ("/", "/catalogue/", "/slow/100")] == [0.2, 0.2, pytest.approx(0.3)]
 
 
 @pytest.mark.parametrize(
@@ -295,7 +287,7 @@ def test_text_with_the_wrong_label_is_not_even_valid(site):
         get(site, "/encoding/wrong-declared").body.decode("utf-8")
 
 
-def test_all_spellings_on_the_links_page_are_one_address():
+def test_all_spellings_on_the_links_page_are_one_url():
     assert {ada_url.join_url(HOST + "/odd/links/", href).partition("#")[0] for href in SPELLINGS} == {
         HOST + "/odd/links/"
     }
@@ -351,7 +343,7 @@ def test_the_maze_is_entered_through_its_own_door_only(site):
     assert links_of(get(site, "/odd/maze/"), "/odd/maze/") >= {"/maze/start/"}
 
 
-def test_a_big_page_has_exactly_the_size_in_its_address(site):
+def test_a_big_page_has_exactly_the_size_in_its_url(site):
     for size in (2, 64, 2048):
         chunks = get(site, f"/big/{size}").chunks
         assert chunks is not None

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from shoal.extract.charset import decode, encoding_of
-from shoal.extract.labels import _LABELS, codec_of
+from shoal.extract.charset_labels import _LABELS, codec_of
 
 HTML = "text/html"
 
@@ -178,22 +178,7 @@ def test_decoding_never_raises() -> None:
 
 def test_scanning_never_raises_and_always_ends() -> None:
     dice = random.Random(5)
-    pieces = [
-        b"<",
-        b"<!--",
-        b"-->",
-        b"<meta ",
-        b"charset",
-        b"=",
-        b'"',
-        b"'",
-        b">",
-        b"/",
-        b" ",
-        b"<?xml",
-        b"\0",
-        b"a",
-    ]
+    pieces = [b"<", b"<!--", b"-->", b"<meta ", b"charset", b"=", b'"', b"'", b">", b"/", b" ", b"<?xml", b"\0", b"a"]
     for _ in range(2_000):
         body = b"".join(dice.choice(pieces) for _ in range(dice.randrange(200)))
         assert encoding_of(body, "")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from shoal.core.page import Response
-from shoal.errors import GiveUp, Usage
+from shoal.errors import GiveUp, UsageError
 from shoal.extract.page import Page
 
 
@@ -29,9 +29,7 @@ def test_json_is_read_in_any_encoding(body: bytes, kind: str) -> None:
     assert page(body, kind).json() == {"a": "é"}
 
 
-@pytest.mark.parametrize(
-    "body", [b"<html>", b"", b"[" * 100_000, b'{"a":' * 100_000, b"[1,]", b"nan", b"\xff"]
-)
+@pytest.mark.parametrize("body", [b"<html>", b"", b"[" * 100_000, b'{"a":' * 100_000, b"[1,]", b"nan", b"\xff"])
 def test_what_is_no_json_is_given_up(body: bytes) -> None:
     with pytest.raises(GiveUp, match=r"http://h\.example/api is not JSON") as caught:
         page(body).json()
@@ -56,7 +54,7 @@ def test_a_path_finds_its_way(path: str | None, expected: Any) -> None:
 
 @pytest.mark.parametrize("path", ["items[", "a.b..c", "length(`1`)", "nope(@)"])
 def test_a_wrong_path_is_a_usage_error(path: str) -> None:
-    with pytest.raises(Usage, match="cannot use the JMESPath") as caught:
+    with pytest.raises(UsageError, match="cannot use the JMESPath") as caught:
         page("{}").json(path)
     assert repr(path) in str(caught.value)
     assert caught.value.hint

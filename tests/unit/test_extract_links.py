@@ -6,17 +6,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shoal.core.shape import Shapes
-from shoal.core.task import Ask
-from shoal.core.url import Rewrite, request_digest, resolve
+from shoal.core.task import RequestOptions
+from shoal.core.url import UrlNormalizer, request_digest, resolve
+from shoal.core.url_shape import ShapeCounter
 from shoal.errors import InvalidUrl
-from shoal.extract.links import Found, LinkGate, Memory, is_trap, start_task, start_tasks
+from shoal.extract.links import AdmittedLinks, LinkFilter, SeenLinks, is_trap
 from shoal.extract.page import Follow
+from shoal.sources.start_task import start_task, start_tasks
 
 URL = "http://h.example/a/b.html"
 
 
-class Gate(LinkGate):
+class Gate(LinkFilter):
     """A gate that counts what it asks."""
 
     def __init__(self, *, max_depth: int | None = None, cache_size: int = 200_000, **rules: Any) -> None:
@@ -30,15 +31,15 @@ class Gate(LinkGate):
     def allowed(self, lane: str, url: str) -> bool | None:
         return None if "unknown" in url else "private" not in url
 
-    def see(self, *hrefs: str, base: str = URL, depth: int = 0, commit: bool = True, **rest: Any) -> Found:
+    def see(self, *hrefs: str, base: str = URL, depth: int = 0, commit: bool = True, **rest: Any) -> AdmittedLinks:
         follows = (Follow(hrefs, base, **rest),)
         found = self.admit(follows, depth=depth, parent=5, origin_url=base)
         if commit:
-            self.committed(found.tasks)
+            self.mark_committed(found.tasks)
         return found
 
 
-def urls(found: Found) -> list[str]:
+def urls(found: AdmittedLinks) -> list[str]:
     return [task.url for task in found.tasks]
 
 
@@ -52,50 +53,36 @@ def test_new_links_become_tasks() -> None:
 
 def test_links_come_once_per_page_and_never_to_the_page_itself() -> None:
     gate = Gate()
-    found = gate.see(
-        "/x", "/x#y", "http://H.example/x", "../x", "b.html", URL, "#top", "", "/z", commit=False
-    )
+    found = gate.see("/x", "/x#y", "http://H.example/x", "../x", "b.html", URL, "#top", "", "/z", commit=False)
     assert urls(found) == ["http://h.example/x", "http://h.example/z"]
     assert found.skipped == ()
     many = [Follow(("/x",), URL), Follow(("/x",), URL, {"other": 1}), Follow(("/y",), URL)]
     assert len(gate.admit(many, depth=0, parent=None, origin_url=URL).tasks) == 2
 
 
-@pytest.mark.parametrize(
-    "first", ["/x", "../x", "http://h.example/x", "//h.example/x", "/x#f", "/./x", "/%78"]
-)
-@pytest.mark.parametrize(
-    "again", ["/x", "../x", "http://h.example/x", "//h.example/x", "/x#f", "/./x", "/%78"]
-)
+@pytest.mark.parametrize("first", ["/x", "../x", "http://h.example/x", "//h.example/x", "/x#f", "/./x", "/%78"])
+@pytest.mark.parametrize("again", ["/x", "../x", "http://h.example/x", "//h.example/x", "/x#f", "/./x", "/%78"])
 def test_a_committed_link_is_known_in_every_spelling(first: str, again: str) -> None:
     gate = Gate()
     assert len(gate.see(first).tasks) == 1
     for _ in range(3):
-        assert gate.see(again) == Found()
+        assert gate.see(again) == AdmittedLinks()
 
 
 def test_a_link_is_known_only_once_its_settle_was_acknowledged() -> None:
     gate = Gate()
     assert len(gate.see("/x", commit=False).tasks) == 1
     assert len(gate.see("/x", commit=True).tasks) == 1
-    assert gate.see("/x") == Found()
+    assert gate.see("/x") == AdmittedLinks()
 
 
 def test_known_links_cost_no_judgement() -> None:
     gate = Gate()
-    links = (
-        "/x",
-        "y.html",
-        "../z",
-        "http://o.example/o",
-        "http://bad.example/",
-        "mailto:a@b.example",
-        "#top",
-    )
+    links = ("/x", "y.html", "../z", "http://o.example/o", "http://bad.example/", "mailto:a@b.example", "#top")
     gate.see(*links)
     gate.see(*links)
     gate.asked.clear()
-    assert gate.see(*links) == Found()
+    assert gate.see(*links) == AdmittedLinks()
     assert gate.asked == []
 
 
@@ -114,17 +101,15 @@ def test_known_links_cost_no_judgement() -> None:
 )
 def test_a_refused_link_is_reported_once_with_its_reason(href: str, reason: str, shown: str) -> None:
     gate = Gate()
-    assert gate.see(href) == Found((), ((reason, shown),))
-    assert gate.see(href) == Found()
+    assert gate.see(href) == AdmittedLinks((), ((reason, shown),))
+    assert gate.see(href) == AdmittedLinks()
 
 
-@pytest.mark.parametrize(
-    "href", ["mailto:x@y.example", "javascript:void(0)", "tel:1", "data:,x", "#top", "", " ", "#"]
-)
+@pytest.mark.parametrize("href", ["mailto:x@y.example", "javascript:void(0)", "tel:1", "data:,x", "#top", "", " ", "#"])
 def test_what_is_no_page_is_not_counted_as_refused(href: str) -> None:
     gate = Gate()
-    assert gate.see(href) == Found()
-    assert gate.see(href) == Found()
+    assert gate.see(href) == AdmittedLinks()
+    assert gate.see(href) == AdmittedLinks()
 
 
 def test_a_link_whose_robots_rules_are_not_known_yet_is_admitted() -> None:
@@ -133,10 +118,10 @@ def test_a_link_whose_robots_rules_are_not_known_yet_is_admitted() -> None:
 
 def test_depth_is_a_limit_of_the_way_and_not_of_the_link() -> None:
     gate = Gate(max_depth=2)
-    assert gate.see("/x", depth=2) == Found((), (("depth", "http://h.example/x"),))
-    assert gate.see("/x", depth=2) == Found()
+    assert gate.see("/x", depth=2) == AdmittedLinks((), (("depth", "http://h.example/x"),))
+    assert gate.see("/x", depth=2) == AdmittedLinks()
     assert [task.depth for task in gate.see("/x", depth=1).tasks] == [2]
-    assert gate.see("/x", depth=2) == Found()
+    assert gate.see("/x", depth=2) == AdmittedLinks()
     assert len(Gate(max_depth=None).see("/x", depth=1000).tasks) == 1
     assert Gate(max_depth=0).see("/x", depth=0).skipped == (("depth", "http://h.example/x"),)
 
@@ -190,9 +175,7 @@ visits = st.lists(
 @example([visit(1, "/a/?x"), visit(1, "?x")], 200_000)
 @example([visit(1, "?x", "http:x")] * 3 + [visit(5, "?x", "http:x")], 200_000)
 @example([visit(1, "%78")] * 3 + [visit(0, "%78")], 200_000)
-def test_no_link_is_ever_dropped_that_was_not_committed(
-    pages: list[tuple[str, list[str], bool]], size: int
-) -> None:
+def test_no_link_is_ever_dropped_that_was_not_committed(pages: list[tuple[str, list[str], bool]], size: int) -> None:
     gate = Gate(cache_size=size)
     committed: set[str] = set()
     for base, links, commit in pages:
@@ -208,16 +191,16 @@ def test_no_link_is_ever_dropped_that_was_not_committed(
 
 
 def test_the_memory_is_bounded_and_keeps_the_newer_half() -> None:
-    memory = Memory(100)
+    memory = SeenLinks(100)
     for number in range(10_000):
         memory.add("shelf", f"/{number}")
         assert len(memory) <= 100
     assert memory.has("shelf", "/9999")
-    assert memory.unknown("shelf", ["/9999", "/9960", "/1", "/new"]) == {"/1", "/new"}
+    assert memory.unseen("shelf", ["/9999", "/9960", "/1", "/new"]) == {"/1", "/new"}
     for number in range(10_000):
         memory.add(f"shelf {number}", "/")
         assert len(memory) <= 100
-    memory = Memory(100)
+    memory = SeenLinks(100)
     for number in range(1_000):
         memory.add("shelf", f"/{number}" + "long" * 1000)
         assert len(memory) <= 6
@@ -237,7 +220,7 @@ def test_start_urls_become_tasks_once_and_bad_ones_are_named() -> None:
 
 
 def test_a_pages_own_host_is_in_scope_wherever_a_redirect_led() -> None:
-    gate = LinkGate(lambda lane: lane == "example.com", None, lambda lane, url: None)
+    gate = LinkFilter(lambda lane: lane == "example.com", None, lambda lane, url: None)
     at_home = Follow(("http://www.example.com/a", "/b"), "http://example.com/", None, 0)
     found = gate.admit([at_home], depth=0, parent=1, origin_url="http://example.com/")
     assert [task.url for task in found.tasks] == ["http://example.com/b"]
@@ -249,43 +232,43 @@ def test_a_pages_own_host_is_in_scope_wherever_a_redirect_led() -> None:
 
 
 def test_links_that_rewriting_makes_one_are_one_task() -> None:
-    gate = Gate(rewrite=Rewrite(sort_query=True, drop_tracking=True))
+    gate = Gate(rewrite=UrlNormalizer(sort_query=True, drop_tracking=True))
     found = gate.see("/x?b=1&a=2", "/x?a=2&b=1&utm_source=y", "../x;jsessionid=1?a=2&b=1", "/y?gclid=1")
     assert urls(found) == ["http://h.example/x?a=2&b=1", "http://h.example/y"]
     for again in ("/x?a=2&b=1", "/x?b=1&a=2", "http://h.example/x?fbclid=1&b=1&a=2", "/y", "/y?utm_medium=1"):
-        assert gate.see(again) == Found()
+        assert gate.see(again) == AdmittedLinks()
     gate.asked.clear()
-    assert gate.see("/x?b=1&a=2") == Found()
+    assert gate.see("/x?b=1&a=2") == AdmittedLinks()
     assert gate.asked == []
 
 
 def test_a_page_does_not_link_to_itself_in_another_spelling() -> None:
-    gate = Gate(rewrite=Rewrite(drop_tracking=True))
+    gate = Gate(rewrite=UrlNormalizer(drop_tracking=True))
     moved = "http://h.example/x?utm_source=a"
-    assert gate.see("?utm_source=b", "/x", base=moved) == Found()
+    assert gate.see("?utm_source=b", "/x", base=moved) == AdmittedLinks()
 
 
 def test_a_rewrite_with_nothing_to_do_changes_nothing() -> None:
-    assert urls(Gate(rewrite=Rewrite()).see("/x?utm_source=1")) == ["http://h.example/x?utm_source=1"]
+    assert urls(Gate(rewrite=UrlNormalizer()).see("/x?utm_source=1")) == ["http://h.example/x?utm_source=1"]
 
 
 def test_links_that_patterns_keep_out_are_reported_once_however_they_are_written() -> None:
     gate = Gate(allow=lambda url: "/print/" not in url)
     assert gate.see("../print/x", "/x").skipped == (("scope", "http://h.example/print/x"),)
     for again in ("../print/x", "/print/x", "http://h.example/print/x", "//h.example/print/x"):
-        assert gate.see(again) == Found()
+        assert gate.see(again) == AdmittedLinks()
 
 
 def test_more_of_one_shape_than_allowed_is_a_trap() -> None:
-    gate = Gate(shapes=Shapes(2))
+    gate = Gate(shapes=ShapeCounter(2))
     found = gate.see("/day/1", "/day/2", "/day/3", "/about")
     assert urls(found) == ["http://h.example/day/1", "http://h.example/day/2", "http://h.example/about"]
     assert found.skipped == (("trap", "http://h.example/day/3"),)
-    assert gate.see("/day/1", "/day/3", "/day/4") == Found((), (("trap", "http://h.example/day/4"),))
+    assert gate.see("/day/1", "/day/3", "/day/4") == AdmittedLinks((), (("trap", "http://h.example/day/4"),))
 
 
 def test_only_links_that_become_tasks_are_counted_by_shape() -> None:
-    gate = Gate(shapes=Shapes(2), max_depth=1)
+    gate = Gate(shapes=ShapeCounter(2), max_depth=1)
     for _ in range(5):
         gate.see("/day/1", "/private/1", "http://bad.example/1", "/a/1#b")
     assert gate.see("/deep/1", "/deep/2", "/deep/3", depth=1).skipped[-1][0] == "depth"
@@ -294,43 +277,43 @@ def test_only_links_that_become_tasks_are_counted_by_shape() -> None:
     assert gate.see("/day/3").skipped == (("trap", "http://h.example/day/3"),)
 
 
-POST = Ask(method="POST", body=b"q=1")
+POST = RequestOptions(method="POST", body=b"q=1")
 
 
-def test_an_ask_makes_another_task_of_the_same_address() -> None:
+def test_an_ask_makes_another_task_of_the_same_url() -> None:
     gate = Gate()
     (plain,) = gate.see("/search").tasks
-    (asked,) = gate.see("/search", ask=POST).tasks
-    assert asked.ask == POST
+    (asked,) = gate.see("/search", request_options=POST).tasks
+    assert asked.request_options == POST
     assert asked.url == plain.url
     assert asked.digest == request_digest(asked.url, POST) != plain.digest
-    assert len(gate.see("/search", ask=Ask(method="POST", body=b"q=2")).tasks) == 1
-    assert len(gate.see("b.html", ask=POST).tasks) == 1, "a form may well lead to its own page"
+    assert len(gate.see("/search", request_options=RequestOptions(method="POST", body=b"q=2")).tasks) == 1
+    assert len(gate.see("b.html", request_options=POST).tasks) == 1, "a form may well lead to its own page"
 
 
 def test_what_was_asked_for_specially_is_not_known_as_a_plain_page() -> None:
     gate = Gate()
     for href in ("/search", "http://h.example/search", "../search"):
-        gate.see(href, ask=POST)
-        assert gate.see(href, ask=POST) == Found()
+        gate.see(href, request_options=POST)
+        assert gate.see(href, request_options=POST) == AdmittedLinks()
     assert len(gate.see("/search").tasks) == 1
 
 
 def test_the_same_ask_comes_once_per_page_and_is_known_once_committed() -> None:
     gate = Gate()
-    assert len(gate.see("/s", "/s", "/s#x", "../s", ask=POST, commit=False).tasks) == 1
-    assert len(gate.see("/s", ask=POST).tasks) == 1
-    assert gate.see("/s", ask=POST) == Found()
+    assert len(gate.see("/s", "/s", "/s#x", "../s", request_options=POST, commit=False).tasks) == 1
+    assert len(gate.see("/s", request_options=POST).tasks) == 1
+    assert gate.see("/s", request_options=POST) == AdmittedLinks()
 
 
 def test_asks_are_judged_like_other_links() -> None:
-    gate = Gate(max_depth=2, shapes=Shapes(1))
+    gate = Gate(max_depth=2, shapes=ShapeCounter(1))
     hrefs = ("/private/x", "http://bad.example/", "http://[bad", "mailto:x", "/a/1", "/a/2")
-    found = gate.see(*hrefs, ask=POST)
+    found = gate.see(*hrefs, request_options=POST)
     assert urls(found) == ["http://h.example/a/1"]
     assert [reason for reason, _ in found.skipped] == ["robots", "scope", "invalid", "trap"]
-    assert gate.see("/b", ask=POST, depth=2).skipped == (("depth", "http://h.example/b"),)
-    assert gate.see("/private/x") == Found(), "refused is refused, however it is asked for"
+    assert gate.see("/b", request_options=POST, depth=2).skipped == (("depth", "http://h.example/b"),)
+    assert gate.see("/private/x") == AdmittedLinks(), "refused is refused, however it is asked for"
 
 
 @pytest.mark.parametrize(
@@ -343,9 +326,9 @@ def test_asks_are_judged_like_other_links() -> None:
     ],
 )
 def test_a_line_becomes_a_task(line: str, url: str) -> None:
-    task = start_task(line, rewrite=Rewrite(True, True), meta={"row": 1})
+    task = start_task(line, rewrite=UrlNormalizer(True, True), meta={"row": 1})
     assert (task.url, task.lane, task.digest) == (url, "h.example", request_digest(url))
-    assert (task.parent, task.depth, task.meta, task.ask) == (None, 0, {"row": 1}, None)
+    assert (task.parent, task.depth, task.meta, task.request_options) == (None, 0, {"row": 1}, None)
 
 
 @pytest.mark.parametrize(
@@ -353,19 +336,19 @@ def test_a_line_becomes_a_task(line: str, url: str) -> None:
     [
         ("", "empty"),
         ("\u200b", "empty"),
-        ("hello world", "not a web address"),
-        ("h.example/a", "no http:// or https:// in front"),
+        ("hello world", "not a URL"),
+        ("h.example/a", "no http:// or https://"),
         ("ftp://h.example/", "ftp: is not http or https"),
         ("http://", "no host"),
         ("http://h.example:99999/", "port 99999 does not exist"),
         ("http://h exam.ple/", "its host contains a space"),
-        ("http://a.example/ http://b.example/", "several addresses on one line"),
-        ("http://a.example/\thttps://b.example/", "several addresses on one line"),
+        ("http://a.example/ http://b.example/", "several URLs on one line"),
+        ("http://a.example/\thttps://b.example/", "several URLs on one line"),
         ("http://user:pass@h.example/", "carries a user name or password"),
         ("http://h.example/" + "a" * 9000, "9,017 characters long, at most 8,192 are allowed"),
     ],
 )
-def test_a_line_that_is_no_address_is_refused_in_a_few_words(line: str, reason: str) -> None:
+def test_a_line_that_is_no_url_is_refused_in_a_few_words(line: str, reason: str) -> None:
     with pytest.raises(InvalidUrl) as caught:
         start_task(line)
     assert str(caught.value) == reason
@@ -375,7 +358,7 @@ def test_a_line_that_is_no_address_is_refused_in_a_few_words(line: str, reason: 
 
 def test_start_urls_that_rewriting_makes_one_are_one_task() -> None:
     tasks, rejected = start_tasks(
-        ["http://h.example/?utm_source=a", "http://h.example/"], rewrite=Rewrite(drop_tracking=True)
+        ["http://h.example/?utm_source=a", "http://h.example/"], rewrite=UrlNormalizer(drop_tracking=True)
     )
     assert [task.url for task in tasks] == ["http://h.example/"]
     assert rejected == []
@@ -395,7 +378,7 @@ SPELT = [
         st.tuples(
             st.sampled_from(WHERE),
             st.lists(st.sampled_from(SPELT), max_size=6),
-            st.sampled_from([None, None, POST, Ask(session="s")]),
+            st.sampled_from([None, None, POST, RequestOptions(session="s")]),
             st.booleans(),
         ),
         max_size=12,
@@ -403,17 +386,19 @@ SPELT = [
     st.sampled_from([4, 200_000]),
 )
 def test_nor_is_it_by_rewriting_or_by_what_was_asked_for_specially(
-    pages: list[tuple[str, list[str], Ask | None, bool]], size: int
+    pages: list[tuple[str, list[str], RequestOptions | None, bool]], size: int
 ) -> None:
-    rewrite = Rewrite(sort_query=True, drop_tracking=True)
+    rewrite = UrlNormalizer(sort_query=True, drop_tracking=True)
     gate = Gate(cache_size=size, rewrite=rewrite)
     committed: set[bytes] = set()
-    for base, links, ask, commit in pages:
-        found = {task.digest for task in gate.see(*links, base=base, ask=ask, commit=commit).tasks}
+    for base, links, request_options, commit in pages:
+        found = {
+            task.digest for task in gate.see(*links, base=base, request_options=request_options, commit=commit).tasks
+        }
         leads = {rewrite(url) for href in links if (url := resolve(base, href))}
-        if ask is None:
+        if request_options is None:
             leads -= {base, rewrite(base)}
-        wanted = {request_digest(url, ask) for url in leads}
+        wanted = {request_digest(url, request_options) for url in leads}
         assert wanted - committed <= found <= wanted
         if commit:
             committed |= found

@@ -8,16 +8,14 @@ from typing import Any
 import pytest
 
 from shoal.core.page import Response
-from shoal.core.task import Ask
-from shoal.errors import GiveUp, Usage
+from shoal.core.task import RequestOptions
+from shoal.errors import GiveUp, UsageError
 from shoal.extract.page import Follow, Page
 
 URL = "http://h.example/a/b.html"
 
 
-def page(
-    body: str | bytes = b"", *, kind: str = "text/html; charset=utf-8", url: str = URL, **rest: Any
-) -> Page:
+def page(body: str | bytes = b"", *, kind: str = "text/html; charset=utf-8", url: str = URL, **rest: Any) -> Page:
     data = body.encode() if isinstance(body, str) else body
     headers = (("content-type", kind), ("x-a", "1"), ("x-a", "2")) if kind else ()
     return Page(Response(url, 200, headers, data), **rest)
@@ -147,7 +145,7 @@ def test_links_are_canonical_and_come_once() -> None:
         (["item42", "p3.html"], ["item42", "p3.html"]),
     ],
 )
-def test_follow_takes_selectors_addresses_and_lists(what: Any, expected: list[str]) -> None:
+def test_follow_takes_selectors_urls_and_lists(what: Any, expected: list[str]) -> None:
     assert hrefs(page(LISTING).follow(what)) == expected
 
 
@@ -173,7 +171,7 @@ def test_follow_carries_meta_and_priority() -> None:
 
 
 def test_a_wrong_selector_in_follow_is_a_usage_error() -> None:
-    with pytest.raises(Usage, match="cannot understand the CSS selector 'a:foo'"):
+    with pytest.raises(UsageError, match="cannot understand the CSS selector 'a:foo'"):
         page(LISTING).follow("a:foo")
 
 
@@ -247,32 +245,32 @@ def test_text_is_told_from_html(body: bytes, kind: str, html: bool) -> None:
 
 def test_follow_carries_how_to_ask() -> None:
     one = page(LISTING)
-    assert one.follow(".next a")[0].ask is None
-    assert one.follow("/x", method="get")[0].ask is None
-    assert one.follow("/x", body={"q": "ä b", "page": 2, "tag": ["a", "b"], "none": None})[0].ask == Ask(
-        "POST",
-        (("Content-Type", "application/x-www-form-urlencoded"),),
-        b"q=%C3%A4+b&page=2&tag=a&tag=b&none=",
+    assert one.follow(".next a")[0].request_options is None
+    assert one.follow("/x", method="get")[0].request_options is None
+    assert one.follow("/x", body={"q": "ä b", "page": 2, "tag": ["a", "b"], "none": None})[
+        0
+    ].request_options == RequestOptions(
+        "POST", (("Content-Type", "application/x-www-form-urlencoded"),), b"q=%C3%A4+b&page=2&tag=a&tag=b&none="
     )
-    assert one.follow("/x", json={"q": 1}, method="put")[0].ask == Ask(
+    assert one.follow("/x", json={"q": 1}, method="put")[0].request_options == RequestOptions(
         "PUT", (("Content-Type", "application/json"),), b'{"q":1}'
     )
-    assert one.follow("/x", body=b"raw", headers={"content-type": "x/y"})[0].ask == Ask(
+    assert one.follow("/x", body=b"raw", headers={"content-type": "x/y"})[0].request_options == RequestOptions(
         "POST", (("content-type", "x/y"),), b"raw"
     )
-    assert one.follow("/x", body="ä")[0].ask == Ask(
+    assert one.follow("/x", body="ä")[0].request_options == RequestOptions(
         "POST", (("Content-Type", "text/plain; charset=utf-8"),), "ä".encode()
     )
-    assert one.follow("/x", headers=[("A", "1"), ("A", "2")], session="s", proxy="p", auth="a")[0].ask == Ask(
-        headers=(("A", "1"), ("A", "2")), session="s", proxy="p", auth="a"
-    )
-    assert one.follow("/x", body=b"")[0].ask == Ask("POST", (), b"")
+    assert one.follow("/x", headers=[("A", "1"), ("A", "2")], session="s", proxy="p", auth="a")[
+        0
+    ].request_options == RequestOptions(headers=(("A", "1"), ("A", "2")), session="s", proxy="p", auth="a")
+    assert one.follow("/x", body=b"")[0].request_options == RequestOptions("POST", (), b"")
 
 
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ({"method": "GET /"}, "no method of HTTP"),
+        ({"method": "GET /"}, "not an HTTP method"),
         ({"headers": {"a b": "c"}}, "'a b' cannot be the name of a header"),
         ({"headers": {"a": "b\r\nc: d"}}, "the header a must be one line"),
         ({"headers": {"a": 1}}, "the header a must be one line"),
@@ -282,15 +280,15 @@ def test_follow_carries_how_to_ask() -> None:
     ],
 )
 def test_a_request_that_cannot_be_sent_is_a_usage_error(asked: dict[str, Any], says: str) -> None:
-    with pytest.raises(Usage, match=says):
+    with pytest.raises(UsageError, match=says):
         page(LISTING).follow("/x", **asked)
 
 
 async def test_a_page_fetches_others_through_the_worker() -> None:
     asked: list[Any] = []
 
-    async def fetch(url: str, ask: Ask | None) -> Page:
-        asked.append((url, ask))
+    async def fetch(url: str, request_options: RequestOptions | None) -> Page:
+        asked.append((url, request_options))
         return page("<p>other", url=url)
 
     one = page('<base href="/root/">', fetch=fetch)
@@ -299,14 +297,14 @@ async def test_a_page_fetches_others_through_the_worker() -> None:
     await one.fetch("http://Other.example", json=[1], session="s")
     assert asked == [
         ("http://h.example/root/x?y", None),
-        ("http://other.example/", Ask("POST", (("Content-Type", "application/json"),), b"[1]", "s")),
+        ("http://other.example/", RequestOptions("POST", (("Content-Type", "application/json"),), b"[1]", "s")),
     ]
-    with pytest.raises(Usage, match="no address that can be fetched"):
+    with pytest.raises(UsageError, match="not a URL that can be fetched"):
         await one.fetch("mailto:x")
 
 
 async def test_without_a_worker_fetch_says_where_it_works() -> None:
-    with pytest.raises(Usage, match="in a running scraper only"):
+    with pytest.raises(UsageError, match="in a running scraper only"):
         await page().fetch("/x")
 
 

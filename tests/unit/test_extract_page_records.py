@@ -12,7 +12,7 @@ import msgspec
 import pydantic
 import pytest
 
-from shoal.worker.harvest import Harvest
+from shoal.worker.task.handler_output import HandlerOutput
 
 
 class Binding(enum.Enum):
@@ -68,16 +68,16 @@ DAY = datetime.date(2024, 5, 1)
     ],
 )  # fmt: skip
 def test_records_of_every_kind_become_json(record: Any, expected: dict[str, Any]) -> None:
-    harvest = Harvest()
-    harvest.take(record)
-    assert msgspec.json.decode(harvest.records[0]) == expected
+    output = HandlerOutput()
+    output.add_item(record)
+    assert msgspec.json.decode(output.records[0]) == expected
 
 
 def test_one_page_gives_several_records_of_several_kinds() -> None:
-    harvest = Harvest()
+    output = HandlerOutput()
     for record in ({"title": "a"}, Plain("b"), Attrs("c", DAY), Struct("d")):
-        harvest.take(record)
-    assert [msgspec.json.decode(one)["title"] for one in harvest.records] == ["a", "b", "c", "d"]
+        output.add_item(record)
+    assert [msgspec.json.decode(one)["title"] for one in output.records] == ["a", "b", "c", "d"]
 
 
 @pytest.mark.parametrize(
@@ -92,4 +92,4 @@ def test_one_page_gives_several_records_of_several_kinds() -> None:
 )
 def test_what_is_no_record_is_named(record: Any, says: str) -> None:
     with pytest.raises(TypeError, match=says):
-        Harvest().take(record)
+        HandlerOutput().add_item(record)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shoal.core.page import Response
-from shoal.errors import Usage
+from shoal.errors import UsageError
 from shoal.extract.page import Page
 from shoal.extract.scraper import Scraper
 
@@ -23,16 +23,16 @@ def test_good_names_are_taken(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "Books!", "-a", "_a", "a b", "a/b", "a" * 65, "bücher", "a\n", None])
 def test_other_names_are_refused_with_a_hint(name: Any) -> None:
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(UsageError) as caught:
         Scraper(name)
     assert "letters, digits" in caught.value.hint
 
 
-def test_start_is_one_address_or_several_and_kept_as_given() -> None:
+def test_start_is_one_url_or_several_and_kept_as_given() -> None:
     assert Scraper("a", "HTTP://X.example").start == ("HTTP://X.example",)
     assert Scraper("a", ["http://x.example/", "not one"]).start == ("http://x.example/", "not one")
     assert Scraper("a").start == ()
-    with pytest.raises(Usage, match="start must be text"):
+    with pytest.raises(UsageError, match="start must be text"):
         Scraper("a", [1])  # type: ignore[list-item]
 
 
@@ -66,7 +66,7 @@ def test_settings_are_kept() -> None:
         ("/a b", "http://h.example/a%20b", True),
     ],
 )
-def test_patterns_are_globs_over_path_or_address(pattern: str, url: str, expected: bool) -> None:
+def test_patterns_are_globs_over_path_or_url(pattern: str, url: str, expected: bool) -> None:
     scraper = Scraper("a")
     scraper.page(pattern)(handler)
     assert scraper.matches(url) is expected
@@ -92,10 +92,10 @@ def test_the_first_matching_pattern_wins() -> None:
 
 def test_a_forgotten_pair_of_parentheses_is_explained() -> None:
     scraper = Scraper("a")
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(UsageError) as caught:
         scraper.page(handler)  # type: ignore[arg-type]
     assert "@scraper.page()" in caught.value.hint
-    with pytest.raises(Usage, match="pattern"):
+    with pytest.raises(UsageError, match="pattern"):
         scraper.page("")
 
 
@@ -128,7 +128,7 @@ def test_a_star_is_every_host() -> None:
 
 @pytest.mark.parametrize("host", ["http://a.example/", "a.example/x", "*a.example", "", "*.", "a b"])
 def test_what_is_no_host_is_refused(host: str) -> None:
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(UsageError) as caught:
         Scraper("a", hosts=[host])
     assert "example.com" in caught.value.hint
 

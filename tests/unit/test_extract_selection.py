@@ -5,7 +5,7 @@ import pytest
 from selectolax.lexbor import LexborHTMLParser
 
 from shoal.core.page import Response
-from shoal.errors import Usage
+from shoal.errors import UsageError
 from shoal.extract.page import Page
 from shoal.extract.selection import Selection, select
 
@@ -148,7 +148,7 @@ def test_regular_expressions_flatten_their_groups() -> None:
     ],
 )
 def test_a_wrong_selector_is_named_with_the_place_of_the_trouble(selector: str, says: str) -> None:
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(UsageError) as caught:
         page().css(selector)
     assert repr(selector) in str(caught.value)
     assert says in str(caught.value)
@@ -156,16 +156,16 @@ def test_a_wrong_selector_is_named_with_the_place_of_the_trouble(selector: str, 
 
 
 def test_the_hint_knows_common_mistakes() -> None:
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(UsageError) as caught:
         page().css("//a/@href")
     assert "page.xpath" in caught.value.hint
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(UsageError) as caught:
         page().css('a:contains("x")')
     assert ":lexbor-contains" in caught.value.hint
 
 
 def test_a_wrong_regular_expression_is_named() -> None:
-    with pytest.raises(Usage, match=r"'\(': missing \)"):
+    with pytest.raises(UsageError, match=r"'\(': missing \)"):
         page().css("a").re("(")
 
 
@@ -240,9 +240,7 @@ def test_each_parser_reads_a_page_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_xml_is_read_as_xml_for_xpath() -> None:
-    feed = (
-        '<?xml version="1.0"?><feed xmlns="http://www.w3.org/2005/Atom"><Entry><link>/x</link></Entry></feed>'
-    )
+    feed = '<?xml version="1.0"?><feed xmlns="http://www.w3.org/2005/Atom"><Entry><link>/x</link></Entry></feed>'
     assert web_page(feed, "application/atom+xml").xpath("//Entry/link/text()").get() == "/x"
     assert web_page(feed, "application/atom+xml").xpath("//link").url() is None
     assert web_page(feed, "application/atom+xml").xpath("//link/text()").url() == "http://h.example/x"
@@ -269,7 +267,7 @@ def test_xpath_on_next_to_nothing_finds_nothing(body: str, kind: str) -> None:
     ],
 )
 def test_a_wrong_xpath_is_named_with_the_place_of_the_trouble(expression: str, says: str, hint: str) -> None:
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(UsageError) as caught:
         web_page().xpath(expression)
     assert repr(expression) in str(caught.value)
     assert says in str(caught.value)
@@ -305,12 +303,7 @@ def test_what_is_missing_or_unreadable_is_the_default() -> None:
     one = web_page(VALUES)
     for found in (one.css("#no"), one.css("#nothing"), one.xpath("//nothing")):
         assert (found.int(), found.float(), found.price(), found.bool(), found.date()) == (None,) * 5
-        assert (found.int(0), found.price(-1.0), found.date("never"), found.datetime("-")) == (
-            0,
-            -1.0,
-            "never",
-            "-",
-        )
+        assert (found.int(0), found.price(-1.0), found.date("never"), found.datetime("-")) == (0, -1.0, "never", "-")
     assert one.css("#day").date() is None
     nothing = one.css("#nothing")
     assert (nothing.attr("x"), nothing.attr("x", ""), nothing.html(), nothing.url(), nothing.urls()) == (
@@ -318,7 +311,7 @@ def test_what_is_missing_or_unreadable_is_the_default() -> None:
     )  # fmt: skip
 
 
-def test_addresses_are_absolute() -> None:
+def test_urls_are_absolute() -> None:
     one = web_page(VALUES)
     assert one.css("a").url() == "http://h.example/a/x?y"
     assert one.css("a::attr(href)").url() == "http://h.example/a/x?y"
@@ -326,7 +319,7 @@ def test_addresses_are_absolute() -> None:
     assert one.xpath("//img/@src").url() == "http://cdn.example/i.png"
     assert one.css(".l").urls() == ["http://h.example/a/x?y"]
     assert one.css("p").url() is None
-    with pytest.raises(Usage, match="belongs to no page"):
+    with pytest.raises(UsageError, match="belongs to no page"):
         page().css("a").url()
 
 
@@ -348,7 +341,7 @@ def test_what_xpath_found_can_be_followed() -> None:
 
 
 def test_a_wrong_selector_below_xpath_is_a_usage_error() -> None:
-    with pytest.raises(Usage, match="cannot understand the CSS selector 'a:'"):
+    with pytest.raises(UsageError, match="cannot understand the CSS selector 'a:'"):
         web_page().xpath("//p").css("a:")
 
 

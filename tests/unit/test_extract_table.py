@@ -16,10 +16,7 @@ def page(body: str) -> Page:
 @pytest.mark.parametrize(
     ("table", "expected"),
     [
-        (
-            "<tr><th>a<th>b<tr><td>1<td>2<tr><td>3<td>4",
-            [{"a": "1", "b": "2"}, {"a": "3", "b": "4"}],
-        ),
+        ("<tr><th>a<th>b<tr><td>1<td>2<tr><td>3<td>4", [{"a": "1", "b": "2"}, {"a": "3", "b": "4"}]),
         (
             "<tfoot><tr><td>sum<td>9</tfoot><tbody><tr><td>x<td>9</tbody><thead><tr><td>k<td>v</thead>",
             [{"k": "x", "v": "9"}, {"k": "sum", "v": "9"}],
@@ -48,20 +45,14 @@ def page(body: str) -> Page:
             [{"name": "x", "price net": "1", "price gross": "2"}],
         ),
         # Names twice, and none.
-        (
-            "<tr><th>a<th>a<th><th>a 2<tr><td>1<td>2<td>3<td>4",
-            [{"a": "1", "a 2": "2", "3": "3", "a 2 2": "4"}],
-        ),
+        ("<tr><th>a<th>a<th><th>a 2<tr><td>1<td>2<td>3<td>4", [{"a": "1", "a 2": "2", "3": "3", "a 2 2": "4"}]),
         # Ragged rows.
         (
             "<tr><th>a<th>b<tr><td>1<tr><td>1<td>2<td>3<tr></tr>",
             [{"a": "1", "b": "", "3": ""}, {"a": "1", "b": "2", "3": "3"}],
         ),
         # Text as people see it.
-        (
-            "<tr><th> a\n <b>b</b><tr><td>x<br>y<script>z</script>",
-            [{"a b": "x y"}],
-        ),
+        ("<tr><th> a\n <b>b</b><tr><td>x<br>y<script>z</script>", [{"a b": "x y"}]),
         ("<tr><th>only<th>headers", []),
         ("<caption>c</caption><colgroup><col></colgroup>", []),
     ],
@@ -92,9 +83,7 @@ def test_a_table_in_a_table_is_text_of_its_cell() -> None:
 
 
 def test_the_table_is_found_by_selector_or_selection() -> None:
-    one = page(
-        "<div><table><tr><th>a<tr><td>1</table></div><section><table><tr><th>b<tr><td>2</table></section>"
-    )
+    one = page("<div><table><tr><th>a<tr><td>1</table></div><section><table><tr><th>b<tr><td>2</table></section>")
     assert one.table("section") == [{"b": "2"}]
     assert one.table("div table") == [{"a": "1"}]
     assert one.table(one.css("table")[1]) == [{"b": "2"}]

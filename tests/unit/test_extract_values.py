@@ -49,14 +49,7 @@ def test_the_first_number_is_read_however_it_is_written(text: str, expected: flo
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [
-        ("22", 22),
-        ("1,234", 1234),
-        ("-7", -7),
-        ("4.0", 4),
-        ("9007199254740993", 9007199254740993),
-        ("page 3 of 9", 3),
-    ],
+    [("22", 22), ("1,234", 1234), ("-7", -7), ("4.0", 4), ("9007199254740993", 9007199254740993), ("page 3 of 9", 3)],
 )
 def test_whole_numbers_are_exact(text: str, expected: int) -> None:
     assert values.integer(text) == expected
@@ -85,15 +78,7 @@ def test_a_price_is_an_amount_and_a_currency(text: str, amount: float, currency:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [
-        ("true", True),
-        (" Yes ", True),
-        ("1", True),
-        ("✓", True),
-        ("FALSE", False),
-        ("no", False),
-        ("off", False),
-    ],
+    [("true", True), (" Yes ", True), ("1", True), ("✓", True), ("FALSE", False), ("no", False), ("off", False)],
 )
 def test_truth_has_many_words(text: str, expected: bool) -> None:
     assert values.boolean(text) is expected
@@ -191,9 +176,7 @@ def test_text_has_single_spaces() -> None:
     assert values.text("  a \n\t b\u00a0c ") == "a b c"
 
 
-@pytest.mark.parametrize(
-    "text", ["9" * 1_000_000, "1,2" * 300_000, "1 " * 500_000, "-" * 1_000_000, "1." * 500_000]
-)
+@pytest.mark.parametrize("text", ["9" * 1_000_000, "1,2" * 300_000, "1 " * 500_000, "-" * 1_000_000, "1." * 500_000])
 def test_hostile_texts_take_no_time(text: str) -> None:
     for read in (values.number, values.integer, values.price, values.boolean, values.date, values.datetime):
         try:

@@ -5,38 +5,38 @@ from __future__ import annotations
 import pycurl
 import pytest
 
-from shoal.core.retry import decide
-from shoal.errors import FetchFailed, FetchRefused, Usage
-from shoal.fetch.auth import credential
-from shoal.fetch.failure import CAUSES, Ending, error_of
-from shoal.fetch.guard import AllowPrivate
+from shoal.core.retry import retry_delay
+from shoal.errors import FetchFailed, FetchRefused, UsageError
+from shoal.fetch.auth import authorization_header
+from shoal.fetch.curl_errors import CAUSES, TransferFailure, error_for
+from shoal.fetch.guard import PrivateNetworkPolicy
 from shoal.fetch.headers import header_line, lengths_differ, parse_headers
-from shoal.fetch.limits import Limits
-from shoal.fetch.proxy import check, guard_target, shown
-from shoal.fetch.watch import Patience
+from shoal.fetch.limits import FetchLimits
+from shoal.fetch.proxy import check_proxy_target, redact_proxy, validate_proxy
+from shoal.fetch.slow_transfers import SlowTransferTimer
 
 
 @pytest.mark.parametrize(
     ("ending", "cause"),
     [
-        (Ending(), "timeout.connect"),
-        (Ending(asked=True), "timeout.total"),
-        (Ending(asked=True, headers=True), "timeout.total"),
-        (Ending(asked=True, slow=True), "timeout.headers"),
-        (Ending(asked=True, headers=True, slow=True), "timeout.slow"),
-        (Ending(asked=True, elapsed=10.0, stalled=1.0), "stalled"),
-        (Ending(asked=True, elapsed=10.0, stalled=0.9), "timeout.total"),
-        (Ending(asked=True, headers=True, slow=True, elapsed=10.0, stalled=9.0), "stalled"),
+        (TransferFailure(), "timeout.connect"),
+        (TransferFailure(request_sent=True), "timeout.total"),
+        (TransferFailure(request_sent=True, has_headers=True), "timeout.total"),
+        (TransferFailure(request_sent=True, slow=True), "timeout.headers"),
+        (TransferFailure(request_sent=True, has_headers=True, slow=True), "timeout.slow"),
+        (TransferFailure(request_sent=True, elapsed=10.0, stalled=1.0), "stalled"),
+        (TransferFailure(request_sent=True, elapsed=10.0, stalled=0.9), "timeout.total"),
+        (TransferFailure(request_sent=True, has_headers=True, slow=True, elapsed=10.0, stalled=9.0), "stalled"),
     ],
 )
-def test_a_timeout_is_named_by_when_it_happened(ending: Ending, cause: str) -> None:
-    assert error_of(pycurl.E_OPERATION_TIMEDOUT, "timed out", ending).cause == cause
+def test_a_timeout_is_named_by_when_it_happened(ending: TransferFailure, cause: str) -> None:
+    assert error_for(pycurl.E_OPERATION_TIMEDOUT, "timed out", ending).cause == cause
 
 
 @pytest.mark.parametrize("code", [*CAUSES, 999])
 def test_every_failure_that_may_pass_is_tried_again_and_no_other(code: int) -> None:
-    error = error_of(code, "what libcurl says", Ending(asked=True, proxy="http://p.example"))
-    again = decide(error.cause, {}, jitter=0.5) is not None
+    error = error_for(code, "what libcurl says", TransferFailure(request_sent=True, proxy="http://p.example"))
+    again = retry_delay(error.cause, {}, jitter=0.5) is not None
     if isinstance(error, FetchFailed):
         assert again
     else:
@@ -45,30 +45,30 @@ def test_every_failure_that_may_pass_is_tried_again_and_no_other(code: int) -> N
 
 
 def test_a_failed_connection_names_its_proxy() -> None:
-    error = error_of(pycurl.E_COULDNT_CONNECT, "refused", Ending(proxy="http://p.example:3128"))
+    error = error_for(pycurl.E_COULDNT_CONNECT, "refused", TransferFailure(proxy="http://p.example:3128"))
     assert (error.cause, str(error)) == ("connect", "through the proxy http://p.example:3128: refused")
 
 
 # patience
 
 
-def limits(**changes: float) -> Limits:
-    return Limits(**({"first_byte_timeout": 20.0, "min_speed": 100, "slow_for": 15.0} | changes))  # type: ignore[arg-type]
+def limits(**changes: float) -> FetchLimits:
+    return FetchLimits(**({"first_byte_timeout": 20.0, "min_speed": 100, "slow_for": 15.0} | changes))  # type: ignore[arg-type]
 
 
 def test_headers_are_waited_for_from_the_first_look_on() -> None:
-    patience = Patience(limits())
-    assert not patience.for_headers(100.0)
-    assert not patience.for_headers(120.0)
-    assert patience.for_headers(120.1)
+    patience = SlowTransferTimer(limits())
+    assert not patience.headers_overdue(100.0)
+    assert not patience.headers_overdue(120.0)
+    assert patience.headers_overdue(120.1)
 
 
 def test_time_that_was_not_the_servers_is_not_counted() -> None:
-    patience = Patience(limits())
-    patience.for_headers(100.0)
-    patience.excuse(30.0)
-    assert not patience.for_headers(149.0)
-    assert patience.for_headers(151.0)
+    patience = SlowTransferTimer(limits())
+    patience.headers_overdue(100.0)
+    patience.extend_timeouts(30.0)
+    assert not patience.headers_overdue(149.0)
+    assert patience.headers_overdue(151.0)
 
 
 @pytest.mark.parametrize(
@@ -86,21 +86,21 @@ def test_time_that_was_not_the_servers_is_not_counted() -> None:
          "drops"],
 )  # fmt: skip
 def test_bytes_buy_time_at_the_least_speed(sizes: list[int], slow_at: int | None) -> None:
-    patience = Patience(limits())
-    late = (second for second, size in enumerate(sizes) if patience.for_body(float(second), size, False))
+    patience = SlowTransferTimer(limits())
+    late = (second for second, size in enumerate(sizes) if patience.body_too_slow(float(second), size, False))
     assert next(late, None) == slow_at
 
 
 def test_a_paused_body_is_never_too_slow_and_gets_its_full_time_afterwards() -> None:
-    patience = Patience(limits())
-    assert not any(patience.for_body(float(second), 5, True) for second in range(200))
-    assert not patience.for_body(214.0, 5, False)
-    assert patience.for_body(230.0, 5, False)
+    patience = SlowTransferTimer(limits())
+    assert not any(patience.body_too_slow(float(second), 5, True) for second in range(200))
+    assert not patience.body_too_slow(214.0, 5, False)
+    assert patience.body_too_slow(230.0, 5, False)
 
 
 def test_no_least_speed_is_no_limit() -> None:
-    patience = Patience(limits(min_speed=0))
-    assert not any(patience.for_body(float(second), 0, False) for second in range(200))
+    patience = SlowTransferTimer(limits(min_speed=0))
+    assert not any(patience.body_too_slow(float(second), 0, False) for second in range(200))
 
 
 # proxies
@@ -117,7 +117,7 @@ def test_no_least_speed_is_no_limit() -> None:
     ],
 )
 def test_a_proxy_is_shown_without_its_login(proxy: str, safe: str) -> None:
-    assert check(proxy) == safe
+    assert validate_proxy(proxy) == safe
 
 
 @pytest.mark.parametrize(
@@ -137,12 +137,12 @@ def test_a_proxy_is_shown_without_its_login(proxy: str, safe: str) -> None:
     ],
 )
 def test_what_is_no_proxy_is_refused_with_a_way_out_and_without_its_password(proxy: str, says: str) -> None:
-    with pytest.raises(Usage) as caught:
-        check(proxy)
+    with pytest.raises(UsageError) as caught:
+        validate_proxy(proxy)
     assert says in caught.value.hint
     assert "s3cret" not in str(caught.value) + caught.value.hint
     with pytest.raises(FetchRefused) as refused:
-        shown(proxy)
+        redact_proxy(proxy)
     assert refused.value.cause == "blocked.proxy"
     assert "s3cret" not in str(refused.value)
 
@@ -187,10 +187,10 @@ def test_what_is_no_proxy_is_refused_with_a_way_out_and_without_its_password(pro
 )
 def test_a_proxy_is_not_asked_for_private_places(url: str, allowed: str, passes: bool) -> None:
     if passes:
-        guard_target(url, AllowPrivate.parse(allowed))
+        check_proxy_target(url, PrivateNetworkPolicy.parse(allowed))
         return
     with pytest.raises(FetchRefused) as caught:
-        guard_target(url, AllowPrivate.parse(allowed))
+        check_proxy_target(url, PrivateNetworkPolicy.parse(allowed))
     assert caught.value.cause == ("bad_url" if "@" in url else "blocked.private")
 
 
@@ -201,10 +201,7 @@ def test_a_proxy_is_not_asked_for_private_places(url: str, allowed: str, passes:
     ("lines", "headers"),
     [
         ([b"HTTP/1.1 200 OK\r\n", b"A: 1\r\n", b"\r\n", b"T: trailer\r\n"], (("a", "1"),)),
-        (
-            [b"HTTP/1.1 200 OK\r\n", b"A: 1\r\n", b" two\r\n", b"\tthree: x\r\n", b"\r\n"],
-            (("a", "1 two three: x"),),
-        ),
+        ([b"HTTP/1.1 200 OK\r\n", b"A: 1\r\n", b" two\r\n", b"\tthree: x\r\n", b"\r\n"], (("a", "1 two three: x"),)),
         ([b"HTTP/1.1 200 OK\n", b"A:1\n", b"\n"], (("a", "1"),)),
         ([b"HTTP/1.1 200 OK\r\n", b"no colon\r\n", b"B: 2\r\n", b"\r\n"], (("b", "2"),)),
         ([b"HTTP/1.1 200 OK\r\n", b"A: \xe9\r\n", b"\r\n"], (("a", "é"),)),
@@ -216,9 +213,7 @@ def test_header_lines_are_read(lines: list[bytes], headers: tuple[tuple[str, str
     assert parse_headers(lines) == headers
 
 
-@pytest.mark.parametrize(
-    ("values", "differ"), [((), False), (("5",), False), (("5", "5"), False), (("5", "6"), True)]
-)
+@pytest.mark.parametrize(("values", "differ"), [((), False), (("5",), False), (("5", "5"), False), (("5", "6"), True)])
 def test_lengths_that_differ_are_found(values: tuple[str, ...], differ: bool) -> None:
     assert lengths_differ(tuple(("content-length", value) for value in values)) is differ
 
@@ -235,4 +230,4 @@ def test_no_header_can_carry_a_second_one(value: str) -> None:
      ("jö:é", "Basic asO2OsOp")],
 )  # fmt: skip
 def test_secrets_become_authorization(secret: str, value: str) -> None:
-    assert credential(secret) == value
+    assert authorization_header(secret) == value

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shoal import logs
-from shoal.errors import Usage
+from shoal.errors import UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def test_secrets_are_removed(said: object, logged: object) -> None:
 
 def test_json_lines_carry_event_fields_and_what_is_bound(tmp_path: Path) -> None:
     file = tmp_path / "x.log"
-    logs.setup(format="json", level="info", file=str(file))
+    logs.setup_logging(format="json", level="info", file=str(file))
     with logs.bound(run="7KQ2", worker="w1"):
         logs.log("task.retry", task=7, cause="http.503", url="http://u:p@h/?token=x")
         logging.getLogger("shoal.worker").warning("settle_failing", extra={"outcomes": 3})
@@ -73,23 +73,23 @@ def test_json_lines_carry_event_fields_and_what_is_bound(tmp_path: Path) -> None
 
 def test_console_lines_are_one_line_each(tmp_path: Path) -> None:
     file = tmp_path / "x.log"
-    logs.setup(level="info", file=str(file))
+    logs.setup_logging(level="info", file=str(file))
     logs.log("task.dead", task=7, message="two\nlines and \x1b[31mcolour")
     (line,) = file.read_text().splitlines()
     assert line.endswith(r'task.dead  task=7 message="two\nlines and \u001b[31mcolour"')
 
 
 def test_calling_setup_again_replaces_the_place(tmp_path: Path) -> None:
-    logs.setup(level="info", file=str(tmp_path / "a"))
-    logs.setup(level="info", file=str(tmp_path / "b"))
+    logs.setup_logging(level="info", file=str(tmp_path / "a"))
+    logs.setup_logging(level="info", file=str(tmp_path / "b"))
     logs.log("x")
     assert (tmp_path / "a").read_text() == ""
     assert (tmp_path / "b").read_text() != ""
 
 
 def test_a_log_file_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(Usage, match="cannot be written"):
-        logs.setup(file=str(tmp_path / "none" / "x.log"))
+    with pytest.raises(UsageError, match="cannot be written"):
+        logs.setup_logging(file=str(tmp_path / "none" / "x.log"))
 
 
 def test_what_a_context_is_about_is_asked_for_only_when_something_is_logged(tmp_path: Path) -> None:
@@ -99,14 +99,14 @@ def test_what_a_context_is_about_is_asked_for_only_when_something_is_logged(tmp_
         asked.append(1)
         return {"run": "r1", "task": 7}
 
-    logs.setup(format="json", level="info", file=str(file), fields={"worker": "w-1"})
-    logs.about(ids)
+    logs.setup_logging(format="json", level="info", file=str(file), fields={"worker": "w-1"})
+    logs.bind_lazy(ids)
     logs.log("too.small", "debug")
     assert not asked
     logging.getLogger("books").warning("seen by a handler")
-    logs.about(None)
+    logs.bind_lazy(None)
     logs.log("after")
-    logs.setup(format="json", level="info", file=str(file))
+    logs.setup_logging(format="json", level="info", file=str(file))
     logs.log("plain")
     first, second, third = map(json.loads, file.read_text().splitlines())
     assert (first["run"], first["task"], first["worker"], first["logger"]) == ("r1", 7, "w-1", "books")

@@ -6,10 +6,10 @@ import shlex
 
 import pytest
 
-from shoal.web.pages.acts import local
-from shoal.web.pages.deeds import DEEDS
+from shoal.web.pages.action_forms import local_path
+from shoal.web.pages.actions import PAGE_ACTIONS
 from shoal.web.pages.render import environment, percent, query, rate, segment
-from shoal.web.pages.text import cut, middle, outside, visible
+from shoal.web.pages.text import printable, safe_link, shorten, shorten_middle
 
 
 @pytest.mark.parametrize(
@@ -27,8 +27,8 @@ from shoal.web.pages.text import cut, middle, outside, visible
     ],
 )
 def test_what_cannot_be_seen_is_spelled_out(given: str, shown: str) -> None:
-    assert visible(given) == shown
-    assert visible(given).encode()  # a page can hold it
+    assert printable(given) == shown
+    assert printable(given).encode()  # a page can hold it
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ def test_what_cannot_be_seen_is_spelled_out(given: str, shown: str) -> None:
         ("", False),
     ],
 )
-def test_only_web_addresses_are_linked_to(url: str, linked: bool) -> None:
-    assert bool(outside(url)) is linked
+def test_only_web_urls_are_linked_to(url: str, linked: bool) -> None:
+    assert bool(safe_link(url)) is linked
 
 
 @pytest.mark.parametrize(
@@ -69,25 +69,25 @@ def test_only_web_addresses_are_linked_to(url: str, linked: bool) -> None:
     ],
 )
 def test_nobody_is_led_away(path: str) -> None:
-    assert local(path) == "/"
+    assert local_path(path) == "/"
 
 
 @pytest.mark.parametrize("path", ["/", "/runs?state=running", "/runs/a%2Fb/tasks?url=https://x.example/*"])
 def test_own_paths_are_kept(path: str) -> None:
-    assert local(path) == path
+    assert local_path(path) == path
 
 
 def test_long_texts_are_cut_with_a_mark() -> None:
-    assert cut("x" * 500, 10) == "x" * 9 + "…"
-    assert cut("a  b\n c") == "a b c"
-    assert middle("https://shop.example/" + "a" * 200 + "/end", 40).endswith("/end")
-    assert len(middle("y" * 500, 40)) == 40
+    assert shorten("x" * 500, 10) == "x" * 9 + "…"
+    assert shorten("a  b\n c") == "a b c"
+    assert shorten_middle("https://shop.example/" + "a" * 200 + "/end", 40).endswith("/end")
+    assert len(shorten_middle("y" * 500, 40)) == 40
 
 
 @pytest.mark.parametrize("about", ["plain", "it's; rm -rf /", "$(x)", "a b{0}{about}", "--all"])
-@pytest.mark.parametrize("name", DEEDS)
+@pytest.mark.parametrize("name", PAGE_ACTIONS)
 def test_commands_and_calls_hold_names_as_names(name: str, about: str) -> None:
-    form = DEEDS[name].form(about, {"cause": about, "host": "h.example", "run": about})
+    form = PAGE_ACTIONS[name].form(about, {"cause": about, "host": "h.example", "run": about})
     for text in (form["cli"], form["curl"]):
         words = shlex.split(text)
         assert ";" not in words and not any(word.startswith("rm") for word in words)
@@ -96,30 +96,18 @@ def test_commands_and_calls_hold_names_as_names(name: str, about: str) -> None:
 
 
 def test_templates_escape_what_they_are_given() -> None:
-    made = (
-        environment()
-        .from_string("<a title='{{ x }}'>{{ x|visible }}{{ x|cut }}</a>")
-        .render(x="'\"><script>")
-    )
+    made = environment().from_string("<a title='{{ x }}'>{{ x|printable }}{{ x|shorten }}</a>").render(x="'\"><script>")
     assert "<script>" not in made and "'>" not in made.removeprefix("<a title='").partition("'>")[0]
 
 
 @pytest.mark.parametrize(
-    ("some", "of", "words"),
-    [(0, 0, "–"), (1, 3, "33 %"), (1, 1000, "0.1 %"), (999, 1000, "99.9 %"), (5, 5, "100 %")],
+    ("some", "of", "words"), [(0, 0, "–"), (1, 3, "33 %"), (1, 1000, "0.1 %"), (999, 1000, "99.9 %"), (5, 5, "100 %")]
 )
 def test_shares(some: int, of: int, words: str) -> None:
     assert percent(some, of) == words
 
 
 def test_small_words_of_pages() -> None:
-    assert [rate(n) for n in (0, 0.25, 9.24, 12.34, 593.4, 12_345)] == [
-        "0",
-        "0.25",
-        "9.24",
-        "12.3",
-        "593",
-        "12,345",
-    ]
+    assert [rate(n) for n in (0, 0.25, 9.24, 12.34, 593.4, 12_345)] == ["0", "0.25", "9.24", "12.3", "593", "12,345"]
     assert query(state="", host="a b", after=0) == "?host=a+b"
     assert segment("a/b c") == "a%2Fb%20c"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.core.retry import LONGEST, OVERALL, RULES, decide, status_cause
+from shoal.core.retry import MAX_RETRIES, MAX_RETRY_DELAY, RULES, retry_delay, status_cause
 
 UNLIMITED = 99
 
@@ -52,7 +52,7 @@ UNLIMITED = 99
 )
 def test_every_class_has_its_number_of_retries(cause: str, retries: int) -> None:
     for earlier in range(UNLIMITED):
-        tried_again = decide(cause, {cause: earlier} if earlier else {}, jitter=0.5) is not None
+        tried_again = retry_delay(cause, {cause: earlier} if earlier else {}, jitter=0.5) is not None
         assert tried_again == (earlier < retries), earlier
 
 
@@ -74,7 +74,7 @@ def test_every_class_has_its_number_of_retries(cause: str, retries: int) -> None
 def test_failures_of_a_class_count_together_and_all_count_overall(
     cause: str, failures: Mapping[str, int], again: bool
 ) -> None:
-    assert (decide(cause, failures, jitter=0.5) is not None) == again
+    assert (retry_delay(cause, failures, jitter=0.5) is not None) == again
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_failures_of_a_class_count_together_and_all_count_overall(
         ("http.429", 7, 1.0, None, 256.0),
         ("http.429", 0, 0.5, 30.0, 30.0),
         ("http.429", 7, 0.5, 30.0, 128.0),
-        ("http.503", 0, 0.5, 1e9, LONGEST),
+        ("http.503", 0, 0.5, 1e9, MAX_RETRY_DELAY),
         ("http.503", 0, 0.5, -5.0, 1.0),
         ("robots_unreachable", 0, 0.1, 60.0, 60.0),
     ],
@@ -97,19 +97,19 @@ def test_failures_of_a_class_count_together_and_all_count_overall(
 def test_delays_grow_with_full_jitter_and_never_undercut_what_was_asked(
     cause: str, earlier: int, jitter: float, after: float | None, delay: float
 ) -> None:
-    assert decide(cause, {cause: earlier}, jitter=jitter, after=after) == delay
+    assert retry_delay(cause, {cause: earlier}, jitter=jitter, after=after) == delay
 
 
 def test_limits_can_be_set_by_cause_or_class() -> None:
-    assert decide("http.404", {}, jitter=0.5, limits={"http.404": 2}) is not None
-    assert decide("http.404", {"http.404": 2}, jitter=0.5, limits={"http.404": 2}) is None
-    assert decide("timeout.slow", {}, jitter=0.5, limits={"timeout": 0}) is None
-    assert decide("timeout.slow", {}, jitter=0.5, limits={"timeout": 0, "timeout.slow": 1}) is not None
-    assert decide("dns", {"dns": 4}, jitter=0.5, limits={"*": 5}) is not None
-    assert decide("dns", {}, jitter=0.5, limits={"*": 0}) is None
-    assert decide("dns", {}, jitter=0.5, limits={"*": 0, "dns": 1}) is not None
-    assert decide("http.404", {}, jitter=0.5, limits={"*": 5}) is None
-    assert decide("stalled", {"stalled": 50}, jitter=0.5, limits={"stalled": 0}) is not None
+    assert retry_delay("http.404", {}, jitter=0.5, limits={"http.404": 2}) is not None
+    assert retry_delay("http.404", {"http.404": 2}, jitter=0.5, limits={"http.404": 2}) is None
+    assert retry_delay("timeout.slow", {}, jitter=0.5, limits={"timeout": 0}) is None
+    assert retry_delay("timeout.slow", {}, jitter=0.5, limits={"timeout": 0, "timeout.slow": 1}) is not None
+    assert retry_delay("dns", {"dns": 4}, jitter=0.5, limits={"*": 5}) is not None
+    assert retry_delay("dns", {}, jitter=0.5, limits={"*": 0}) is None
+    assert retry_delay("dns", {}, jitter=0.5, limits={"*": 0, "dns": 1}) is not None
+    assert retry_delay("http.404", {}, jitter=0.5, limits={"*": 5}) is None
+    assert retry_delay("stalled", {"stalled": 50}, jitter=0.5, limits={"stalled": 0}) is not None
 
 
 @pytest.mark.parametrize(
@@ -128,11 +128,11 @@ def test_a_given_delay_is_kept_doubled_and_spread_by_a_quarter(
     cause: str, earlier: int, base: float, least: float, most: float
 ) -> None:
     for jitter, expected in ((0.0, least), (1.0, most)):
-        assert decide(cause, {cause: earlier}, jitter=jitter, base=base) == pytest.approx(expected)
+        assert retry_delay(cause, {cause: earlier}, jitter=jitter, base=base) == pytest.approx(expected)
 
 
 def test_what_the_server_asked_for_counts_beside_a_given_delay() -> None:
-    assert decide("http.503", {}, jitter=0.0, after=30.0, base=1.0) == 30.0
+    assert retry_delay("http.503", {}, jitter=0.0, after=30.0, base=1.0) == 30.0
 
 
 CAUSES = st.sampled_from([*RULES, "http.404", "http.502", "timeout.slow", "handler.KeyError", "odd"])
@@ -146,17 +146,13 @@ CAUSES = st.sampled_from([*RULES, "http.404", "http.502", "timeout.slow", "handl
     limits=st.none() | st.dictionaries(CAUSES, st.integers(0, 50), max_size=3),
 )
 def test_a_delay_is_within_bounds_and_death_is_certain(
-    cause: str,
-    failures: dict[str, int],
-    jitter: float,
-    after: float | None,
-    limits: dict[str, int] | None,
+    cause: str, failures: dict[str, int], jitter: float, after: float | None, limits: dict[str, int] | None
 ) -> None:
-    delay = decide(cause, failures, jitter=jitter, after=after, limits=limits)
+    delay = retry_delay(cause, failures, jitter=jitter, after=after, limits=limits)
     if delay is not None:
-        assert 0 <= delay <= LONGEST
-        assert delay >= min(after or 0, LONGEST)
-    if cause not in ("client", "stalled", "closed", "lane_busy") and failures.get(cause, 0) >= OVERALL:
+        assert 0 <= delay <= MAX_RETRY_DELAY
+        assert delay >= min(after or 0, MAX_RETRY_DELAY)
+    if cause not in ("client", "stalled", "closed", "lane_busy") and failures.get(cause, 0) >= MAX_RETRIES:
         assert delay is None
 
 
@@ -168,3 +164,9 @@ def test_a_delay_is_within_bounds_and_death_is_certain(
 )  # fmt: skip
 def test_a_status_has_a_cause_and_may_pass_or_not(status: int, retryable: bool) -> None:
     assert status_cause(status) == (f"http.{status}", retryable)
+
+
+def test_a_class_does_not_stand_for_causes_that_only_begin_with_its_letters() -> None:
+    assert retry_delay("robots", {}, jitter=0.5) is None
+    assert retry_delay("robots.late", {}, jitter=0.5) is None
+    assert retry_delay("robotsomething", {}, jitter=0.5) is not None

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.politeness import group as module
-from shoal.politeness.group import MAX_FILE, Group, product_token, read
-from shoal.politeness.rules import MAX_WILD, Rules
+from shoal.politeness import robots_group as module
+from shoal.politeness.robots_group import MAX_FILE_SIZE, RobotsGroup, parse_group, product_token
+from shoal.politeness.robots_rules import MAX_WILDCARD_RULES, RobotsRules
 
 
 def allows(text: str | bytes, path: str, agent: str = "shoal") -> bool:
     body = text.encode() if isinstance(text, str) else text
-    return Rules(read(body, agent).rules).allows(path)
+    return RobotsRules(parse_group(body, agent).rules).allows(path)
 
 
 NO = "Disallow: /x\n"
@@ -298,8 +298,8 @@ def test_the_longest_match_decides_and_allowing_wins_a_tie(rules: str, path: str
     ],
 )
 def test_crawl_delay_and_request_rate(lines: str, delay: float | None) -> None:
-    assert read(f"User-agent: *\n{lines}\n".encode(), "shoal").crawl_delay == delay
-    assert read(f"User-agent: other\n{lines}\n".encode(), "shoal").crawl_delay is None
+    assert parse_group(f"User-agent: *\n{lines}\n".encode(), "shoal").crawl_delay == delay
+    assert parse_group(f"User-agent: other\n{lines}\n".encode(), "shoal").crawl_delay is None
 
 
 @pytest.mark.parametrize("ending", [b"\n", b"\r", b"\r\n"])
@@ -307,11 +307,11 @@ def test_crawl_delay_and_request_rate(lines: str, delay: float | None) -> None:
 def test_a_line_that_the_limit_cuts_is_dropped(ending: bytes, beyond: int) -> None:
     rule = b"Disallow: /x/y"
     head = b"User-agent: *" + ending
-    filler = b"#" * (MAX_FILE - len(head) - len(ending) - len(rule) + beyond) + ending
+    filler = b"#" * (MAX_FILE_SIZE - len(head) - len(ending) - len(rule) + beyond) + ending
     cut = head + filler + rule + ending + b"Disallow: /z" + ending
     assert allows(cut, "/x/y") is (beyond > 0)
     assert allows(cut, "/z")
-    assert read(cut.removesuffix(ending + b"Disallow: /z" + ending), "shoal") == Group(
+    assert parse_group(cut.removesuffix(ending + b"Disallow: /z" + ending), "shoal") == RobotsGroup(
         () if beyond > 0 else ((False, b"/x/y"),)
     )
 
@@ -321,9 +321,9 @@ def test_rules_beyond_ten_thousand_do_not_count() -> None:
     text = "\n".join(["User-agent: *", *lines])
     assert not allows(text, f"/{module.MAX_RULES - 1}.")
     assert allows(text, f"/{module.MAX_RULES}.")
-    wild = "\n".join(["User-agent: *", *(f"Disallow: /*x{n}y" for n in range(MAX_WILD + 5))])
-    assert not allows(wild, f"/x{MAX_WILD - 1}y")
-    assert allows(wild, f"/x{MAX_WILD}y")
+    wild = "\n".join(["User-agent: *", *(f"Disallow: /*x{n}y" for n in range(MAX_WILDCARD_RULES + 5))])
+    assert not allows(wild, f"/x{MAX_WILDCARD_RULES - 1}y")
+    assert allows(wild, f"/x{MAX_WILDCARD_RULES}y")
 
 
 def naively(rules: list[tuple[bool, str]], path: str) -> bool:
@@ -348,10 +348,10 @@ PATHS = (st.text("a", max_size=4) | st.text("ab/", max_size=12)).map("/".__add__
 @settings(max_examples=500)
 @given(st.lists(st.tuples(st.booleans(), PATTERNS), max_size=40), PATHS)
 def test_the_index_agrees_with_trying_every_rule(rules: list[tuple[bool, str]], path: str) -> None:
-    assert Rules([(allowed, text.encode()) for allowed, text in rules]).allows(path) is naively(rules, path)
+    assert RobotsRules([(allowed, text.encode()) for allowed, text in rules]).allows(path) is naively(rules, path)
 
 
 @given(st.binary() | st.text("user-agent:dislow */$%2A\n\r\t#").map(str.encode), st.text(max_size=50))
 def test_any_bytes_can_be_read_and_any_path_judged(body: bytes, path: str) -> None:
-    group = read(b"User-agent: *\nDisallow: " + body, "shoal")
-    assert Rules(group.rules).allows("/" + path) in (True, False)
+    group = parse_group(b"User-agent: *\nDisallow: " + body, "shoal")
+    assert RobotsRules(group.rules).allows("/" + path) in (True, False)

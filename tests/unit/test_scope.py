@@ -6,14 +6,9 @@ import sys
 import pytest
 
 from shoal.extract import scope as scope_module
-from shoal.extract.scope import Scope, matcher, site_of
+from shoal.extract.scope import CrawlScope, site_of, url_matcher
 
-START = (
-    "http://Shop.example.co.uk/",
-    "https://a.github.io:8443/x",
-    "http://127.0.0.1:8000/",
-    "not an address",
-)
+START = ("http://Shop.example.co.uk/", "https://a.github.io:8443/x", "http://127.0.0.1:8000/", "not an address")
 
 
 @pytest.mark.parametrize(
@@ -70,26 +65,26 @@ def test_a_site_is_what_somebody_registered(lane: str, site: str) -> None:
 )
 def test_hosts_belong_to_a_run_by_host_or_by_site(lane: str, host: bool, site: bool) -> None:
     hosts = ("named.example", "*.star.example")
-    assert Scope(START, hosts=hosts).lane(lane) is host
-    assert Scope(START, hosts=hosts, reach="host").lane(lane) is host
-    by_site = Scope(START, hosts=hosts, reach="site")
-    assert by_site.lane(lane) is site
-    assert by_site.lane(lane) is site, "the second answer comes from the cache"
-    assert Scope(START, reach="any").lane(lane)
-    assert Scope((), hosts=("*",)).lane(lane)
+    assert CrawlScope(START, hosts=hosts).allows_lane(lane) is host
+    assert CrawlScope(START, hosts=hosts, reach="host").allows_lane(lane) is host
+    by_site = CrawlScope(START, hosts=hosts, reach="site")
+    assert by_site.allows_lane(lane) is site
+    assert by_site.allows_lane(lane) is site, "the second answer comes from the cache"
+    assert CrawlScope(START, reach="any").allows_lane(lane)
+    assert CrawlScope((), hosts=("*",)).allows_lane(lane)
 
 
 def test_a_run_without_start_has_no_hosts_but_those_named() -> None:
-    assert not Scope(()).lane("example.com")
-    assert not Scope((), reach="site").lane("example.com")
+    assert not CrawlScope(()).allows_lane("example.com")
+    assert not CrawlScope((), reach="site").allows_lane("example.com")
 
 
 def test_what_is_remembered_of_sites_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scope_module, "MAX_CACHED", 10)
-    scope = Scope(["http://example.com/"], reach="site")
+    scope = CrawlScope(["http://example.com/"], reach="site")
     for number in range(100):
-        assert scope.lane(f"h{number}.example.com")
-        assert not scope.lane(f"h{number}.example.org")
+        assert scope.allows_lane(f"h{number}.example.com")
+        assert not scope.allows_lane(f"h{number}.example.org")
         assert len(scope._same_site) <= 10
 
 
@@ -117,7 +112,7 @@ def test_what_is_remembered_of_sites_is_bounded(monkeypatch: pytest.MonkeyPatch)
 def test_patterns_are_compared_as_those_of_page_kinds_are(pattern: str, url: str, fits: bool) -> None:
     from shoal.extract.scraper import Scraper
 
-    assert matcher(pattern)(url) is fits
+    assert url_matcher(pattern)(url) is fits
     scraper = Scraper("x")
     scraper.page(pattern)(lambda page: None)
     assert scraper.matches(url) is fits
@@ -125,34 +120,28 @@ def test_patterns_are_compared_as_those_of_page_kinds_are(pattern: str, url: str
 
 @pytest.mark.parametrize(
     ("path", "reason"),
-    [
-        ("/shop/a", ""),
-        ("/shop/print/a", "scope"),
-        ("/blog/a", "scope"),
-        ("/news", ""),
-        ("/start/print/", ""),
-    ],
+    [("/shop/a", ""), ("/shop/print/a", "scope"), ("/blog/a", "scope"), ("/news", ""), ("/start/print/", "")],
 )
 def test_included_is_what_matches_one_pattern_and_no_excluded_one(path: str, reason: str) -> None:
     start = "http://h.example/start/print/"
-    scope = Scope([start], include=("/shop/*", "/news"), exclude=("*/print/*",))
+    scope = CrawlScope([start], include=("/shop/*", "/news"), exclude=("*/print/*",))
     assert scope.has_patterns
     assert scope.reason(f"http://h.example{path}", "h.example") == reason
     assert scope.reason(f"http://o.example{path}", "o.example") == "scope"
 
 
 def test_without_patterns_every_path_is_in() -> None:
-    scope = Scope(["http://h.example/"])
+    scope = CrawlScope(["http://h.example/"])
     assert not scope.has_patterns
     assert scope.reason("http://h.example/x", "h.example") == ""
-    assert Scope(["http://h.example/"], exclude=("/x",)).reason("http://h.example/y", "h.example") == ""
+    assert CrawlScope(["http://h.example/"], exclude=("/x",)).reason("http://h.example/y", "h.example") == ""
 
 
 def test_the_list_of_suffixes_is_read_only_where_sites_are_asked_for() -> None:
     code = (
-        "import sys; from shoal.extract.scope import Scope\n"
-        "for reach in ('host', 'any'): Scope(['http://a.example/'], reach=reach).lane('b.example')\n"
+        "import sys; from shoal.extract.scope import CrawlScope\n"
+        "for it in ('host', 'any'): CrawlScope(['http://a.example/'], reach=it).allows_lane('b.example')\n"
         "assert 'publicsuffixlist' not in sys.modules\n"
-        "Scope(['http://a.example/'], reach='site'); assert 'publicsuffixlist' in sys.modules"
+        "CrawlScope(['http://a.example/'], reach='site'); assert 'publicsuffixlist' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,18 +8,9 @@ import random
 import pytest
 
 from shoal.control.history import Series
-from shoal.control.sample import HostPoint, RunPoint, Sample, WorkerPoint
-from shoal.core.figures import SECONDS, buckets, place
-from shoal.view.series import (
-    POINTS,
-    binned,
-    busiest,
-    fleet_series,
-    host_series,
-    quantile,
-    run_series,
-    worker_series,
-)
+from shoal.control.history_sample import HostPoint, RunPoint, Sample, WorkerPoint
+from shoal.core.counters import DURATION_BOUNDS, bucket_index, empty_buckets
+from shoal.view.series import POINTS, binned, busiest, fleet_series, host_series, quantile, run_series, worker_series
 
 NOW = 1_750_000_000
 
@@ -30,19 +21,9 @@ def sample(at: int, done: int = 10, **more: object) -> Sample:
 
 @pytest.mark.parametrize(
     ("hours", "points", "step"),
-    [
-        (0.25, 300, 10),
-        (1, 300, 20),
-        (1, 60, 60),
-        (6, 300, 120),
-        (24, 300, 300),
-        (24, 50, 1800),
-        (24, 24, 3600),
-    ],
+    [(0.25, 300, 10), (1, 300, 20), (1, 60, 60), (6, 300, 120), (24, 300, 300), (24, 50, 1800), (24, 24, 3600)],
 )
-def test_no_chart_has_more_points_than_asked_for_and_none_is_lost(
-    hours: float, points: int, step: int
-) -> None:
+def test_no_chart_has_more_points_than_asked_for_and_none_is_lost(hours: float, points: int, step: int) -> None:
     every = [sample(at) for at in range(NOW - int(hours * 3600) + 2 * step, NOW, 10)]
     series = Series(float(NOW), tuple(every))
     times, bins = binned(series, hours, points)
@@ -50,9 +31,7 @@ def test_no_chart_has_more_points_than_asked_for_and_none_is_lost(
     assert times[-1] == NOW // step * step
     assert sum(one.done for one in bins if one) == 10 * len(every)
     document = fleet_series(series, hours, points)
-    assert [value for value in document["ok"] if value is not None] == [1.0] * sum(
-        one is not None for one in bins
-    )
+    assert [value for value in document["ok"] if value is not None] == [1.0] * sum(one is not None for one in bins)
 
 
 def test_times_at_which_nobody_looked_are_gaps() -> None:
@@ -60,6 +39,14 @@ def test_times_at_which_nobody_looked_are_gaps() -> None:
     assert document["ok"].count(1.0) == 2 and document["ok"].count(None) == len(document["ok"]) - 2
     assert {len(document[name]) for name in ("ok", "failed", "p50", "memory")} == {len(document["times"])}
     assert len(fleet_series(Series(float(NOW)), 24)["ok"]) <= POINTS
+
+
+def test_a_sample_of_several_slots_stands_for_all_of_them() -> None:
+    at = NOW // 10 * 10
+    samples = tuple(sample(at - back, done=30, span=30.0) for back in (63, 33, 3))
+    document = fleet_series(Series(float(NOW), samples), 0.25)
+    assert document["ok"][-10:-1] == [1.0] * 9
+    assert document["ok"].count(1.0) == 9
 
 
 def test_a_run_a_host_and_a_worker_have_their_own() -> None:
@@ -95,12 +82,17 @@ def test_quantiles_from_buckets_lie_in_the_bucket_of_the_true_one() -> None:
     dice = random.Random(5)
     for _ in range(50):
         values = sorted(dice.expovariate(dice.choice((0.2, 2, 20))) for _ in range(dice.randrange(1, 400)))
-        took = buckets(SECONDS)
+        took = empty_buckets(DURATION_BOUNDS)
         for value in values:
-            took[place(SECONDS, value)] += 1
+            took[bucket_index(DURATION_BOUNDS, value)] += 1
         for share in (0.5, 0.95):
             true = values[max(0, math.ceil(len(values) * share) - 1)]
             found = quantile(took, share)
             assert found is not None
-            assert abs(place(SECONDS, found) - place(SECONDS, min(true, SECONDS[-1]))) <= 1
-    assert quantile([], 0.5) is None and quantile(buckets(SECONDS), 0.5) is None
+            assert (
+                abs(
+                    bucket_index(DURATION_BOUNDS, found) - bucket_index(DURATION_BOUNDS, min(true, DURATION_BOUNDS[-1]))
+                )
+                <= 1
+            )
+    assert quantile([], 0.5) is None and quantile(empty_buckets(DURATION_BOUNDS), 0.5) is None

@@ -1,4 +1,4 @@
-"""Lists of addresses, in the forms people have them in."""
+"""Lists of URLs, in the formats that people have them in."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from typing import Any
 import openpyxl
 import pytest
 
-from shoal.errors import Usage
-from shoal.sources.address import completed, is_bare, is_full
-from shoal.sources.base import MAX_LINE, TOO_LONG, Entry
-from shoal.sources.csv import NOT_CLOSED, sniff
-from shoal.sources.given import Given
-from shoal.sources.kind import kind_of
+from shoal.errors import UsageError
+from shoal.sources.arguments import ArgumentSource
+from shoal.sources.base import MAX_LINE, TOO_LONG, UrlEntry
+from shoal.sources.csv import UNCLOSED_QUOTE, sniff_delimiter
 from shoal.sources.open import open_input, open_source
 from shoal.sources.spool import spool
+from shoal.sources.target_kind import target_kind
+from shoal.sources.url_text import is_absolute_url, is_schemeless_url, with_scheme
 
 A, B, C = "https://a.example/", "https://b.example/x?y=1", "https://c.example/ü"
 
@@ -33,7 +33,7 @@ def put(folder: Path, name: str, content: str | bytes) -> str:
     return str(path)
 
 
-def entries(name: str, column: str = "") -> list[Entry]:
+def entries(name: str, column: str = "") -> list[UrlEntry]:
     source = open_source(name, column)
     try:
         return list(source)
@@ -64,7 +64,7 @@ def texts(name: str, column: str = "") -> list[str]:
         (gzip.compress(f"{A}\n{B}\n".encode(), mtime=0), [(1, A), (2, B)]),
     ],
 )
-def test_a_text_file_of_any_usual_encoding_has_one_address_a_line(
+def test_a_text_file_of_any_usual_encoding_has_one_url_a_line(
     tmp_path: Path, content: str | bytes, expected: list[tuple[int, str]]
 ) -> None:
     found = entries(put(tmp_path, "urls.txt", content))
@@ -130,18 +130,16 @@ def test_a_long_list_is_never_held_in_memory(tmp_path: Path) -> None:
         ("nothing\nhere\n", "", ["nothing", "here"]),
     ],
 )
-def test_the_column_of_addresses_is_found_or_named(
-    tmp_path: Path, content: str, column: str, expected: list[str]
-) -> None:
+def test_the_column_of_urls_is_found_or_named(tmp_path: Path, content: str, column: str, expected: list[str]) -> None:
     assert texts(put(tmp_path, "urls.csv", content), column) == expected
 
 
-def test_the_other_columns_travel_with_the_address(tmp_path: Path) -> None:
+def test_the_other_columns_travel_with_the_url(tmp_path: Path) -> None:
     name = put(tmp_path, "urls.csv", f"sku,url,sku,\n7,{A},,x\n8,{B}\n9,\n")
     assert entries(name) == [
-        Entry(2, A, {"sku": "7", "column 4": "x"}),
-        Entry(3, B, {"sku": "8"}),
-        Entry(4, "", {"sku": "9"}, "nothing in column url"),
+        UrlEntry(2, A, {"sku": "7", "column 4": "x"}),
+        UrlEntry(3, B, {"sku": "8"}),
+        UrlEntry(4, "", {"sku": "9"}, "nothing in column url"),
     ]
 
 
@@ -154,7 +152,7 @@ def test_lines_are_counted_as_an_editor_does_also_where_a_cell_has_several(tmp_p
 def test_a_quote_that_is_never_closed_costs_its_own_line_only(tmp_path: Path, after: int) -> None:
     rows = [f"https://a.example/{n},x" for n in range(after)]
     found = entries(put(tmp_path, "urls.csv", "\n".join(["url,name", f'{B},"open', *rows])))
-    assert [(entry.line, entry.problem) for entry in found if entry.problem] == [(2, NOT_CLOSED)]
+    assert [(entry.line, entry.problem) for entry in found if entry.problem] == [(2, UNCLOSED_QUOTE)]
     assert [entry.text for entry in found[1:]] == [row.partition(",")[0] for row in rows]
     assert [entry.line for entry in found] == list(range(2, after + 3))
 
@@ -171,7 +169,7 @@ def test_a_quote_that_is_never_closed_costs_its_own_line_only(tmp_path: Path, af
     ],
 )
 def test_the_delimiter_is_the_one_that_cuts_evenly(lines: list[str], delimiter: str) -> None:
-    assert sniff(lines) == delimiter
+    assert sniff_delimiter(lines) == delimiter
 
 
 def test_tsv_needs_no_guessing(tmp_path: Path) -> None:
@@ -202,8 +200,8 @@ def test_json_lines_that_cannot_be_used_are_told_apart(tmp_path: Path) -> None:
         "",
         "not JSON",
         "neither an object nor a string",
-        "no address under url",
-        "no address under url",
+        "no URL under url",
+        "no URL under url",
     ]
 
 
@@ -224,7 +222,7 @@ def workbook(folder: Path, *rows: list[Any], empty_sheet_first: bool = False) ->
 
 def test_a_spreadsheet_is_a_table_too(tmp_path: Path) -> None:
     name = workbook(tmp_path, ["n", "link"], [1, A], [None, None], [2.5, B], empty_sheet_first=True)
-    assert entries(name) == [Entry(2, A, {"n": 1}), Entry(4, B, {"n": 2.5})]
+    assert entries(name) == [UrlEntry(2, A, {"n": 1}), UrlEntry(4, B, {"n": 2.5})]
     assert texts(workbook(tmp_path, [A], [B])) == [A, B]
 
 
@@ -234,14 +232,14 @@ def test_a_spreadsheet_is_a_table_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "column", "words"),
     [
-        ("urls.txt", b"", "", "no address in urls.txt"),
-        ("urls.txt", b"# only\n\n", "", "no address in urls.txt"),
+        ("urls.txt", b"", "", "no URL in urls.txt"),
+        ("urls.txt", b"# only\n\n", "", "no URL in urls.txt"),
         ("urls.csv", b"", "", "urls.csv is empty"),
-        ("urls.csv", b"url,name\n", "", "no address in urls.csv"),
-        ("urls.csv", b"a,b\n1,2\n", "", "no column of urls.csv holds web addresses; its columns: a, b"),
+        ("urls.csv", b"url,name\n", "", "no URL in urls.csv"),
+        ("urls.csv", b"a,b\n1,2\n", "", "no column of urls.csv contains URLs; its columns: a, b"),
         ("urls.csv", b"a,b\n1,2\n", "link", "urls.csv has no column link"),
         ("urls.csv", b"a,b\n1,2\n", "3", "urls.csv has no column 3"),
-        ("urls.jsonl", b'{"a": 1}\n', "", "no key of urls.jsonl holds web addresses; its keys: a"),
+        ("urls.jsonl", b'{"a": 1}\n', "", "no key of urls.jsonl contains URLs; its keys: a"),
         ("urls.jsonl", b'{"a": 1}\n', "link", "urls.jsonl has no key link"),
         ("urls.json", b'[\n"https://a.example"\n]', "", "one JSON array"),
         ("urls.txt", b"https://a.example/\n", "link", "urls.txt has no columns"),
@@ -249,14 +247,14 @@ def test_a_spreadsheet_is_a_table_too(tmp_path: Path) -> None:
         ("urls.txt", b"PK\x03\x04....", "", "zip archive"),
         ("urls.txt", b"%PDF-1.7", "", "a PDF"),
         ("urls.xlsx", b"https://a.example/", "", "not an .xlsx file"),
-        ("urls.xlsx.gz", gzip.compress(b"PK", mtime=0), "", "packed already"),
+        ("urls.xlsx.gz", gzip.compress(b"PK", mtime=0), "", "already compressed"),
         ("urls.txt.gz", gzip.compress(A.encode() * 50_000, mtime=0)[:-2000], "", "damaged"),
     ],
 )
 def test_what_is_wrong_with_a_list_is_said_with_a_way_out(
     tmp_path: Path, name: str, content: bytes, column: str, words: str
 ) -> None:
-    with pytest.raises(Usage, match=words) as caught:
+    with pytest.raises(UsageError, match=words) as caught:
         entries(put(tmp_path, name, content), column)
     assert caught.value.hint
 
@@ -269,13 +267,13 @@ def test_a_spreadsheet_that_is_damaged_inside_is_not_our_fault(tmp_path: Path, r
         for part in old.namelist():
             text = old.read(part)
             new.writestr(part, text[: len(text) * 4 // 5] if "sheet1" in part else text)
-    with pytest.raises(Usage, match=r"damaged\.xlsx is not an \.xlsx file") as caught:
+    with pytest.raises(UsageError, match=r"damaged\.xlsx is not an \.xlsx file") as caught:
         entries(str(place))
     assert caught.value.hint
 
 
 def test_a_missing_column_says_which_there_are(tmp_path: Path) -> None:
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(UsageError) as caught:
         entries(put(tmp_path, "urls.csv", f"sku,url\n1,{A}\n"), "link")
     assert "sku, url" in caught.value.hint
 
@@ -287,13 +285,13 @@ def test_a_missing_column_says_which_there_are(tmp_path: Path) -> None:
     ("target", "kind"),
     [
         ("-", "list"),
-        ("https://a.example/urls.txt", "address"),
-        ("http://127.0.0.1:8000/", "address"),
-        ("ftp://a.example/", "address"),
-        ("www.a.example/x", "address"),
-        ("example.com", "address"),
-        ("example.com/page.html?x=1", "address"),
-        ("localhost:8000", "address"),
+        ("https://a.example/urls.txt", "url"),
+        ("http://127.0.0.1:8000/", "url"),
+        ("ftp://a.example/", "url"),
+        ("www.a.example/x", "url"),
+        ("example.com", "url"),
+        ("example.com/page.html?x=1", "url"),
+        ("localhost:8000", "url"),
         ("books.py", "scraper"),
         ("books.py:books", "scraper"),
         ("shop.books", "scraper"),
@@ -314,19 +312,19 @@ def test_a_target_is_known_by_its_name_and_by_what_is_there(
     (tmp_path / "shop").mkdir()
     for name in ("urls.txt", "urls.txt.gz", "urls.csv", "urls", "shop.yaml", "shop.YML"):
         (tmp_path / name).write_text(A)
-    assert kind_of(target) == kind
+    assert target_kind(target) == kind
 
 
 @pytest.mark.parametrize(
     ("target", "words", "hint"),
     [
         ("folder", "folder is a folder", "books.py"),
-        ("urls.doc", "files that end in .doc are not known", "shoal run - < urls.doc"),
+        ("urls.doc", "files that end in .doc are not supported", "shoal run - < urls.doc"),
         ("ulrs.txt", "there is no file ulrs.txt", "did you mean urls.txt?"),
-        ("gone.csv", "there is no file gone.csv", "look at its name"),
+        ("gone.csv", "there is no file gone.csv", "check its name"),
         ("shp.yaml", "there is no file shp.yaml", "did you mean shop.yaml?"),
         ("nowhere/urls.txt", "folder is missing", "look at its folder"),
-        ("./books", "there is no file books", "look at its name"),
+        ("./books", "there is no file books", "check its name"),
     ],
 )
 def test_a_target_that_is_nothing_says_what_was_probably_meant(
@@ -336,8 +334,8 @@ def test_a_target_that_is_nothing_says_what_was_probably_meant(
     (tmp_path / "folder").mkdir()
     for name in ("urls.txt", "urls.doc", "shop.yaml"):
         (tmp_path / name).write_text(A)
-    with pytest.raises(Usage, match=words) as caught:
-        kind_of(target)
+    with pytest.raises(UsageError, match=words) as caught:
+        target_kind(target)
     assert hint in caught.value.hint
 
 
@@ -367,17 +365,17 @@ def test_a_target_that_is_nothing_says_what_was_probably_meant(
     ],
 )
 def test_a_missing_scheme_is_put_in_front_where_nothing_else_can_be_meant(text: str, address: str) -> None:
-    assert completed(text) == address
+    assert with_scheme(text) == address
 
 
 def test_long_text_is_judged_quickly() -> None:
     for text in ("a-" * 30_000, "a." * 30_000, "http://" + "a" * 60_000, "_" * 60_000):
-        is_bare(text)
-        is_full(text)
+        is_schemeless_url(text)
+        is_absolute_url(text)
 
 
-def test_addresses_of_the_command_line_are_entries_too() -> None:
-    assert list(Given([A, " example.com "])) == [Entry(1, A), Entry(2, "example.com")]
+def test_urls_of_the_command_line_are_entries_too() -> None:
+    assert list(ArgumentSource([A, " example.com "])) == [UrlEntry(1, A), UrlEntry(2, "example.com")]
 
 
 # Pipes
@@ -396,7 +394,7 @@ def test_addresses_of_the_command_line_are_entries_too() -> None:
 def test_what_comes_through_a_pipe_is_known_by_its_first_line(
     tmp_path: Path, content: str, name: str, expected: list[str]
 ) -> None:
-    source = open_source(spool(tmp_path, io.BytesIO(content.encode())), called="stdin")
+    source = open_source(spool(tmp_path, io.BytesIO(content.encode())), display_name="stdin")
     assert source.name == name
     assert [entry.text for entry in source] == expected
     source.close()
@@ -410,7 +408,7 @@ def test_the_same_through_a_pipe_is_the_same_input_and_another_is_not(tmp_path: 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 101])
 def test_an_empty_or_endless_pipe_is_refused_and_leaves_nothing(tmp_path: Path, content: bytes) -> None:
-    with pytest.raises(Usage):
+    with pytest.raises(UsageError):
         spool(tmp_path, io.BytesIO(content), limit=100)
     assert not list(tmp_path.iterdir())
 
@@ -422,5 +420,5 @@ def test_a_named_pipe_is_read_once_and_kept(tmp_path: Path) -> None:
     given = open_input(str(tmp_path / "pipe"), "", tmp_path / "inputs")
     writer.join()
     assert [entry.text for entry in given.source] == [A, B]
-    assert given.spooled is not None and given.identity == given.spooled.stem
+    assert given.spool_path is not None and given.identity == given.spool_path.stem
     given.source.close()

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 from shoal.core.run import Run
-from shoal.errors import Act, OutputTaken, RunBusy, Usage
+from shoal.errors import ActionRequired, OutputTaken, RunBusy, UsageError
 from shoal.queue.base import StoredRecord
-from shoal.store import place, rows
+from shoal.store import append_file, output_state
 from shoal.store.export import Exporter, check_output
 
 RUN = Run(id=1, name="AAAAA", scraper="s", key="k", state="running", created_at=1, changed_at=1)
 OTHER = Run(id=2, name="BBBBB", scraper="s", key="k", state="running", created_at=2, changed_at=2)
 
 
-class Kept:
+class FakeRecords:
     """Records as a queue keeps them."""
 
     def __init__(self) -> None:
@@ -37,11 +37,17 @@ class Kept:
 
 
 @pytest.fixture
-def kept() -> Kept:
-    return Kept()
+def kept() -> FakeRecords:
+    return FakeRecords()
 
 
-def opened(kept: Kept, path: Path, run: Run = RUN, **options: Any) -> Exporter:
+@pytest.fixture(autouse=True)
+def _widening_is_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also on a machine where everything takes long."""
+    monkeypatch.setattr("shoal.store.append_writer.CHEAP_REWRITE", float("inf"))
+
+
+def opened(kept: FakeRecords, path: Path, run: Run = RUN, **options: Any) -> Exporter:
     return Exporter(kept, run, path, path.parent / ".shoal", **options)
 
 
@@ -54,7 +60,7 @@ def table(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-async def test_drain_copies_what_is_new_each_time(kept: Kept, tmp_path: Path) -> None:
+async def test_drain_copies_what_is_new_each_time(kept: FakeRecords, tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     exporter = opened(kept, path)
     assert await exporter.drain() == 0
@@ -66,14 +72,15 @@ async def test_drain_copies_what_is_new_each_time(kept: Kept, tmp_path: Path) ->
     exporter.close()
 
 
-async def test_a_later_process_goes_on_where_the_position_stands(kept: Kept, tmp_path: Path) -> None:
+async def test_a_later_process_goes_on_where_the_position_stands(kept: FakeRecords, tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     kept.add({"n": 1})
     first = opened(kept, path)
     await first.drain()
     first.close()
     with path.open("ab") as file:
-        file.write(b'{"n": 2}\n{"n"')  # written by a process that was killed before it was durable
+        # Written by a process that was killed before it was durable; longer than what is written in its place.
+        file.write(b'{"n": 2}\n' * 9 + b'{"n"')
     kept.add({"n": 2}, {"n": 3})
     second = opened(kept, path)
     assert await second.drain() == 2
@@ -82,7 +89,7 @@ async def test_a_later_process_goes_on_where_the_position_stands(kept: Kept, tmp
     assert [row["n"] for row in lines(path)] == [1, 2, 3]
 
 
-async def test_a_row_is_one_line_even_if_the_record_was_not(kept: Kept, tmp_path: Path) -> None:
+async def test_a_row_is_one_line_even_if_the_record_was_not(kept: FakeRecords, tmp_path: Path) -> None:
     kept.data = [b'{\n "a": "x\\ny"\n}']
     path = tmp_path / "out.jsonl"
     exporter = opened(kept, path)
@@ -91,9 +98,7 @@ async def test_a_row_is_one_line_even_if_the_record_was_not(kept: Kept, tmp_path
     assert path.read_bytes() == b'{"a":"x\\ny"}\n'
 
 
-async def test_a_file_of_something_else_is_refused_and_kept_aside_by_fresh(
-    kept: Kept, tmp_path: Path
-) -> None:
+async def test_a_file_of_something_else_is_refused_and_kept_aside_by_fresh(kept: FakeRecords, tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     path.write_text("mine\n")
     with pytest.raises(OutputTaken, match=r"out\.jsonl exists") as caught:
@@ -108,7 +113,7 @@ async def test_a_file_of_something_else_is_refused_and_kept_aside_by_fresh(
     assert (tmp_path / "out.jsonl.old").read_text() == "mine\n"
 
 
-async def test_the_file_of_another_run_is_refused_and_replaced_by_fresh(kept: Kept, tmp_path: Path) -> None:
+async def test_the_file_of_another_run_is_refused_and_replaced_by_fresh(kept: FakeRecords, tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     kept.add({"n": 1})
     exporter = opened(kept, path)
@@ -122,7 +127,7 @@ async def test_the_file_of_another_run_is_refused_and_replaced_by_fresh(kept: Ke
     assert not (tmp_path / "out.jsonl.old").exists()
 
 
-async def test_a_file_changed_by_someone_else_is_refused(kept: Kept, tmp_path: Path) -> None:
+async def test_a_file_changed_by_someone_else_is_refused(kept: FakeRecords, tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     kept.add({"n": 1})
     exporter = opened(kept, path)
@@ -133,7 +138,7 @@ async def test_a_file_changed_by_someone_else_is_refused(kept: Kept, tmp_path: P
         opened(kept, path)
 
 
-async def test_a_removed_file_is_written_again_and_an_empty_one_is_taken(kept: Kept, tmp_path: Path) -> None:
+async def test_a_removed_file_is_written_again_and_an_empty_one_is_taken(kept: FakeRecords, tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     path.touch()
     kept.add({"n": 1})
@@ -146,7 +151,7 @@ async def test_a_removed_file_is_written_again_and_an_empty_one_is_taken(kept: K
 
 @pytest.mark.parametrize("other", [".shoal", "elsewhere/.shoal"])
 async def test_two_processes_cannot_write_one_file_nor_can_two_projects(
-    kept: Kept, tmp_path: Path, other: str
+    kept: FakeRecords, tmp_path: Path, other: str
 ) -> None:
     path = tmp_path / "out.jsonl"
     exporter = opened(kept, path)
@@ -157,7 +162,7 @@ async def test_two_processes_cannot_write_one_file_nor_can_two_projects(
 
 
 async def test_locks_that_others_could_have_laid_out_are_not_used(
-    kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kept: FakeRecords, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     (tmp_path / "theirs").mkdir()
@@ -168,16 +173,14 @@ async def test_locks_that_others_could_have_laid_out_are_not_used(
 
 @pytest.mark.parametrize("name", ["out.txt", "out.gz", "out", ".csv", "none/out.csv", ""])
 def test_an_output_that_cannot_be_written_is_refused_with_what_can(name: str, tmp_path: Path) -> None:
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(UsageError) as caught:
         check_output(tmp_path / name)
     assert caught.value.hint
 
 
-async def test_csv_has_a_column_per_key_in_order_of_appearance(kept: Kept, tmp_path: Path) -> None:
+async def test_csv_has_a_column_per_key_in_order_of_appearance(kept: FakeRecords, tmp_path: Path) -> None:
     path = tmp_path / "out.csv"
-    kept.add(
-        {"b": 'say "hi", you', "a": None}, {"a": [1, {"x": "é"}], "b": "two\nlines\r", "c": True, "d": 1.5}
-    )
+    kept.add({"b": 'say "hi", you', "a": None}, {"a": [1, {"x": "é"}], "b": "two\nlines\r", "c": True, "d": 1.5})
     exporter = opened(kept, path)
     await exporter.drain()
     exporter.close()
@@ -186,7 +189,7 @@ async def test_csv_has_a_column_per_key_in_order_of_appearance(kept: Kept, tmp_p
     assert table(path)[1] == {"b": "two\nlines\r", "a": '[1, {"x": "é"}]', "c": "true", "d": "1.5"}
 
 
-async def test_a_column_that_appears_late_widens_the_whole_file(kept: Kept, tmp_path: Path) -> None:
+async def test_a_column_that_appears_late_widens_the_whole_file(kept: FakeRecords, tmp_path: Path) -> None:
     path = tmp_path / "out.csv"
     kept.add(*({"n": n} for n in range(2500)))
     exporter = opened(kept, path)
@@ -202,8 +205,78 @@ async def test_a_column_that_appears_late_widens_the_whole_file(kept: Kept, tmp_
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [".shoal", "out.csv"]
 
 
+class LateRecords(FakeRecords):
+    """Another record arrives the moment that all of them have been read."""
+
+    def __init__(self, *late: Any) -> None:
+        super().__init__()
+        self._late = list(late)
+
+    async def records(self, run: int, *, after: int = 0, limit: int = 1000) -> list[StoredRecord]:
+        found = await super().records(run, after=after, limit=limit)
+        if not found and self._late:
+            self.add(self._late.pop(0))
+        return found
+
+
+async def test_records_that_arrive_while_a_table_is_widened_keep_their_columns(tmp_path: Path) -> None:
+    kept, path = LateRecords({"n": 3, "later": "y"}), tmp_path / "out.csv"
+    kept.add({"n": 1}, {"n": 2, "late": "x"})
+    exporter = opened(kept, path)
+    assert await exporter.finish() == 3
+    exporter.close()
+    assert [tuple(row.values()) for row in table(path)] == [("1", "", ""), ("2", "x", ""), ("3", "", "y")]
+    assert list(table(path)[0]) == ["n", "late", "later"]
+
+
+@pytest.mark.parametrize("already", [0, 2])
+@pytest.mark.parametrize("name", ["out.parquet", "out.xlsx", "out.json"])
+async def test_records_that_arrive_while_a_file_is_written_as_a_whole_come_with_the_next(
+    tmp_path: Path, name: str, already: int
+) -> None:
+    kept = LateRecords({"n": 9, "later": "y"})
+    kept.add(*({"n": n} for n in range(already)))
+    exporter = opened(kept, tmp_path / name)
+    assert await exporter.finish() + await exporter.finish() == exporter.rows == already + 1
+    assert await exporter.finish() == 0
+    exporter.close()
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.json"])
+async def test_a_private_output_stays_private_while_and_after_it_is_written_anew(
+    kept: FakeRecords, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / name
+    kept.add({"n": 1})
+    exporter = opened(kept, path)
+    await exporter.finish()
+    path.chmod(0o600)
+    seen = set[int]()
+    real = output_state.OutputState.replace
+
+    def replace(state: output_state.OutputState, *args: Any, **named: Any) -> None:
+        seen.add(state.temporary_path.stat().st_mode & 0o777)
+        real(state, *args, **named)
+
+    async def records(run: int, *, after: int = 0, limit: int = 1000) -> list[StoredRecord]:
+        seen.update(entry.stat().st_mode & 0o777 for entry in tmp_path.glob(".*.shoal"))
+        return await FakeRecords.records(kept, run, after=after, limit=limit)
+
+    monkeypatch.setattr(output_state.OutputState, "replace", replace)
+    kept.records = records  # type: ignore[method-assign]
+    kept.add({"n": 2, "late": "x"})
+    before = os.umask(0o022)
+    try:
+        assert await exporter.finish() == 1
+    finally:
+        os.umask(before)
+    exporter.close()
+    assert seen == {0o600}
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 async def test_a_kill_between_widening_and_its_position_is_recognised(
-    kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kept: FakeRecords, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "out.csv"
     kept.add({"n": 1})
@@ -212,7 +285,7 @@ async def test_a_kill_between_widening_and_its_position_is_recognised(
         await exporter.drain()
         kept.add({"n": 2, f"late {when}": "x"})
         with monkeypatch.context() as patch:
-            target = (Path, "replace") if when.startswith("before") else (place, "sync_folder")
+            target = (Path, "replace") if when.startswith("before") else (output_state, "sync_folder")
             seen: list[object] = []
             real = getattr(*target)
 
@@ -232,30 +305,30 @@ async def test_a_kill_between_widening_and_its_position_is_recognised(
     assert list(table(path)[0]) == ["n", "late before the rename", "late after the rename"]
 
 
-async def test_a_full_disk_leaves_whole_rows_and_says_what_to_do(kept: Kept, tmp_path: Path) -> None:
+async def test_a_full_disk_leaves_whole_rows_and_says_what_to_do(kept: FakeRecords, tmp_path: Path) -> None:
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("there is no /dev/full here")
-    file = rows.Rows.__new__(rows.Rows)
-    file.path, file.size, file._file, file._packed = full, 0, os.open(full, os.O_WRONLY), False
-    with pytest.raises(Act, match="no space left") as caught:
+    file = append_file.AppendFile.__new__(append_file.AppendFile)
+    file.path, file.size, file._file, file._is_compressed = full, 0, os.open(full, os.O_WRONLY), False
+    with pytest.raises(ActionRequired, match="no space left") as caught:
         file.append(b"x\n")
     assert "same command again" in caught.value.hint
     file.close()
 
 
-async def test_a_failed_write_is_cut_back_and_can_be_repeated(kept: Kept, tmp_path: Path) -> None:
+async def test_a_failed_write_is_cut_back_and_can_be_repeated(kept: FakeRecords, tmp_path: Path) -> None:
     """With a limit on file sizes the kernel takes half a slice, as a full disk does."""
     code = """
 import asyncio, json, resource, signal, sys
 sys.path.insert(0, sys.argv[1])
-from test_store_export import Kept, opened
+from test_store_export import FakeRecords, opened
 from pathlib import Path
-from shoal.errors import Act
+from shoal.errors import ActionRequired
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
 async def main():
-    kept, path = Kept(), Path(sys.argv[2])
+    kept, path = FakeRecords(), Path(sys.argv[2])
     kept.add(*({"n": n} for n in range(100)))
     exporter = opened(kept, path)
     await exporter.drain()
@@ -265,7 +338,7 @@ async def main():
     try:
         await exporter.drain()
         raise SystemExit("nothing was refused")
-    except Act as error:
+    except ActionRequired as error:
         assert "no space left" in str(error), error
     assert path.read_bytes() == whole
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -275,10 +348,10 @@ async def main():
 asyncio.run(main())
 """
     here = str(Path(__file__).parent)
-    subprocess.run([sys.executable, "-c", code, here, str(tmp_path / "out.jsonl")], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", code, here, str(tmp_path / "out.jsonl")], check=True, timeout=120)
 
 
-async def test_records_that_are_large_are_read_few_at_a_time(kept: Kept, tmp_path: Path) -> None:
+async def test_records_that_are_large_are_read_few_at_a_time(kept: FakeRecords, tmp_path: Path) -> None:
     asked: list[int] = []
     real = kept.records
 
@@ -295,7 +368,7 @@ async def test_records_that_are_large_are_read_few_at_a_time(kept: Kept, tmp_pat
     assert max(asked) < 6_000_000
 
 
-async def test_csv_that_is_to_be_safe_from_now_on_is_written_anew(kept: Kept, tmp_path: Path) -> None:
+async def test_csv_that_is_to_be_safe_from_now_on_is_written_anew(kept: FakeRecords, tmp_path: Path) -> None:
     path = tmp_path / "out.csv"
     kept.add({"=a": "=1+1", "n": -5})
     for safe, cell in ((False, "=1+1"), (True, "'=1+1"), (False, "=1+1")):
@@ -308,10 +381,10 @@ async def test_csv_that_is_to_be_safe_from_now_on_is_written_anew(kept: Kept, tm
 
 
 async def test_a_table_that_is_dear_to_widen_is_widened_at_the_end(
-    kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kept: FakeRecords, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.store.appended.CHEAP", 0.0)
-    monkeypatch.setattr("shoal.store.appended.PATIENCE", 1e9)
+    monkeypatch.setattr("shoal.store.append_writer.CHEAP_REWRITE", 0.0)
+    monkeypatch.setattr("shoal.store.append_writer.REWRITE_PAUSE_FACTOR", 1e9)
     path = tmp_path / "out.csv"
     kept.add({"n": 1})
     exporter = opened(kept, path)
@@ -324,17 +397,15 @@ async def test_a_table_that_is_dear_to_widen_is_widened_at_the_end(
     assert table(path) == [{"n": "1", "late": ""}, {"n": "2", "late": "x"}]
 
 
-async def test_what_a_form_needs_is_asked_for_before_any_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_a_form_needs_is_asked_for_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.store.formats.find_spec", lambda name: None)
-    with pytest.raises(Usage, match="not installed") as caught:
+    with pytest.raises(UsageError, match="not installed") as caught:
         check_output(tmp_path / "out.parquet")
     assert caught.value.hint == "pip install 'shoal[parquet]'"
 
 
 async def test_replace_takes_the_place_of_another_run_only_where_the_file_is_as_it_was(
-    kept: Kept, tmp_path: Path
+    kept: FakeRecords, tmp_path: Path
 ) -> None:
     for name in ("out.jsonl", "out.parquet", "out.db"):
         path = tmp_path / name
@@ -352,7 +423,7 @@ async def test_replace_takes_the_place_of_another_run_only_where_the_file_is_as_
         opened(kept, path, RUN, replace=True)
 
 
-async def test_fresh_keeps_what_somebody_put_in_the_place_of_ours(kept: Kept, tmp_path: Path) -> None:
+async def test_fresh_keeps_what_somebody_put_in_the_place_of_ours(kept: FakeRecords, tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     kept.add({"n": 1})
     exporter = opened(kept, path)
@@ -363,7 +434,7 @@ async def test_fresh_keeps_what_somebody_put_in_the_place_of_ours(kept: Kept, tm
     assert (tmp_path / "out.jsonl.old").read_text() == "work of a day"
 
 
-async def test_what_was_set_aside_before_is_kept_too(kept: Kept, tmp_path: Path) -> None:
+async def test_what_was_set_aside_before_is_kept_too(kept: FakeRecords, tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     (tmp_path / "out.jsonl.old").write_text("older")
     path.write_text("mine")

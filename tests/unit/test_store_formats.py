@@ -20,17 +20,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
-from test_store_export import OTHER, Kept, opened
+from test_store_export import OTHER, FakeRecords, opened
 
-from shoal.errors import Act, OutputTaken, Usage
-from shoal.store import database, parquet, xlsx
-from shoal.store.cells import text
+from shoal.errors import ActionRequired, OutputTaken, UsageError
+from shoal.store import parquet, sqlite_writer, xlsx
+from shoal.store.cells import to_text
 from shoal.store.frames import to_arrow, to_pandas, to_polars
-from shoal.store.shape import Survey, fit
+from shoal.store.schema_inference import SchemaInference, converter_for
 
 
 async def written(path: Path, *values: Any, **options: Any) -> Path:
-    kept = Kept()
+    kept = FakeRecords()
     kept.add(*values)
     exporter = opened(kept, path, **options)
     try:
@@ -110,10 +110,10 @@ async def test_parquet_is_written_in_groups(tmp_path: Path, monkeypatch: pytest.
 async def test_more_keys_than_columns_are_refused_and_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (parquet, xlsx, database):
+    for module in (parquet, xlsx, sqlite_writer):
         monkeypatch.setattr(module, "MAX_COLUMNS", 5)
     for ending in (".parquet", ".xlsx", ".db"):
-        with pytest.raises(Usage, match="different keys"):
+        with pytest.raises(UsageError, match="different keys"):
             await written(tmp_path / f"out{ending}", {f"k{n}": n for n in range(6)})
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [".shoal", "out.db"]
 
@@ -159,21 +159,21 @@ TYPES: list[tuple[list[Any], Any]] = [
 @pytest.mark.parametrize(("values", "kind"), TYPES)
 def test_the_type_of_a_column_is_that_of_all_its_values(values: list[Any], kind: Any) -> None:
     for order in (values, values[::-1]):
-        survey = Survey()
-        survey.see([json.dumps({"v": value}).encode() for value in order])
+        survey = SchemaInference()
+        survey.scan([json.dumps({"v": value}).encode() for value in order])
         assert survey.types() == {"v": kind}
 
 
 def test_objects_whose_keys_are_data_become_json() -> None:
-    survey = Survey()
+    survey = SchemaInference()
     deep: Any = 1
     for _ in range(20):
         deep = {"d": deep}
     rows = [{"map": {f"id{n}": n}, "deep": deep, "maps": {f"a{n}": {f"b{n}": n}}} for n in range(300)]
-    survey.see([json.dumps(row).encode() for row in rows])
+    survey.scan([json.dumps(row).encode() for row in rows])
     types = survey.types()
     assert (types["map"], types["maps"]) == ("text", "text")
-    assert json.loads(fit(types["map"])({"id1": 1})) == {"id1": 1}
+    assert json.loads(converter_for(types["map"])({"id1": 1})) == {"id1": 1}
     assert "text" in str(types["deep"])
 
 
@@ -199,29 +199,19 @@ async def test_scraped_text_is_never_a_formula_in_a_spreadsheet(tmp_path: Path) 
 
 
 async def test_what_a_cell_cannot_hold_is_made_to_fit_and_said(tmp_path: Path) -> None:
-    kept = Kept()
-    kept.add(
-        {
-            "a": "x" * 40_000,
-            "b": "\U0001f600" * 20_000,
-            "c": 10**15,
-            "d": "a\x00b\x0bc\ufffe",
-            "e": "l\r\nm\rn",
-        }
-    )
+    kept = FakeRecords()
+    kept.add({"a": "x" * 40_000, "b": "\U0001f600" * 20_000, "c": 10**15, "d": "a\x00b\x0bc\ufffe", "e": "l\r\nm\rn"})
     exporter = opened(kept, tmp_path / "out.xlsx")
     await exporter.finish()
     exporter.close()
-    assert exporter.notes == ("2 texts were cut: a cell holds 32,767 characters",)
+    assert exporter.notes == ("truncated texts: 2 (a cell holds 32,767 characters)",)
     ((_, row),) = sheets(tmp_path / "out.xlsx").values()
     assert (len(row[0]), row[0][-2:]) == (32_767, "x…")
     assert len(row[1].encode("utf-16-le")) // 2 <= 32_767 and row[1].endswith("\U0001f600…")
     assert row[2:] == ("1000000000000000", "abc", "l\nm\nn")
 
 
-async def test_records_beyond_a_sheet_go_on_in_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_records_beyond_a_sheet_go_on_in_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xlsx, "MAX_ROWS", 4)
     found = sheets(await written(tmp_path / "out.xlsx", *({"n": n} for n in range(7))))
     assert list(found) == ["records", "records 2", "records 3"]
@@ -230,7 +220,7 @@ async def test_records_beyond_a_sheet_go_on_in_the_next(
 
 
 def test_columns_are_named_as_in_a_spreadsheet() -> None:
-    assert [xlsx.letters(at) for at in (0, 25, 26, 701, 702, 16_383)] == ["A", "Z", "AA", "ZZ", "AAA", "XFD"]
+    assert [xlsx.column_letters(at) for at in (0, 25, 26, 701, 702, 16_383)] == ["A", "Z", "AA", "ZZ", "AAA", "XFD"]
 
 
 async def test_a_spreadsheet_is_read_by_other_readers_too(tmp_path: Path) -> None:
@@ -256,16 +246,7 @@ async def test_a_database_keeps_each_value_as_it_is(tmp_path: Path) -> None:
 
 
 async def test_keys_that_sqlite_cannot_tell_apart_have_columns_of_their_own(tmp_path: Path) -> None:
-    row = {
-        "A": 1,
-        "a": 2,
-        "a_2": 3,
-        'q"; DROP TABLE records; --': 4,
-        "": 5,
-        "x\0y": 6,
-        "value": 7,
-        "rowid": 8,
-    }
+    row = {"A": 1, "a": 2, "a_2": 3, 'q"; DROP TABLE records; --': 4, "": 5, "x\0y": 6, "value": 7, "rowid": 8}
     path = await written(tmp_path / "out.sqlite", row, {}, {"ä": 1, "Ä": 2})
     names = [entry[1] for entry in query(path, "PRAGMA table_info(records)")]
     assert names[:5] == ["A", "a_2", "a_2_2", 'q"; DROP TABLE records; --', "column"]
@@ -274,7 +255,7 @@ async def test_keys_that_sqlite_cannot_tell_apart_have_columns_of_their_own(tmp_
 
 
 async def test_a_database_grows_live_and_goes_on_by_itself(tmp_path: Path) -> None:
-    path, kept = tmp_path / "out.db", Kept()
+    path, kept = tmp_path / "out.db", FakeRecords()
     kept.add({"n": 1})
     exporter = opened(kept, path)
     assert await exporter.drain() == 1
@@ -295,8 +276,8 @@ async def test_a_database_grows_live_and_goes_on_by_itself(tmp_path: Path) -> No
 async def test_a_reader_at_length_delays_a_database_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "LOCK_PATIENCE", 0.1)
-    path, kept = tmp_path / "out.db", Kept()
+    monkeypatch.setattr(sqlite_writer, "LOCK_TIMEOUT", 0.1)
+    path, kept = tmp_path / "out.db", FakeRecords()
     kept.add({"n": 1})
     exporter = opened(kept, path)
     await exporter.drain()
@@ -304,7 +285,7 @@ async def test_a_reader_at_length_delays_a_database_and_loses_nothing(
     reader = sqlite3.connect(path, isolation_level=None)
     reader.execute("BEGIN EXCLUSIVE")
     assert await exporter.drain() == 0
-    with pytest.raises(Act, match="locked by another program"):
+    with pytest.raises(ActionRequired, match="locked by another program"):
         await exporter.finish()
     reader.execute("COMMIT")
     reader.close()
@@ -320,28 +301,26 @@ async def test_a_foreign_database_is_refused_and_the_state_itself_always(tmp_pat
     db.execute("CREATE TABLE t (x)")
     db.close()
     with pytest.raises(OutputTaken, match="not written by this run"):
-        opened(Kept(), mine)
-    opened(Kept(), mine, fresh=True).close()
+        opened(FakeRecords(), mine)
+    opened(FakeRecords(), mine, fresh=True).close()
     assert query(tmp_path / "mine.db.old", "SELECT name FROM sqlite_master") == [("t",)]
     state = tmp_path / "state.db"
     await (await SqliteQueue.open(str(state))).close()
     before = state.read_bytes()
-    with pytest.raises(Usage, match="state file"):
-        opened(Kept(), state, fresh=True)
+    with pytest.raises(UsageError, match="state file"):
+        opened(FakeRecords(), state, fresh=True)
     assert state.read_bytes() == before
     (tmp_path / "notes.db").write_text("no database at all")
     with pytest.raises(OutputTaken):
-        opened(Kept(), tmp_path / "notes.db")
+        opened(FakeRecords(), tmp_path / "notes.db")
 
 
 # Files that are built
 
 
 @pytest.mark.parametrize("ending", [".json", ".parquet", ".xlsx"])
-async def test_a_built_file_is_replaced_whole_and_only_if_something_is_new(
-    tmp_path: Path, ending: str
-) -> None:
-    path, kept = tmp_path / f"out{ending}", Kept()
+async def test_a_built_file_is_replaced_whole_and_only_if_something_is_new(tmp_path: Path, ending: str) -> None:
+    path, kept = tmp_path / f"out{ending}", FakeRecords()
     kept.add({"n": 1})
     exporter = opened(kept, path)
     assert await exporter.drain() == 0 and not path.exists()
@@ -361,7 +340,7 @@ async def test_a_built_file_is_replaced_whole_and_only_if_something_is_new(
 
 
 async def test_a_file_that_came_meanwhile_is_set_aside(tmp_path: Path) -> None:
-    path, kept = tmp_path / "out.json", Kept()
+    path, kept = tmp_path / "out.json", FakeRecords()
     exporter = opened(kept, path)
     path.write_text("somebody's")
     await exporter.finish()
@@ -371,7 +350,7 @@ async def test_a_file_that_came_meanwhile_is_set_aside(tmp_path: Path) -> None:
 
 
 async def test_a_build_that_is_cancelled_leaves_what_was_there(tmp_path: Path) -> None:
-    path, kept = tmp_path / "out.json", Kept()
+    path, kept = tmp_path / "out.json", FakeRecords()
     kept.add({"n": 1})
     exporter = opened(kept, path)
     await exporter.finish()
@@ -404,7 +383,7 @@ async def test_packed_files_are_what_they_would_be_unpacked(tmp_path: Path) -> N
     for ending in (".jsonl", ".csv"):
         plain, packed = tmp_path / f"a{ending}", tmp_path / f"b{ending}.gz"
         await written(plain, *MIXED)
-        kept = Kept()
+        kept = FakeRecords()
         exporter = opened(kept, packed)
         for value in MIXED:
             kept.add(value)
@@ -431,9 +410,7 @@ words = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
 numbers = st.integers(-(2**70), 2**70) | st.integers(-5, 5) | st.floats(allow_nan=False, allow_infinity=False)
 leaves = st.none() | st.booleans() | numbers | words | st.sampled_from(["2026-01-02T03:04:05Z", "=1+1"])
 values = st.recursive(
-    leaves,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
-    max_leaves=6,
+    leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3), max_leaves=6
 )
 tables = st.lists(st.dictionaries(st.sampled_from("abcAB") | words, values, max_size=4), max_size=6)
 
@@ -446,9 +423,9 @@ def filled(table: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def typed(table: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The table as the page on exports says that typed forms hold it."""
-    survey = Survey()
-    survey.see([json.dumps(row).encode() for row in table])
-    fits = {name: fit(kind) for name, kind in survey.types().items()}
+    survey = SchemaInference()
+    survey.scan([json.dumps(row).encode() for row in table])
+    fits = {name: converter_for(kind) for name, kind in survey.types().items()}
     return [{name: to(row.get(name)) for name, to in fits.items()} for row in table]
 
 
@@ -476,7 +453,7 @@ async def _survive(folder: Path, table: list[dict[str, Any]]) -> None:
     path = await written(folder / "out.csv", *table)
     with path.open(newline="", encoding="utf-8") as file:
         found = list(csv.reader(file))
-    assert found == ([columns] if full else []) + [[text(cell) for cell in row.values()] for row in full]
+    assert found == ([columns] if full else []) + [[to_text(cell) for cell in row.values()] for row in full]
     path = await written(folder / "out.parquet", *table)
     rows = parquet_rows(path)
     if columns:
@@ -506,7 +483,7 @@ def _celled(value: Any) -> Any:
         return value
     if isinstance(value, float) or (isinstance(value, int) and abs(value) < 10**15):
         return _number(value)
-    made = re.sub("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]", "", text(value))
+    made = re.sub("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]", "", to_text(value))
     return re.sub("\r\n?", "\n", made) or None
 
 
@@ -519,7 +496,7 @@ def _stored(row: dict[str, Any]) -> tuple[Any, ...]:
         if value is None or isinstance(value, str | float)
         else int(value)
         if isinstance(value, int) and -(2**63) <= value < 2**63
-        else text(value)
+        else to_text(value)
         for value in row.values()
     )
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from test_store_export import Kept, opened
+from test_store_export import FakeRecords, opened
 
 ROWS = 240
 HERE = str(Path(__file__))
@@ -46,11 +46,11 @@ def numbers(path: Path) -> list[int]:
 
 
 async def export(path: Path) -> None:
-    from shoal.store import appended, slices
+    from shoal.store import append_writer, record_batches
 
-    slices.SLICE = slices.FIRST = 30
-    appended.COMMIT_EVERY = 0.0
-    kept = Kept()
+    record_batches.BATCH_SIZE = record_batches.FIRST_BATCH = 30
+    append_writer.COMMIT_EVERY = 0.0
+    kept = FakeRecords()
     exporter = opened(kept, path)
     for first in range(0, ROWS, 80):  # each part has a column of its own
         kept.add(*({"n": n, f"c{first}": n} for n in range(first, first + 80)))
@@ -132,7 +132,7 @@ def every_step(folder: Path, ending: str) -> None:
 @pytest.mark.parametrize("ending", [".jsonl", ".csv", ".json", ".parquet"])
 def test_killed_at_any_step_the_next_one_ends_complete(tmp_path: Path, ending: str) -> None:
     done = subprocess.run(
-        [sys.executable, HERE, str(tmp_path), ending], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, HERE, str(tmp_path), ending], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 6
@@ -160,7 +160,7 @@ asyncio.run(test_store_kill.export(Path(sys.argv[2])))
         if path.exists() and path.stat().st_size:
             found = numbers(path) if has_rows(path) else []
             assert found == list(range(len(found))), "live and without a gap"
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=30)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=120)
     assert numbers(path) == list(range(ROWS))
 
 
@@ -171,20 +171,20 @@ import asyncio, os, resource, signal, sys
 sys.path.insert(0, sys.argv[1])
 import pyarrow.parquet
 from pathlib import Path
-from test_store_export import Kept, opened
+from test_store_export import FakeRecords, opened
 from test_store_kill import numbers
-from shoal.errors import Act
+from shoal.errors import ActionRequired
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
 async def main(path):
-    kept = Kept()
+    kept = FakeRecords()
     kept.add(*({"n": n, "text": os.urandom(40).hex()} for n in range(3000)))
     exporter = opened(kept, path)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
     try:
         await exporter.finish()
         raise SystemExit("nothing was refused")
-    except Act as error:
+    except ActionRequired as error:
         assert path.name in str(error) and error.hint, error
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.web.api.paging import cursor, place
-from shoal.web.api.submit import LONGEST, _lines
-from shoal.web.live import WAITING, Subscriber, event
-from shoal.web.problem import Problem
+from shoal.web.api.paging import make_cursor, read_cursor
+from shoal.web.api.submit import MAX_LINE, _lines
+from shoal.web.event_hub import MAX_PENDING, Subscriber, make_event
+from shoal.web.http.problem import Problem
 
 
 async def cut(parts: list[bytes]) -> list[bytes]:
@@ -30,21 +30,21 @@ async def test_however_a_stream_is_cut_its_lines_are_the_same(parts: list[bytes]
 
 async def test_of_an_endless_line_only_its_beginning_is_held() -> None:
     found = await cut([b"x" * 50_000] * 10 + [b"\nnext\n"])
-    assert [len(line) for line in found] == [LONGEST + 1, 4]
+    assert [len(line) for line in found] == [MAX_LINE + 1, 4]
 
 
 @pytest.mark.parametrize("at", [0, 1, 2**62, "h1.example", "ä"])
 def test_a_cursor_leads_back_to_its_place(at: int | str) -> None:
-    assert place("tasks/1", cursor("tasks/1", at), type(at)) == at
+    assert read_cursor("tasks/1", make_cursor("tasks/1", at), type(at)) == at
 
 
 @pytest.mark.parametrize(
     "given",
     [
-        cursor("tasks/2", 5),
-        cursor("tasks/1", "text"),
-        cursor("tasks/1", -1),
-        cursor("tasks/1", 2**63),
+        make_cursor("tasks/2", 5),
+        make_cursor("tasks/1", "text"),
+        make_cursor("tasks/1", -1),
+        make_cursor("tasks/1", 2**63),
         "x",
         "====",
         "é",
@@ -54,11 +54,11 @@ def test_a_cursor_leads_back_to_its_place(at: int | str) -> None:
 )
 def test_a_cursor_of_another_list_is_refused(given: str) -> None:
     with pytest.raises(Problem):
-        place("tasks/1", given, int)
+        read_cursor("tasks/1", given, int)
 
 
 def test_an_event_is_encoded_once_for_both_ways() -> None:
-    made = event("fleet", "2026-01-01T00:00:00Z", {"a": "line\nbreak"})
+    made = make_event("fleet", "2026-01-01T00:00:00Z", {"a": "line\nbreak"})
     assert msgspec.json.decode(made.json)["data"] == {"a": "line\nbreak"}
     assert made.sse == b"event: fleet\ndata: " + made.json + b"\n\n"
     assert b"\n" not in made.json
@@ -66,8 +66,8 @@ def test_an_event_is_encoded_once_for_both_ways() -> None:
 
 async def test_who_takes_nothing_is_let_go() -> None:
     slow = Subscriber(frozenset({"fleet"}))
-    one = event("fleet", None, {})
-    assert all(slow.give(one) for _ in range(WAITING))
-    assert not slow.give(one)
+    one = make_event("fleet", None, {})
+    assert all(slow.push(one) for _ in range(MAX_PENDING))
+    assert not slow.push(one)
     assert slow.closed
     assert await slow.next(0.01) is None

@@ -13,7 +13,7 @@ from shoal.core.page import Response
 from shoal.errors import GiveUp
 from shoal.extract.page import Follow, Page
 from shoal.extract.template import Template, TemplateScraper, from_fields, parse, summary
-from shoal.extract.template.trial import try_page
+from shoal.extract.template.preview import preview_page
 
 URL = "https://shop.example/catalogue/lamp_1/?x=1"
 HTML = """<!doctype html><html lang="en-GB"><head><title>A  Lamp
@@ -143,10 +143,7 @@ def test_nested_fields_are_records_in_the_record() -> None:
     rows = value("{css: table tr, list: true, fields: {name: th, value: td}}")
     assert rows == [{"name": "Colour", "value": "red"}, {"name": "Size", "value": None}]
     assert value("{css: table tr, fields: {name: th}}") == {"name": "Colour"}
-    assert value("{xpath: //tr, list: true, fields: {name: './th'}}") == [
-        {"name": "Colour"},
-        {"name": "Size"},
-    ]
+    assert value("{xpath: //tr, list: true, fields: {name: './th'}}") == [{"name": "Colour"}, {"name": "Size"}]
     assert value("{css: .nothing, fields: {a: b}}") is None
     assert value("{css: '.tag a', list: true, fields: {href: '::attr(href)', text: .}}") == [
         {"href": "tag/a", "text": "a"},
@@ -189,18 +186,10 @@ def test_a_page_that_is_not_json_is_given_up() -> None:
     [
         ("{css: .nothing, required: true}", "missing_field", "f: .nothing found nothing on the page"),
         ("{css: .empty, required: true}", "missing_field", "f: .empty found nothing on the page"),
-        (
-            "{css: .nothing, list: true, required: true}",
-            "missing_field",
-            "f: .nothing found nothing on the page",
-        ),
-        (
-            "{css: .stock, re: x9, required: true}",
-            "missing_field",
-            "f: .stock with /x9/ found nothing on the page",
-        ),
+        ("{css: .nothing, list: true, required: true}", "missing_field", "f: .nothing found nothing on the page"),
+        ("{css: .stock, re: x9, required: true}", "missing_field", "f: .stock with /x9/ found nothing on the page"),
         ("{css: .odd, type: number, required: true}", "bad_field", "f: 'abc' is not a number"),
-        ("{css: .mail, type: url, required: true}", "bad_field", "f: 'mail' is not a web address"),
+        ("{css: .mail, type: url, required: true}", "bad_field", "f: 'mail' is not a URL"),
         (
             "{css: table tr, list: true, fields: {v: {css: td, required: true}}}",
             "missing_field",
@@ -216,10 +205,7 @@ def test_a_required_field_without_a_value_fails_the_page(spec: str, cause: str, 
 
 def test_a_failure_in_one_of_several_records_says_in_which() -> None:
     with pytest.raises(GiveUp, match=r"n: 'x' is not a whole number in item 2 of the page"):
-        items(
-            "name: x\neach: '.tag a'\nfields: {n: {css: '::attr(data-n)', type: integer, required: true}}",
-            page_of(),
-        )
+        items("name: x\neach: '.tag a'\nfields: {n: {css: '::attr(data-n)', type: integer, required: true}}", page_of())
 
 
 def test_values_that_are_not_of_their_type_are_counted() -> None:
@@ -246,10 +232,7 @@ def links(text: str, page: Page | None = None) -> list[tuple[tuple[str, ...], di
         ("follow: xpath://li/a/@href", [(("tag/a", "tag/b"), None, 0)]),
         ("follow: .nothing", []),
         ("follow: {match: '*/none/*'}", []),
-        (
-            "follow: /catalogue/tag/*",
-            [(tuple(f"https://shop.example/catalogue/tag/{n}" for n in "ab"), None, 0)],
-        ),
+        ("follow: /catalogue/tag/*", [(tuple(f"https://shop.example/catalogue/tag/{n}" for n in "ab"), None, 0)]),
         ("follow: {css: .tag, match: '*/b'}", [(("https://shop.example/catalogue/tag/b",), None, 0)]),
         (
             "follow: {css: .next, priority: 5, meta: {title: h1, from: page:host, n: {value: 1}}}",
@@ -305,11 +288,7 @@ def test_the_first_kind_that_matches_takes_the_page() -> None:
         assert handler is not None
         assert list(handler.func(page_of(url=url))) == [{"kind": kind}]
     assert scraper.handler_for("https://shop.example/about") is None
-    assert (scraper.name, scraper.start, scraper.settings) == (
-        "shop",
-        ("https://shop.example/",),
-        {"rate": 2},
-    )
+    assert (scraper.name, scraper.start, scraper.settings) == ("shop", ("https://shop.example/",), {"rate": 2})
     assert scraper.in_scope("a.shop.example") and not scraper.in_scope("b.example")
 
 
@@ -333,10 +312,8 @@ def test_a_summary_says_what_any_page_says_about_itself() -> None:
     assert record["fetched_at"].endswith("Z")
 
 
-def test_without_a_written_address_the_one_asked_for_is_the_url() -> None:
-    record = only_record(
-        TemplateScraper(from_fields("x", {"t": "h1"})), page_of(redirects=("https://a.example/",))
-    )
+def test_without_a_written_url_the_one_asked_for_is_the_url() -> None:
+    record = only_record(TemplateScraper(from_fields("x", {"t": "h1"})), page_of(redirects=("https://a.example/",)))
     assert record == {"url": "https://a.example/", "t": "A Lamp"}
 
 
@@ -367,7 +344,7 @@ def test_pages_that_are_no_html_are_harmless(body: bytes, kind: str, text: str |
 def test_a_trial_names_every_field_that_finds_nothing() -> None:
     fields = "{t: {css: .nope, required: true}, n: {css: .odd, type: number}, a: h1, b: .no}"
     text = f"name: x\nfields: {fields}\nfollow: .next"
-    (trial,) = try_page(TemplateScraper(parse(text)), page_of())
+    (trial,) = preview_page(TemplateScraper(parse(text)), page_of())
     (record,) = trial.records
     assert [(one.field, one.value, one.problem, one.fatal) for one in record] == [
         ("t", None, ".nope found nothing on the page", True),
@@ -379,9 +356,7 @@ def test_a_trial_names_every_field_that_finds_nothing() -> None:
 
 
 def test_a_trial_tells_which_kind_would_get_the_page() -> None:
-    text = (
-        "name: x\npages: [{kind: a, match: '*_*', fields: {t: h1}}, {kind: b, match: /cat*, fields: {t: h1}}]"
-    )
-    trials = try_page(TemplateScraper(parse(text)), page_of())
-    assert [(one.kind, one.first) for one in trials] == [("a", True), ("b", False)]
-    assert [one.kind for one in try_page(TemplateScraper(parse(text)), page_of(), "b")] == ["b"]
+    text = "name: x\npages: [{kind: a, match: '*_*', fields: {t: h1}}, {kind: b, match: /cat*, fields: {t: h1}}]"
+    trials = preview_page(TemplateScraper(parse(text)), page_of())
+    assert [(one.kind, one.is_first) for one in trials] == [("a", True), ("b", False)]
+    assert [one.kind for one in preview_page(TemplateScraper(parse(text)), page_of(), "b")] == ["b"]

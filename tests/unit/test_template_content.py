@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shoal.core.page import Response
-from shoal.errors import Usage
+from shoal.errors import UsageError
 from shoal.extract.page import Page
 from shoal.extract.template import TemplateScraper, from_fields, parse
 from shoal.extract.template.content import Content, page_template, with_content
@@ -54,7 +54,7 @@ def test_html_is_cut_at_1_mb_and_there_is_none_of_an_image() -> None:
 
 def test_a_template_whose_records_are_parts_of_a_page_has_no_content() -> None:
     parts = parse("name: links\neach: a\nfields: {to: '.'}\n")
-    with pytest.raises(Usage, match="several records"):
+    with pytest.raises(UsageError, match="several records"):
         with_content(parts, "html")
     assert with_content(parts, "none") == (parts, "")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from shoal.extract.template import Fill
+from shoal.extract.template import FillRates
 
 
-def filled(*parts: tuple[int, object]) -> Fill:
-    fill = Fill()
+def filled(*parts: tuple[int, object]) -> FillRates:
+    fill = FillRates()
     for many, price in parts:
         for _ in range(many):
             fill.count(msgspec.json.encode({"title": "x", "price": price}))
@@ -33,13 +33,13 @@ def filled(*parts: tuple[int, object]) -> Fill:
     ],
 )
 def test_a_field_is_filled_by_anything_that_says_something(value: object, counts: int) -> None:
-    fill = Fill()
+    fill = FillRates()
     fill.count({"f": value})
     assert fill.rates() == {"f": (counts, 1)}
 
 
 def test_a_field_is_compared_with_the_records_that_have_it() -> None:
-    fill = Fill()
+    fill = FillRates()
     fill.count(b'{"a": 1, "b": null}')
     fill.count(b'{"a": 1}')
     assert fill.rates() == {"a": (2, 2), "b": (0, 1)}
@@ -49,10 +49,7 @@ def test_a_field_is_compared_with_the_records_that_have_it() -> None:
 @pytest.mark.parametrize(
     ("parts", "said"),
     [
-        (
-            [(240, 5), (100, None)],
-            "price is empty in the last 100 of 340 records (it was filled in 100 % before)",
-        ),
+        ([(240, 5), (100, None)], "price is empty in the last 100 of 340 records (it was filled in 100 % before)"),
         (
             [(2, None), (98, 5), (20, None)],
             "price is empty in the last 20 of 120 records (it was filled in 98 % before)",
@@ -72,11 +69,7 @@ def test_a_field_that_went_empty_in_a_run_is_pointed_out(parts: list[tuple[int, 
     ("before", "now", "said"),
     [
         ([(99, 5), (1, None)], [(3, 5), (97, None)], "price is filled in 3 % of records, last time 99 %"),
-        (
-            [(196, 5), (4, None)],
-            [(48, None), (3, 5), (49, None)],
-            "price is filled in 3 % of records, last time 98 %",
-        ),
+        ([(196, 5), (4, None)], [(48, None), (3, 5), (49, None)], "price is filled in 3 % of records, last time 98 %"),
         ([(100, 5)], [(100, None)], "price is filled in 0 % of records, last time 100 %"),
         ([(100, 5)], [(1, 5), (999, None)], "price is filled in 1 % of records, last time 100 %"),
         ([(100, 5)], [(60, 5), (40, 5)], ""),
@@ -92,12 +85,10 @@ def test_a_field_that_was_full_in_the_run_before_is_pointed_out(
 
 
 def test_a_field_that_is_gone_altogether_is_pointed_out() -> None:
-    now = Fill()
+    now = FillRates()
     for _ in range(20):
         now.count({"title": "x"})
-    assert now.suddenly_empty(filled((20, 5))) == [
-        "price is in no record any more, last time it was filled in 100 %"
-    ]
+    assert now.suddenly_empty(filled((20, 5))) == ["price is no longer in any record, last time it was filled in 100 %"]
     assert now.suddenly_empty(filled((20, None))) == []
 
 
@@ -105,5 +96,5 @@ def test_parts_merge_to_what_the_whole_would_be_and_survive_json() -> None:
     parts = [(30, 5), (7, None), (1, 5), (40, None)]
     for cut in range(len(parts) + 1):
         whole = filled(*parts[:cut])
-        whole.merge(msgspec.json.decode(msgspec.json.encode(filled(*parts[cut:])), type=Fill))
+        whole.merge(msgspec.json.decode(msgspec.json.encode(filled(*parts[cut:])), type=FillRates))
         assert whole == filled(*parts)

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from shoal.errors import Usage
+from shoal.config.settings import SETTINGS
+from shoal.errors import UsageError
 from shoal.extract.template import Template, TemplateError, from_fields, parse, summary
-from shoal.extract.template.document import MAX_NODES, Unreadable, compose
-from shoal.extract.template.model import Field, Where
-from shoal.settings import SETTINGS
+from shoal.extract.template.document import MAX_NODES, UnreadableDocument, compose
+from shoal.extract.template.model import FieldSpec, Selector
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 HEAD = "name: x\n"
@@ -30,7 +30,7 @@ def only(text: str, **options: Any) -> tuple[str, str, str]:
     return one
 
 
-def field_of(spec: str) -> Field:
+def field_of(spec: str) -> FieldSpec:
     (kind,) = parse(f"{HEAD}fields:\n  f: {spec}\n").pages
     return kind.fields["f"]
 
@@ -60,23 +60,23 @@ def test_a_template_of_one_page_kind_needs_no_list_of_pages() -> None:
 @pytest.mark.parametrize(
     ("spec", "at", "kind"),
     [
-        ("h1::text", Where("css", "h1::text"), "text"),
-        ("css:h1", Where("css", "h1"), "text"),
-        ("a:hover", Where("css", "a:hover"), "text"),
-        ("'xpath://h1'", Where("xpath", "//h1"), "text"),
-        (r"re:SB-\d+", Where("re", r"SB-\d+"), "text"),
-        ("json:items[0].name", Where("json", "items[0].name"), "any"),
-        ("data:[0].sku", Where("data", "[0].sku"), "any"),
-        ("meta:category", Where("meta", "category"), "any"),
-        ("value:shop", Where("value", "shop"), "any"),
-        ("page:url", Where("page", "url"), "any"),
-        ("'@url'", Where("page", "url"), "any"),
-        ("{value: 5}", Where("value", 5), "any"),
-        ("{css: .p, type: number}", Where("css", ".p"), "number"),
-        ("no", Where("css", "no"), "text"),
+        ("h1::text", Selector("css", "h1::text"), "text"),
+        ("css:h1", Selector("css", "h1"), "text"),
+        ("a:hover", Selector("css", "a:hover"), "text"),
+        ("'xpath://h1'", Selector("xpath", "//h1"), "text"),
+        (r"re:SB-\d+", Selector("re", r"SB-\d+"), "text"),
+        ("json:items[0].name", Selector("json", "items[0].name"), "any"),
+        ("data:[0].sku", Selector("data", "[0].sku"), "any"),
+        ("meta:category", Selector("meta", "category"), "any"),
+        ("value:shop", Selector("value", "shop"), "any"),
+        ("page:url", Selector("page", "url"), "any"),
+        ("'@url'", Selector("page", "url"), "any"),
+        ("{value: 5}", Selector("value", 5), "any"),
+        ("{css: .p, type: number}", Selector("css", ".p"), "number"),
+        ("no", Selector("css", "no"), "text"),
     ],
 )
-def test_a_field_is_found_where_its_short_form_says(spec: str, at: Where, kind: str) -> None:
+def test_a_field_is_found_where_its_short_form_says(spec: str, at: Selector, kind: str) -> None:
     field = field_of(spec)
     assert (field.at, field.type) == (at, kind)
 
@@ -87,9 +87,7 @@ def test_names_that_yaml_takes_for_something_else_stay_names() -> None:
 
 
 def test_inside_json_and_xpath_the_short_form_is_of_that_language() -> None:
-    (kind,) = parse(
-        f"{HEAD}each: json:items\nfields: {{a: name, b: page:url, c: {{css: h1, from: page}}}}"
-    ).pages
+    (kind,) = parse(f"{HEAD}each: json:items\nfields: {{a: name, b: page:url, c: {{css: h1, from: page}}}}").pages
     assert [field.at.language for field in kind.fields.values()] == ["json", "page", "css"]
     (kind,) = parse(f"{HEAD}each: xpath://li\nfields: {{a: ./a/@href, b: '@href'}}").pages
     assert [field.at.language for field in kind.fields.values()] == ["xpath", "xpath"]
@@ -97,33 +95,25 @@ def test_inside_json_and_xpath_the_short_form_is_of_that_language() -> None:
 
 def test_follow_takes_selectors_patterns_and_rules() -> None:
     (kind,) = parse(
-        HEAD
-        + "follow: [.next a, /catalogue/*, 'https://x.example/*', {match: /a, priority: 2, max: 3}, 'xpath://a']"
+        HEAD + "follow: [.next a, /catalogue/*, 'https://x.example/*', {match: /a, priority: 2, max: 3}, 'xpath://a']"
     ).pages
     one, two, three, four, five = kind.follow
-    assert one.at == Where("css", ".next a") and five.at == Where("xpath", "//a")
+    assert one.at == Selector("css", ".next a") and five.at == Selector("xpath", "//a")
     assert (two.at, two.match, three.match) == (None, ("/catalogue/*",), ("https://x.example/*",))
     assert (four.match, four.priority, four.max) == (("/a",), 2, 3)
     assert parse(HEAD + "follow: true").pages[0].usual
     (kind,) = parse(HEAD + "follow: [.next a, true]").pages
-    assert kind.usual and [rule.at for rule in kind.follow] == [Where("css", ".next a")]
+    assert kind.usual and [rule.at for rule in kind.follow] == [Selector("css", ".next a")]
     assert not parse(HEAD + "follow: [.next a, 'true', false]").pages[0].usual
 
 
 def test_settings_are_kept_under_their_names_and_checked_by_the_caller() -> None:
-    assert parse(HEAD + "fields: {a: b}\nsettings: {max-pages: 5, rate: 2}").settings == {
-        "max_pages": 5,
-        "rate": 2,
-    }
+    assert parse(HEAD + "fields: {a: b}\nsettings: {max-pages: 5, rate: 2}").settings == {"max_pages": 5, "rate": 2}
     text = HEAD + "fields: {a: b}\nsettings:\n  rat: 2\n"
-    assert only(text, settings=SETTINGS) == (
-        "settings.rat",
-        "there is no setting 'rat'",
-        "did you mean rate?",
-    )
+    assert only(text, settings=SETTINGS) == ("settings.rat", "there is no setting 'rat'", "did you mean rate?")
 
     def check(name: str, value: object) -> None:
-        raise Usage("not that", hint="another")
+        raise UsageError("not that", hint="another")
 
     where, message, hint = only(HEAD + "fields: {a: b}\nsettings: {rate: x}", check_setting=check)
     assert (where, message, hint) == ("settings.rate", "not that", "another")
@@ -131,21 +121,15 @@ def test_settings_are_kept_under_their_names_and_checked_by_the_caller() -> None
 
 def test_every_problem_is_told_at_once_with_its_place() -> None:
     with pytest.raises(TemplateError) as caught:
-        parse(
-            "name: x\npages:\n  - macth: /a\n    fields:\n      price: {css: .p, type: nummber}\n      t: a["
-        )
+        parse("name: x\npages:\n  - macth: /a\n    fields:\n      price: {css: .p, type: nummber}\n      t: a[")
     found = [(one.line, one.column, one.where) for one in caught.value.problems]
-    assert found == [
-        (3, 5, "pages[0].macth"),
-        (5, 30, "pages[0].fields.price.type"),
-        (6, 10, "pages[0].fields.t"),
-    ]
+    assert found == [(3, 5, "pages[0].macth"), (5, 30, "pages[0].fields.price.type"), (6, 10, "pages[0].fields.t")]
     said = str(caught.value).splitlines()
     assert said[0] == "template.yaml has 3 problems:"
     assert said[2].strip() == (
         "line 5, column 30: pages[0].fields.price.type: 'nummber' is not a type (try: did you mean number?)"
     )
-    assert caught.value.exit_code == 2 and isinstance(caught.value, Usage)
+    assert caught.value.exit_code == 2 and isinstance(caught.value, UsageError)
 
 
 @pytest.mark.parametrize(
@@ -155,23 +139,13 @@ def test_every_problem_is_told_at_once_with_its_place() -> None:
         ("[a]", "", "a template is a mapping", "name: …"),
         ("fields: {a: b}", "name", "needs a name", "name: books"),
         ("name: Books!\nfields: {a: b}", "name", "'Books!' cannot be the name", "letters"),
-        ("name: x", "pages", "it takes nothing", "fields"),
-        ("name: x\npages: []", "pages", "it takes nothing", "fields"),
+        ("name: x", "pages", "it extracts nothing", "fields"),
+        ("name: x\npages: []", "pages", "it extracts nothing", "fields"),
         ("name: x\npages: {a: b}", "pages", "pages is a list", "dash"),
         ("name: x\npages: [{match: /a}]", "pages[0]", "neither fields nor links", "follow: true"),
-        (
-            "name: x\npages: [{fields: {a: b}}]\nfields: {a: b}",
-            "fields",
-            "belongs to one of the pages",
-            "move",
-        ),
+        ("name: x\npages: [{fields: {a: b}}]\nfields: {a: b}", "fields", "belongs to one of the pages", "move"),
         ("name: x\nstart: example.com\nfields: {a: b}", "start", "http", "in full"),
-        (
-            "name: x\nstart: [http://a.example/, 'http://']\nfields: {a: b}",
-            "start[1]",
-            "'http://'",
-            "in full",
-        ),
+        ("name: x\nstart: [http://a.example/, 'http://']\nfields: {a: b}", "start[1]", "'http://'", "in full"),
         ("name: x\nhosts: a/b\nfields: {a: b}", "hosts", "is not a host name", "example.com"),
         ("name: x\nmatch: catalogue\nfields: {a: b}", "match", "paths begin with /", "/catalogue"),
         ("name: x\nfields: []", "fields", "not a list", "name: …"),
@@ -179,12 +153,7 @@ def test_every_problem_is_told_at_once_with_its_place() -> None:
         ("name: x\nfields: {a: [b]}", "fields.a", "one text is expected", "single"),
         ("name: x\nfields: {a: {type: text}}", "fields.a", "does not say where", "css:"),
         ("name: x\nfields: {a: {css:b}}", "fields.a.css:b", "has no 'css:b'", "a space after the colon"),
-        (
-            "name: x\nfields: {a: {css: b, requird: true}}",
-            "fields.a.requird",
-            "has no",
-            "did you mean required?",
-        ),
+        ("name: x\nfields: {a: {css: b, requird: true}}", "fields.a.requird", "has no", "did you mean required?"),
         ("name: x\nfields: {a: {css: b, required: 5}}", "fields.a.required", "true or false", "true"),
         ("name: x\nfields: {a: {css: b, xpath: c}}", "fields.a.xpath", "two places", "keep one"),
         ("name: x\nfields: {a: {css: b, type: int}}", "fields.a.type", "'int' is not a type", "integer"),
@@ -196,42 +165,17 @@ def test_every_problem_is_told_at_once_with_its_place() -> None:
         ("name: x\nfields: {a: 'json:a['}", "fields.a", "JMESPath", "items"),
         ("name: x\nfields: {a: {css: b, json: 'a['}}", "fields.a.json", "JMESPath", "items"),
         ("name: x\nfields: {a: page:ttle}", "fields.a", "a page has no 'ttle'", "title"),
-        ("name: x\nfields: {a: 'css:'}", "fields.a", "nothing stands after css:", "look for"),
+        ("name: x\nfields: {a: 'css:'}", "fields.a", "nothing follows css:", "look for"),
         ("name: x\nfields: {a: {css: b, default: no}}", "fields.a.default", "YAML may read no", "quotes"),
         ("name: x\nfields: {a: {css: b, default: 5}}", "fields.a.default", "'5' is not text", "quotes"),
-        (
-            "name: x\nfields: {a: {css: b, type: integer, default: x}}",
-            "fields.a.default",
-            "whole number",
-            "fits",
-        ),
+        ("name: x\nfields: {a: {css: b, type: integer, default: x}}", "fields.a.default", "whole number", "fits"),
         ("name: x\nfields: {a: {css: b, type: date, default: soon}}", "fields.a.default", "a date", "fits"),
         ("name: x\nfields: {a: {css: b, list: true, default: x}}", "fields.a.default", "a list", ""),
-        (
-            "name: x\nfields: {a: {css: b, required: true, default: x}}",
-            "fields.a.default",
-            "never used",
-            "keep one",
-        ),
-        (
-            "name: x\nfields: {a: {css: b, type: text, fields: {c: d}}}",
-            "fields.a",
-            "no type, re or json",
-            "fields",
-        ),
+        ("name: x\nfields: {a: {css: b, required: true, default: x}}", "fields.a.default", "never used", "keep one"),
+        ("name: x\nfields: {a: {css: b, type: text, fields: {c: d}}}", "fields.a", "no type, re or json", "fields"),
         ("name: x\nfields: {a: {re: b, fields: {c: d}}}", "fields.a.fields", "no elements", "css:"),
-        (
-            "name: x\neach: .b\nfields: {a: 'xpath:./c'}",
-            "fields.a",
-            "xpath cannot look inside what css",
-            "from: page",
-        ),
-        (
-            "name: x\neach: .b\nfields: {a: 'json:c'}",
-            "fields.a",
-            "cannot look inside an element",
-            "css: and json:",
-        ),
+        ("name: x\neach: .b\nfields: {a: 'xpath:./c'}", "fields.a", "xpath cannot look inside what css", "from: page"),
+        ("name: x\neach: .b\nfields: {a: 'json:c'}", "fields.a", "cannot look inside an element", "css: and json:"),
         ("name: x\neach: .b\nfollow: .a", "each", "each without fields", "fields"),
         ("name: x\neach: meta:b\nfields: {a: b}", "each", "finds no elements", "selector"),
         ("name: x\nfollow: //a/@href", "follow", "cannot understand the CSS", "xpath:"),
@@ -240,19 +184,14 @@ def test_every_problem_is_told_at_once_with_its_place() -> None:
         ("name: x\nfollow: [{css: a, max: 0}]", "follow[0].max", "whole number", "from 1"),
         ("name: x\nfollow: []", "follow", "the list is empty", "leave it out"),
         ("name: x\npaging: {max: 3}", "paging.next", "next page", ".next a"),
-        (
-            "name: x\npages: [{follow: a}, {match: /b, follow: a}]",
-            "pages[1]",
-            "no page comes here",
-            "to the end",
-        ),
+        ("name: x\npages: [{follow: a}, {match: /b, follow: a}]", "pages[1]", "no page comes here", "to the end"),
         (
             "name: x\npages: [{match: /a, kind: k, follow: a}, {match: /b, kind: k, follow: a}]",
             "pages[1].kind",
             "is called 'k' already",
             "of its own",
         ),
-        ("name: x\nfields:\n  a: b\n  a: c\n", "fields.a", "stands here twice, first in line 3", "keep one"),
+        ("name: x\nfields:\n  a: b\n  a: c\n", "fields.a", "is here twice, first in line 3", "keep one"),
     ],
 )
 def test_a_mistake_is_told_with_its_place_and_a_hint(text: str, where: str, message: str, hint: str) -> None:
@@ -274,7 +213,7 @@ def test_a_mistake_is_told_with_its_place_and_a_hint(text: str, where: str, mess
         ("a: *.html", 1, 5, "meaning of their own"),
         ("a: *x", 1, 4, "nothing is called &x"),
         ("a: > b", 1, 6, "begin a block of text"),
-        ("a: [href]::text", 1, 10, "text goes on"),
+        ("a: [href]::text", 1, 10, "text follows"),
         ('a: "\\d"', 1, 6, "in double quotes"),
         ("a:\n  b: 1\n c: 2", 3, 2, "the indentation"),
         ("a: \x01", 1, 4, "U+0001"),
@@ -284,7 +223,7 @@ def test_a_mistake_is_told_with_its_place_and_a_hint(text: str, where: str, mess
     ],
 )
 def test_what_is_not_yaml_is_told_in_words(text: str, line: int, column: int, message: str) -> None:
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(UnreadableDocument) as caught:
         compose(text)
     problem = caught.value.problem
     assert (problem.line, problem.column) == (line, column)
@@ -294,7 +233,7 @@ def test_what_is_not_yaml_is_told_in_words(text: str, line: int, column: int, me
 def test_a_bomb_of_aliases_is_refused_at_once() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
-    with pytest.raises(Unreadable, match=f"{MAX_NODES:,} parts"):
+    with pytest.raises(UnreadableDocument, match=f"{MAX_NODES:,} parts"):
         compose("\n".join(lines))
 
 
@@ -322,13 +261,12 @@ def test_anchors_and_merged_mappings_are_understood() -> None:
 
 def test_tags_build_nothing() -> None:
     (kind,) = parse("name: x\nfields: {a: !!python/name:os.system h1}").pages
-    assert kind.fields["a"].at == Where("css", "h1")
+    assert kind.fields["a"].at == Selector("css", "h1")
 
 
 def test_fields_of_a_command_line_have_types_and_lists() -> None:
     template = from_fields(
-        "x",
-        {"title": "h1", "price:number": ".p", "tags[]": ".t", "n[]:integer": "re:\\d+", "m:price[]": ".m"},
+        "x", {"title": "h1", "price:number": ".p", "tags[]": ".t", "n[]:integer": "re:\\d+", "m:price[]": ".m"}
     )
     fields = template.pages[0].fields
     assert list(fields) == ["url", "title", "price", "tags", "n", "m"]
@@ -352,9 +290,7 @@ def test_fields_of_a_command_line_have_types_and_lists() -> None:
         ({"a": "h1["}, "a", "CSS selector", "browsers"),
     ],
 )
-def test_wrong_fields_of_a_command_line_are_told(
-    fields: dict[str, str], where: str, message: str, hint: str
-) -> None:
+def test_wrong_fields_of_a_command_line_are_told(fields: dict[str, str], where: str, message: str, hint: str) -> None:
     with pytest.raises(TemplateError) as caught:
         from_fields("x", fields)
     (problem,) = caught.value.problems

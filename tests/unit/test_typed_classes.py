@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import shoal
-from shoal.errors import Usage
+from shoal.errors import UsageError
 from shoal.extract.load import scrapers_in
 from shoal.extract.scraper import Scraper
 
@@ -56,7 +56,7 @@ def test_loading_a_file_finds_such_classes_and_not_their_bases() -> None:
 
 
 def test_class_without_types_cannot_work() -> None:
-    with pytest.raises(Usage, match="names no types"):
+    with pytest.raises(UsageError, match="has no task types"):
         Base("sqlite:///unused.db").run()
 
 
@@ -68,9 +68,9 @@ async def test_class_that_needs_arguments_says_so_where_there_are_none() -> None
             super().__init__()
 
     scraper = Needy.scraper()
-    assert scraper is not None and scraper.opening is not None
-    with pytest.raises(Usage, match="without arguments"):
-        await scraper.opening()
+    assert scraper is not None and scraper.open_client is not None
+    with pytest.raises(UsageError, match="without arguments"):
+        await scraper.open_client()
 
 
 def plain(country: str = "in") -> list[dict[str, str]]:
@@ -103,7 +103,7 @@ def test_payloads_are_the_work_of_a_run_and_the_same_each_time() -> None:
     one = shoal.wrap(awaited, "prices", mode="distributed", payloads=wanted)
     two = shoal.wrap(awaited, "prices", mode="distributed", payloads=wanted)
     assert [seed.payload for seed in one.seeds] == wanted
-    assert [seed.core().digest for seed in one.seeds] == [seed.core().digest for seed in two.seeds]
+    assert [seed.to_queue_task().digest for seed in one.seeds] == [seed.to_queue_task().digest for seed in two.seeds]
     assert one.serves == ("prices", "task:prices")
 
 
@@ -119,7 +119,7 @@ def test_payloads_are_the_work_of_a_run_and_the_same_each_time() -> None:
     ],
 )
 def test_what_cannot_be_wrapped_is_refused_at_once(args: Any, options: Any, words: str) -> None:
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(UsageError) as caught:
         shoal.wrap(*args, **options)
     assert words in str(caught.value)
     assert caught.value.hint
@@ -132,7 +132,7 @@ def test_scraper_has_a_mode(mode: Any) -> None:
 
 @pytest.mark.parametrize("mode", ["Single", "many", None])
 def test_other_modes_are_refused_with_a_hint(mode: Any) -> None:
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(UsageError) as caught:
         Scraper("a", mode=mode)
     assert "distributed" in caught.value.hint
 
@@ -140,14 +140,14 @@ def test_other_modes_are_refused_with_a_hint(mode: Any) -> None:
 def test_one_type_has_one_handler() -> None:
     scraper = Scraper("a")
     scraper.task("t")(print)
-    with pytest.raises(Usage, match="two handlers"):
+    with pytest.raises(UsageError, match="two handlers"):
         scraper.task("t")
     assert "t" in repr(scraper)
 
 
 @pytest.mark.parametrize("wrong", [{"type": "page"}, {"retries": -1}, {"timeout": -1}, {"timeout": "long"}])
 def test_wrong_words_about_a_task_are_refused(wrong: Any) -> None:
-    with pytest.raises(Usage):
+    with pytest.raises(UsageError):
         Scraper("a").task(**{"type": "t"} | wrong)
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from shoal.core.lane import FREE, Pace
+from shoal.core.lane import UNLIMITED_PACE, Pace
 from shoal.core.task import digest
-from shoal.core.typed import Task, is_wrapped, unwrap
-from shoal.errors import Usage
+from shoal.core.typed_task import Task, is_wrapped, unwrap
+from shoal.errors import UsageError
 
 LOOP: list[Any] = []
 LOOP.append(LOOP)
@@ -35,18 +35,17 @@ LOOP.append(LOOP)
     ],
 )
 def test_payload_that_is_not_json_is_refused_and_the_place_is_named(payload: Any, place: str) -> None:
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(UsageError) as caught:
         Task(type="scrape_profile", payload=payload)
     assert place in str(caught.value)
     assert "scrape_profile" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "payload",
-    [{}, {"a": [1, 2.5, None, True, "é", {"b": (1, 2)}]}, {"n": -(2**63)}, {"n": 2**63 - 1}, {"": ""}],
+    "payload", [{}, {"a": [1, 2.5, None, True, "é", {"b": (1, 2)}]}, {"n": -(2**63)}, {"n": 2**63 - 1}, {"": ""}]
 )
 def test_json_values_are_taken_and_come_back_as_they_are(payload: Any) -> None:
-    meta = Task(type="t", payload=payload).core().meta
+    meta = Task(type="t", payload=payload).to_queue_task().meta
     assert msgspec.json.decode(msgspec.json.encode(meta)) == msgspec.json.decode(
         msgspec.json.encode({"payload": payload})
     )
@@ -80,27 +79,27 @@ def test_json_values_are_taken_and_come_back_as_they_are(payload: Any) -> None:
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_a_hint(wrong: dict[str, Any]) -> None:
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(UsageError) as caught:
         Task(**{"type": "t"} | wrong)
     assert caught.value.hint
 
 
 def test_durations_may_be_words() -> None:
-    core = Task(type="t", delay="2m", ttl="1h").core()
+    core = Task(type="t", delay="2m", ttl="1h").to_queue_task()
     assert (core.delay, core.ttl) == (120.0, 3600.0)
 
 
 def test_the_same_key_is_the_same_task_and_without_a_key_none_is_like_another() -> None:
     one, two = Task(type="t", key="u1", payload={"n": 1}), Task(type="t", key="u1", payload={"n": 2})
-    assert one.core().digest == two.core().digest == digest("task:t/u1")
-    assert Task(type="other", key="u1").core().digest != one.core().digest
-    assert Task(type="t").core().digest != Task(type="t").core().digest
+    assert one.to_queue_task().digest == two.to_queue_task().digest == digest("task:t/u1")
+    assert Task(type="other", key="u1").to_queue_task().digest != one.to_queue_task().digest
+    assert Task(type="t").to_queue_task().digest != Task(type="t").to_queue_task().digest
 
 
 def test_tasks_without_a_lane_are_spread_and_have_no_pace() -> None:
-    lanes = {Task(type="t", key=str(n)).core().lane for n in range(200)}
+    lanes = {Task(type="t", key=str(n)).to_queue_task().lane for n in range(200)}
     assert lanes == {f"task:t:{n}" for n in range(8)}
-    assert Task(type="t").pace() == FREE
+    assert Task(type="t").pace() == UNLIMITED_PACE
 
 
 @pytest.mark.parametrize(
@@ -113,7 +112,7 @@ def test_tasks_without_a_lane_are_spread_and_have_no_pace() -> None:
 )
 def test_rate_belongs_to_the_lane_or_else_to_the_type(given: Any, lane: str, pace: Pace | None) -> None:
     task = Task(type="t", key="k", **given)
-    assert (task.core().lane, task.pace()) == (lane, pace)
+    assert (task.to_queue_task().lane, task.pace()) == (lane, pace)
 
 
 @pytest.mark.parametrize("value", [1, "x", [1, 2], None, {"value": 3}, {"value": {"value": 1}}])

@@ -10,14 +10,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shoal.core import url as url_module
-from shoal.core.task import Ask, digest
+from shoal.core.task import RequestOptions, digest
 from shoal.core.url import (
     MAX_LENGTH,
     Resolver,
     canonical,
+    has_other_scheme,
     host_of,
     lane_of,
-    other_scheme,
     path_of,
     problem,
     request_digest,
@@ -68,14 +68,14 @@ def test_canonical_is_the_one_spelling_browsers_agree_on(given_url: str, expecte
         ("", "empty"),
         ("   ", "empty"),
         ("#top", "empty"),
-        ("example.com/a", "no http:// or https:// in front"),
-        ("example.com:8080/a", "no http:// or https:// in front"),
-        ("localhost:8000", "no http:// or https:// in front"),
-        ("//example.com/", "no http:// or https:// in front"),
-        ("/a/b", "no http:// or https:// in front"),
-        ("hello", "not a web address"),
-        ("see example.com", "not a web address"),
-        ("N/A", "not a web address"),
+        ("example.com/a", "no http:// or https://"),
+        ("example.com:8080/a", "no http:// or https://"),
+        ("localhost:8000", "no http:// or https://"),
+        ("//example.com/", "no http:// or https://"),
+        ("/a/b", "no http:// or https://"),
+        ("hello", "not a URL"),
+        ("see example.com", "not a URL"),
+        ("N/A", "not a URL"),
         ("'http://example.com/'", "quotes or brackets around it"),
         ("<http://example.com/>", "quotes or brackets around it"),
         ("ftp://example.com/", "ftp: is not http or https"),
@@ -184,10 +184,10 @@ BASES = [
 
 def by_ada(base: str, href: str) -> str | None:
     head, mark, _ = href.partition("#")
-    return Resolver(base)._any(head, mark)
+    return Resolver(base)._parsed(head, mark)
 
 
-def alone_by_ada(text: str) -> str | None:
+def absolute_by_ada(text: str) -> str | None:
     head, mark, _ = text.partition("#")
     return url_module._fetchable(url_module._read(head + mark))
 
@@ -211,7 +211,7 @@ def test_the_string_path_of_canonical_answers_as_the_parser_does(text: str) -> N
         found: str | None = canonical(text)
     except InvalidUrl:
         found = None
-    assert found == alone_by_ada(text)
+    assert found == absolute_by_ada(text)
     if found is not None:
         assert canonical(found) == found
         assert resolve("http://ignored.example/", found) == found
@@ -248,59 +248,52 @@ PLAIN = digest("GET http://a.example/")
 
 
 @pytest.mark.parametrize(
-    "ask",
+    "request_options",
     [
         None,
-        Ask(),
-        Ask(method="get"),
-        Ask(body=b""),
-        Ask(proxy="office"),
-        Ask(headers=(("Referer", "http://b.example/"),)),
+        RequestOptions(),
+        RequestOptions(method="get"),
+        RequestOptions(body=b""),
+        RequestOptions(proxy="office"),
+        RequestOptions(headers=(("Referer", "http://b.example/"),)),
     ],
 )
-def test_a_plain_get_is_one_request_by_whatever_way_it_goes(ask: Ask | None) -> None:
-    assert request_digest("http://a.example/", ask) == PLAIN
+def test_a_plain_get_is_one_request_by_whatever_way_it_goes(request_options: RequestOptions | None) -> None:
+    assert request_digest("http://a.example/", request_options) == PLAIN
 
 
 def test_requests_that_may_be_answered_otherwise_are_not_the_same() -> None:
     asks = [
         None,
-        Ask(method="POST"),
-        Ask(method="HEAD"),
-        Ask(method="POST", body=b"a"),
-        Ask(method="POST", body=b"b"),
-        Ask(body=b"a"),
-        Ask(session="a"),
-        Ask(session="b"),
-        Ask(auth="a"),
-        Ask(session="a", auth="a"),
-        Ask(headers=(("Accept", "a"),)),
-        Ask(headers=(("Accept", "b"),)),
-        Ask(headers=(("Accept", "a"), ("X", "b"))),
+        RequestOptions(method="POST"),
+        RequestOptions(method="HEAD"),
+        RequestOptions(method="POST", body=b"a"),
+        RequestOptions(method="POST", body=b"b"),
+        RequestOptions(body=b"a"),
+        RequestOptions(session="a"),
+        RequestOptions(session="b"),
+        RequestOptions(auth="a"),
+        RequestOptions(session="a", auth="a"),
+        RequestOptions(headers=(("Accept", "a"),)),
+        RequestOptions(headers=(("Accept", "b"),)),
+        RequestOptions(headers=(("Accept", "a"), ("X", "b"))),
     ]
-    assert len({request_digest("http://a.example/", ask) for ask in asks}) == len(asks)
+    assert len({request_digest("http://a.example/", request_options) for request_options in asks}) == len(asks)
     assert request_digest("http://a.example/", asks[1]) != request_digest("http://a.example/b", asks[1])
 
 
 def test_headers_are_compared_without_case_and_order() -> None:
-    one = Ask(headers=(("Accept", "a"), ("X", "b")))
-    other = Ask(headers=(("x", "b"), ("ACCEPT", "a")))
+    one = RequestOptions(headers=(("Accept", "a"), ("X", "b")))
+    other = RequestOptions(headers=(("x", "b"), ("ACCEPT", "a")))
     assert request_digest("http://a.example/", one) == request_digest("http://a.example/", other)
 
 
 @pytest.mark.parametrize(
     ("href", "other"),
-    [
-        ("mailto:x", True),
-        (" TEL:1", True),
-        ("http://x", False),
-        ("HTTPS:x", False),
-        ("a/b:c", False),
-        ("", False),
-    ],
+    [("mailto:x", True), (" TEL:1", True), ("http://x", False), ("HTTPS:x", False), ("a/b:c", False), ("", False)],
 )
 def test_links_of_another_scheme_are_told_apart(href: str, other: bool) -> None:
-    assert other_scheme(href) is other
+    assert has_other_scheme(href) is other
 
 
 def test_plain_urls_need_no_parser() -> None:
@@ -314,7 +307,7 @@ def test_plain_urls_need_no_parser() -> None:
 
 def documented(heading: str) -> list[list[str]]:
     """The rows of the tables below a heading of the page on addresses, what is in code marks of each cell."""
-    page = (Path(__file__).parents[2] / "docs" / "reference" / "addresses.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "urls.md").read_text("utf-8")
     section = page.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     rows = [line.strip("|").split(" | ") for line in section.splitlines() if line.startswith("| ")]
     return [["\n".join(re.findall("`([^`]+)`", cell)) or cell.strip() for cell in row] for row in rows]
@@ -331,11 +324,9 @@ def test_the_documented_rules_are_true() -> None:
 
 
 def test_the_documented_reasons_are_true() -> None:
-    examples = [
-        row for row in documented("What is not an address") if row[-1].strip(" |") and row[0] != "reason"
-    ]
+    examples = [row for row in documented("What is not a URL") if row[-1].strip(" |") and row[0] != "reason"]
     for reason, shown in examples:
         for text in shown.split("\n"):
-            if reason not in ("several addresses on one line", "not a host name that can exist"):
+            if reason not in ("several URLs on one line", "not a host name that can exist"):
                 assert problem(text) == reason
     assert len(examples) == 12

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.core.url import Rewrite, canonical
+from shoal.core.url import UrlNormalizer, canonical
 
 H = "http://h.example"
-SORT = Rewrite(sort_query=True)
-DROP = Rewrite(drop_tracking=True)
-BOTH = Rewrite(sort_query=True, drop_tracking=True)
+SORT = UrlNormalizer(sort_query=True)
+DROP = UrlNormalizer(drop_tracking=True)
+BOTH = UrlNormalizer(sort_query=True, drop_tracking=True)
 
 
 @pytest.mark.parametrize(
@@ -27,9 +27,7 @@ BOTH = Rewrite(sort_query=True, drop_tracking=True)
         ("/x?utm_source=a&a=1", "/x?a=1&utm_source=a"),
     ],
 )
-def test_a_sorted_query_goes_by_name_and_keeps_the_order_of_equal_names(
-    given_url: str, expected: str
-) -> None:
+def test_a_sorted_query_goes_by_name_and_keeps_the_order_of_equal_names(given_url: str, expected: str) -> None:
     assert SORT(H + given_url) == H + expected
 
 
@@ -39,10 +37,7 @@ def test_a_sorted_query_goes_by_name_and_keeps_the_order_of_equal_names(
         ("/x?b=1&a=2", "/x?b=1&a=2"),
         ("/x?utm_source=a&utm_medium=b&UTM_Campaign=c", "/x"),
         ("/x?b=1&gclid=x&a=2&fbclid=y", "/x?b=1&a=2"),
-        (
-            "/?msclkid=1&mc_cid=2&mc_eid=3&igshid=4&yclid=5&dclid=6&gbraid=7&wbraid=8&_ga=9&_gl=1&ref_src=2",
-            "/",
-        ),
+        ("/?msclkid=1&mc_cid=2&mc_eid=3&igshid=4&yclid=5&dclid=6&gbraid=7&wbraid=8&_ga=9&_gl=1&ref_src=2", "/"),
         ("/x?utm=1&ref=2&gclids=3&source=4", "/x?utm=1&ref=2&gclids=3&source=4"),
         ("/x?q=utm_source=a", "/x?q=utm_source=a"),
         ("/x?utm_source", "/x"),
@@ -78,8 +73,8 @@ def test_a_host_is_never_rewritten() -> None:
 
 def test_both_together_and_neither() -> None:
     assert BOTH(H + "/x;jsessionid=1?b=1&gclid=2&a=3") == H + "/x?a=3&b=1"
-    assert Rewrite()(H + "/x;jsessionid=1?b=1&gclid=2&a=3") == H + "/x;jsessionid=1?b=1&gclid=2&a=3"
-    assert [bool(rewrite) for rewrite in (Rewrite(), SORT, DROP, BOTH)] == [False, True, True, True]
+    assert UrlNormalizer()(H + "/x;jsessionid=1?b=1&gclid=2&a=3") == H + "/x;jsessionid=1?b=1&gclid=2&a=3"
+    assert [bool(rewrite) for rewrite in (UrlNormalizer(), SORT, DROP, BOTH)] == [False, True, True, True]
 
 
 PIECES = [
@@ -90,7 +85,7 @@ PIECES = [
 
 @settings(max_examples=600, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=10).map("".join), st.sampled_from([SORT, DROP, BOTH]))
-def test_what_is_rewritten_is_canonical_and_stays_as_it_is(rest: str, rewrite: Rewrite) -> None:
+def test_what_is_rewritten_is_canonical_and_stays_as_it_is(rest: str, rewrite: UrlNormalizer) -> None:
     changed = rewrite(canonical(f"{H}/{rest}"))
     assert canonical(changed) == changed
     assert rewrite(changed) == changed

@@ -4,8 +4,8 @@ from itertools import combinations
 
 import pytest
 
-from shoal.core.shape import Shapes, shape_of
 from shoal.core.url import canonical
+from shoal.core.url_shape import ShapeCounter, shape_of
 
 H = "http://h.example"
 
@@ -40,7 +40,7 @@ H = "http://h.example"
         ("/x?q", "/x?q"),
     ],
 )
-def test_a_shape_is_the_address_without_numbers_ids_and_values(path: str, shape: str) -> None:
+def test_a_shape_is_the_url_without_numbers_ids_and_values(path: str, shape: str) -> None:
     assert shape_of(canonical(H + path)) == "h.example" + shape
 
 
@@ -49,8 +49,8 @@ def test_a_shape_belongs_to_its_lane() -> None:
     assert shape_of("http://127.0.0.1:8000/7") == "127.0.0.1:8000/#"
 
 
-def test_addresses_of_one_shape_are_admitted_up_to_their_number() -> None:
-    shapes = Shapes(3)
+def test_urls_of_one_shape_are_admitted_up_to_their_number() -> None:
+    shapes = ShapeCounter(3)
     assert [shapes.admit(f"{H}/day/{day}") for day in range(5)] == [True, True, True, False, False]
     assert shapes.admit(f"{H}/week/1")
     assert shapes.admit("http://other.example/day/9")
@@ -58,19 +58,19 @@ def test_addresses_of_one_shape_are_admitted_up_to_their_number() -> None:
 
 
 def test_calendars_of_any_year_are_one_shape() -> None:
-    shapes = Shapes(50)
+    shapes = ShapeCounter(50)
     days = [f"{H}/events?month={year}-{month:02}" for year in (1066, 2024, 9999) for month in range(1, 13)]
     days += [f"{H}/events?month={year}-01" for year in range(3000, 3100)]
     assert sum(map(shapes.admit, days)) == 50
 
 
 def test_no_limit_is_no_limit() -> None:
-    shapes = Shapes(0)
+    shapes = ShapeCounter(0)
     assert all(shapes.admit(f"{H}/day/{day}") for day in range(1000))
 
 
 def test_filters_that_combine_without_end_are_cut_off() -> None:
-    shapes = Shapes(1_000, max_facets=20)
+    shapes = ShapeCounter(1_000, max_facets=20)
     names = ("brand", "color", "size", "price", "sort", "view", "stock")
     asked = ["&".join(f"{name}=1" for name in some) for n in (1, 2, 3) for some in combinations(names, n)]
     assert sum(shapes.admit(f"{H}/shoes?{query}") for query in asked) == 20
@@ -80,7 +80,7 @@ def test_filters_that_combine_without_end_are_cut_off() -> None:
 
 
 def test_the_table_is_bounded_and_keeps_what_goes_on_growing() -> None:
-    shapes = Shapes(300, size=100, max_facets=10)
+    shapes = ShapeCounter(300, size=100, max_facets=10)
     let_in = 0
     for number in range(1_000):
         let_in += shapes.admit(f"{H}/endless/{number}")
@@ -91,7 +91,7 @@ def test_the_table_is_bounded_and_keeps_what_goes_on_growing() -> None:
 
 
 def test_forgotten_shapes_are_no_facets_any_more() -> None:
-    shapes = Shapes(10, size=4, max_facets=3)
+    shapes = ShapeCounter(10, size=4, max_facets=3)
     for name in "abcdefghij":
         assert shapes.admit(f"{H}/list?{name}")
         assert shapes.admit(f"{H}/{name}/other?x")

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from shoal.core import url as url_module
-from shoal.core.shape import shape_of
-from shoal.core.url import MAX_LENGTH, Resolver, Rewrite, canonical, host_of, lane_of, path_of, problem
+from shoal.core.url import MAX_LENGTH, Resolver, UrlNormalizer, canonical, host_of, lane_of, path_of, problem
+from shoal.core.url_shape import shape_of
 from shoal.errors import InvalidUrl
 
 DATA = Path(__file__).parents[1] / "data" / "wpt-url"
@@ -70,7 +70,7 @@ def by_parser(text: str) -> str | None:
 
 def link_by_parser(resolver: Resolver, href: str) -> str | None:
     head, mark, _ = href.partition("#")
-    return resolver._any(head, mark)
+    return resolver._parsed(head, mark)
 
 
 def on_page(base: str) -> bool:
@@ -86,7 +86,7 @@ def name(case: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("case", CASES, ids=name)
-def test_an_address_means_what_the_standard_says(case: dict[str, Any]) -> None:
+def test_a_url_means_what_the_standard_says(case: dict[str, Any]) -> None:
     text, base = case["input"], case.get("base") or ""
     if on_page(base):
         resolver = Resolver(base)
@@ -118,7 +118,7 @@ def test_every_way_to_write_an_answer_leads_to_it(url: str) -> None:
         assert resolver.resolve(url + "#x") == url
         if base.startswith(root) and path_of(url)[1:2] != "/":
             for href in (path_of(url), ".." + path_of(url), "../.." + path_of(url)):
-                assert resolver.resolve(href) == url == resolver._any(href)
+                assert resolver.resolve(href) == url == resolver._parsed(href)
         if url.startswith("https:"):
             assert resolver.resolve(url[6:]) == (url if base.startswith("https:") else "http:" + url[6:])
 
@@ -165,10 +165,8 @@ def mutants(count: int) -> list[str]:
     return found
 
 
-REWRITES = [Rewrite(sort_query=True), Rewrite(drop_tracking=True), Rewrite(True, True)]
-BASES = [
-    Resolver(base) for base in ("http://h.example/a/b;c?d", "https://h.example:8443//x/", "http://[::1]/%2F")
-]
+REWRITES = [UrlNormalizer(sort_query=True), UrlNormalizer(drop_tracking=True), UrlNormalizer(True, True)]
+BASES = [Resolver(base) for base in ("http://h.example/a/b;c?d", "https://h.example:8443//x/", "http://[::1]/%2F")]
 
 
 def check_canonical(url: str) -> None:

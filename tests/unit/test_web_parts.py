@@ -1,4 +1,4 @@
-"""Parts of the control room that need no server: buckets, slots, cookies, tokens, options."""
+"""Parts of the server that need no server: buckets, slots, cookies, tokens, options."""
 
 from __future__ import annotations
 
@@ -9,84 +9,79 @@ from typing import Any
 
 import msgspec
 import pytest
+from fake_clock import FakeClock
+from wait import HANG
 
 from shoal.cli.command import _with_values
-from shoal.errors import Usage
-from shoal.web.access import Caller
-from shoal.web.bucket import Buckets
-from shoal.web.limits import Held, Slots
-from shoal.web.live import Hub
-from shoal.web.session import LASTS, Signer
-from shoal.web.tokens import Token, digest_of, matching, of_settings
+from shoal.errors import UsageError
+from shoal.web.auth.access import Caller
+from shoal.web.auth.session import SESSION_SECONDS, Signer
+from shoal.web.auth.tokens import Token, digest_of, find_matching, settings_token
+from shoal.web.event_hub import EventHub
+from shoal.web.http.limits import HeldSlot, Slots
+from shoal.web.http.rate_bucket import TokenBuckets
 
 TOKEN = Token("ops", digest_of("text"), ("read",))
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_a_bucket_holds_a_burst_and_fills_again_at_its_rate() -> None:
-    clock = Clock()
-    buckets = Buckets(2.0, 3.0, clock=clock)
+    clock = FakeClock(0.0)
+    buckets = TokenBuckets(2.0, 3.0, clock=clock)
     assert [buckets.take("a") for _ in range(4)] == [0, 0, 0, 0.5]
     assert buckets.take("b") == 0, "each has their own"
-    clock.now = 0.5
+    clock.at = 0.5
     assert buckets.wait("a") == 0 and buckets.take("a") == 0 and buckets.take("a") == 0.5
-    clock.now = 1e9
+    clock.at = 1e9
     assert [buckets.take("a") for _ in range(4)] == [0, 0, 0, 0.5], "it never holds more"
 
 
 def test_many_callers_take_no_more_memory_than_some() -> None:
-    buckets = Buckets(1.0, 1.0, most=10)
+    buckets = TokenBuckets(1.0, 1.0, max_callers=10)
     for number in range(1000):
         buckets.take(f"caller {number}")
     assert len(buckets._left) == 10
 
 
-class Told(Hub):
+class FakeHub(EventHub):
     """Knows of any run there is, without a queue."""
 
     def __init__(self) -> None:
         super().__init__(None)  # type: ignore[arg-type]
         self.state = "running"
 
-    async def run(self, named: str) -> dict[str, Any]:
+    async def run_status(self, named: str) -> dict[str, Any]:
         return {"name": named, "scraper": "s", "state": self.state, "at": None}
 
-    async def _actions(self) -> None: ...
+    async def _publish_actions(self) -> None: ...
 
 
 async def test_what_nobody_watches_any_more_is_forgotten() -> None:
-    hub = Told()
+    hub = FakeHub()
     async with hub.subscribe(["run:always"]) as first:
         for number in range(10):
             async with hub.subscribe([f"run:{number}"]):
-                await hub._look()
+                await hub._poll()
         hub.state = "finished"
-        while first._waiting:
+        while first._pending:
             await first.next()
-        await hub._look()
+        await hub._poll()
         assert [(await first.next()).name for _ in range(2)] == ["run", "state"]  # type: ignore[union-attr]
         assert set(hub._last) == set(hub._states) == {"run:always"}
     await hub.close()
 
 
-class Odd(Told):
+class FailingHub(FakeHub):
     """The first look stumbles over something that nobody understands."""
 
-    async def run(self, named: str) -> dict[str, Any]:
+    async def run_status(self, named: str) -> dict[str, Any]:
         if self.state == "running":
             self.state = "finished"
             raise LookupError("odd")
-        return await super().run(named)
+        return await super().run_status(named)
 
 
 async def test_who_watches_hears_of_what_is_not_understood_and_goes_on() -> None:
-    hub = Odd()
+    hub = FailingHub()
     async with hub.subscribe(["run:a"]) as first:
         assert [(await first.next()).name for _ in range(2)] == ["away", "run"]  # type: ignore[union-attr]
     await hub.close()
@@ -101,12 +96,12 @@ async def test_slots_are_given_in_the_order_of_asking_and_come_back_once() -> No
         waiting[-1].add_done_callback(lambda _, number=number: order.append(number))
         await asyncio.sleep(0)
     assert not await slots.take(), "the line is full"
-    held = Held(slots)
+    held = HeldSlot(slots)
     held.release()
     held.release()
     await asyncio.sleep(0.001)
     assert order == [0]
-    slots.free()
+    slots.release()
     await asyncio.gather(*waiting)
     assert order == [0, 1]
 
@@ -116,44 +111,57 @@ async def test_who_leaves_the_line_takes_no_slot_along() -> None:
     await slots.take()
     gone = asyncio.create_task(slots.take())
     await asyncio.sleep(0)
-    slots.free()  # its turn, and at the same moment it goes
+    slots.release()  # its turn, and at the same moment it goes
     gone.cancel()
     await asyncio.gather(gone, return_exceptions=True)
-    assert await asyncio.wait_for(slots.take(), 1)
+    assert await asyncio.wait_for(slots.take(), HANG)
+
+
+async def test_a_slot_passes_by_whoever_left_the_line_before_its_turn() -> None:
+    slots = Slots(1, 5)
+    await slots.take()
+    gone, next_one = (asyncio.create_task(slots.take()) for _ in range(2))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    slots.release()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert next_one.done() and await next_one
 
 
 def test_a_cookie_is_read_by_the_key_that_signed_it_and_by_no_other() -> None:
     mine, other = Signer(b"1" * 32), Signer(b"2" * 32)
-    cookie = mine.begin(TOKEN)
+    cookie = mine.new_cookie(TOKEN)
     found = mine.read(cookie)
-    assert found is not None and found.of(TOKEN) and other.read(cookie) is None
+    assert found is not None and found.belongs_to(TOKEN) and other.read(cookie) is None
     assert mine.cookie != other.cookie
     another = msgspec.structs.replace(TOKEN, digest=digest_of("another"))
-    assert not found.of(another), "another token of the same name"
+    assert not found.belongs_to(another), "another token of the same name"
 
 
 def test_a_session_ends() -> None:
     signer = Signer(b"1" * 32)
-    body, _, _ = signer.begin(TOKEN).partition(".")
-    old = {"token": "ops", "mark": TOKEN.digest[:16], "until": int(time.time()) - 1, "nonce": "x"}
+    body, _, _ = signer.new_cookie(TOKEN).partition(".")
+    old = {"token": "ops", "digest_prefix": TOKEN.digest[:16], "until": int(time.time()) - 1, "nonce": "x"}
     body = urlsafe_b64encode(msgspec.json.encode(old)).decode().rstrip("=")
     assert signer.read(f"{body}.{signer._sign('session', body)}") is None
-    assert LASTS == 12 * 3600
+    assert SESSION_SECONDS == 12 * 3600
 
 
 def test_the_word_of_one_session_is_not_that_of_another_nor_of_a_cookie() -> None:
     signer = Signer(b"1" * 32)
     one, two = (Caller("ops", frozenset(), "session", nonce) for nonce in ("a", "b"))
-    assert signer.knows(one, signer.word(one)) and not signer.knows(two, signer.word(one))
-    assert not signer.knows(one, "") and not signer.knows(one, "ä")
+    assert signer.is_csrf_token(one, signer.csrf_token(one)) and not signer.is_csrf_token(two, signer.csrf_token(one))
+    assert not signer.is_csrf_token(one, "") and not signer.is_csrf_token(one, "ä")
     assert signer._sign("session", "a") != signer._sign("csrf", "a")
 
 
 def test_a_token_is_known_by_its_digest() -> None:
-    assert matching([TOKEN], "text") is TOKEN
-    assert matching([TOKEN], "text ") is matching([TOKEN], "") is matching([], "text") is None
-    with pytest.raises(Usage, match="could be guessed") as caught:
-        of_settings("short")
+    assert find_matching([TOKEN], "text") is TOKEN
+    assert find_matching([TOKEN], "text ") is find_matching([TOKEN], "") is find_matching([], "text") is None
+    with pytest.raises(UsageError, match="could be guessed") as caught:
+        settings_token("short")
     assert "short" not in str(caught.value)
 
 

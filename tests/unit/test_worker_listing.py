@@ -6,25 +6,18 @@ from typing import Any
 
 import pytest
 
-from shoal.cli import show
-from shoal.cli.drain import choose
-from shoal.cli.workers import _show, mixed_code, state_of
-from shoal.core.lane import Mark
-from shoal.errors import Usage
-from shoal.view.family import Family
-from shoal.view.probe import Probe, place_of
+from shoal.cli import console
+from shoal.cli.workers import _show, mixed_code_warnings, worker_state
+from shoal.control.actions import find_workers
+from shoal.core.lane import WorkerStatus
+from shoal.errors import UsageError
+from shoal.view.health_server import HealthServer, parse_listen_address
+from shoal.view.metric_family import MetricFamily
 
 
-def mark(id: str, **more: Any) -> Mark:
-    given = {
-        "name": id.rpartition("-")[0],
-        "host": "h",
-        "pid": 1,
-        "version": "1",
-        "started_at": 0,
-        "seen_at": 0,
-    }
-    return Mark(id=id, **given | more)
+def worker_status(id: str, **more: Any) -> WorkerStatus:
+    given = {"name": id.rpartition("-")[0], "host": "h", "pid": 1, "version": "1", "started_at": 0, "seen_at": 0}
+    return WorkerStatus(id=id, **given | more)
 
 
 @pytest.mark.parametrize(
@@ -32,24 +25,22 @@ def mark(id: str, **more: Any) -> Mark:
     [
         ({"state": "working"}, "working"),
         ({"state": "idle"}, "idle"),
-        ({"state": "working", "asked": "drain"}, "draining"),
-        ({"state": "idle", "asked": "pause"}, "paused"),
+        ({"state": "working", "command": "drain"}, "draining"),
+        ({"state": "idle", "command": "pause"}, "paused"),
         ({"state": "working", "seen_at": -61_000_000}, "stale"),
     ],
 )
 def test_state_of_a_worker(given: dict[str, Any], state: str) -> None:
-    assert state_of(mark("a-1", **given), 0, 60.0) == state
+    assert worker_state(worker_status("a-1", **given), 0, 60.0) == state
 
 
-@pytest.mark.parametrize(
-    ("columns", "missing"), [(200, ""), (100, "version, pid"), (80, "version, pid, host, serves")]
-)
+@pytest.mark.parametrize(("columns", "missing"), [(200, ""), (100, "version, pid"), (80, "version, pid, host, serves")])
 def test_columns_that_there_is_no_room_for_are_left_out_and_named(
     columns: int, missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(show, "width", lambda stream=None: columns)
-    more = {"doing": "page of h.test", "memory": 120_000_000, "serves": ("books",)}
-    _show([mark(f"node1-ab12cd-{n}", host="node1.example", pid=12345, **more) for n in (1, 2)], 0, 60.0)
+    monkeypatch.setattr(console, "terminal_width", lambda stream=None: columns)
+    more = {"activity": "page of h.test", "memory": 120_000_000, "serves": ("books",)}
+    _show([worker_status(f"node1-ab12cd-{n}", host="node1.example", pid=12345, **more) for n in (1, 2)], 0, 60.0)
     head, *rows = capsys.readouterr().out.splitlines()
     assert all(len(row) <= columns for row in (head, *rows))
     assert not any("…" in row for row in (head, *rows))
@@ -68,39 +59,37 @@ def test_columns_that_there_is_no_room_for_are_left_out_and_named(
     ],
 )
 def test_word_means_a_process_or_all_of_one_worker(word: str, chosen: list[str]) -> None:
-    marks = [mark(id) for id in ("node1-aa-1", "node1-aa-2", "node2-bb-1", "node2-bbc-1")]
-    assert [it.id for it in choose(marks, word)] == chosen
+    marks = [worker_status(id) for id in ("node1-aa-1", "node1-aa-2", "node2-bb-1", "node2-bbc-1")]
+    assert [it.id for it in find_workers(marks, word)] == chosen
 
 
-@pytest.mark.parametrize("word", ["node", "nobody"])
-def test_word_that_means_several_workers_or_none_is_refused(word: str) -> None:
-    with pytest.raises(Usage):
-        choose([mark("node1-aa-1"), mark("node2-bb-1")], word)
+def test_word_that_means_several_workers_is_refused() -> None:
+    with pytest.raises(UsageError):
+        find_workers([worker_status("node1-aa-1"), worker_status("node2-bb-1")], "node")
 
 
 def test_different_code_of_one_scraper_is_told_of() -> None:
-    marks = [mark("a-1", code="books=1 shop=2"), mark("b-1", code="books=9"), mark("c-1", code="books=1")]
-    assert mixed_code(marks) == ["Workers differ in the code of books: 1 on a-1 and 1 more, 9 on b-1"]
-    assert mixed_code(marks[::2]) == []
+    marks = [
+        worker_status("a-1", code="books=1 shop=2"),
+        worker_status("b-1", code="books=9"),
+        worker_status("c-1", code="books=1"),
+    ]
+    assert mixed_code_warnings(marks) == ["Workers differ in the code of books: 1 on a-1 and 1 more, 9 on b-1"]
+    assert mixed_code_warnings(marks[::2]) == []
 
 
 @pytest.mark.parametrize(
     ("text", "place"),
-    [
-        ("8080", ("127.0.0.1", 8080)),
-        ("0.0.0.0:1", ("0.0.0.0", 1)),
-        ("[::]:80", ("::", 80)),
-        ("0", ("127.0.0.1", 0)),
-    ],
+    [("8080", ("127.0.0.1", 8080)), ("0.0.0.0:1", ("0.0.0.0", 1)), ("[::]:80", ("::", 80)), ("0", ("127.0.0.1", 0))],
 )
 def test_place_to_listen(text: str, place: tuple[str, int]) -> None:
-    assert place_of(text) == place
+    assert parse_listen_address(text) == place
 
 
 @pytest.mark.parametrize("text", ["", "http", "host:", ":80", "1:99999", "-1"])
 def test_place_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(Usage):
-        place_of(text)
+    with pytest.raises(UsageError):
+        parse_listen_address(text)
 
 
 class Watched:
@@ -111,7 +100,7 @@ class Watched:
         return {"ready": False}
 
     def metrics(self) -> str:
-        return str(Family("x", "counter", "Words.").add(3, worker='a"b\\c\nd').add(0.5))
+        return str(MetricFamily("x", "counter", "Words.").add(3, worker='a"b\\c\nd').add(0.5))
 
 
 @pytest.mark.parametrize(
@@ -128,10 +117,10 @@ class Watched:
     ],
 )
 def test_probe_answers_what_it_knows_and_nothing_else(line: str, status: int) -> None:
-    assert Probe(Watched())._say(line)[0] == status
+    assert HealthServer(Watched())._respond(line)[0] == status
 
 
 def test_figures_are_written_as_prometheus_reads_them() -> None:
-    assert Probe(Watched())._say("GET /metrics HTTP/1.1")[2] == (
+    assert HealthServer(Watched())._respond("GET /metrics HTTP/1.1")[2] == (
         '# HELP shoal_x Words.\n# TYPE shoal_x counter\nshoal_x{worker="a\\"b\\\\c\\nd"} 3\nshoal_x 0.5\n'
     )

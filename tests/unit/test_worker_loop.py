@@ -13,22 +13,23 @@ import msgspec
 import pytest
 from simulation import EPOCH, run_virtually
 
-from shoal.core.lane import FREE, Pace
+from shoal.core.lane import UNLIMITED_PACE, Pace
 from shoal.core.page import Request, Response
 from shoal.core.run import NewRun
-from shoal.core.task import LaneChange, Outcome, Task, Verdict
+from shoal.core.task import Ack, LaneChange, Outcome, Task, Verdict, digest
 from shoal.core.url import request_digest
 from shoal.errors import QueueFull, QueueUnavailable
-from shoal.extract.links import LinkGate, start_tasks
+from shoal.extract.links import LinkFilter
 from shoal.extract.scraper import Scraper
-from shoal.queue.base import FOUND_CAP, Queue
+from shoal.queue.base import MAX_FOUND_PER_SETTLE, Queue
 from shoal.queue.sqlite import SqliteQueue
+from shoal.sources.start_task import start_tasks
+from shoal.worker.context import RunContext, WorkerContext
 from shoal.worker.leases import Leases
 from shoal.worker.loop import Worker
-from shoal.worker.note import Note
-from shoal.worker.plan import Plan
-from shoal.worker.settler import Settler, parts
-from shoal.worker.tools import Served, Tools
+from shoal.worker.plan import WorkerPlan
+from shoal.worker.pool.crash_note import CrashNote
+from shoal.worker.settler import Settler, split_outcome
 
 
 class Spy:
@@ -54,18 +55,19 @@ class Spy:
         return call
 
 
-class Bench:
+class WorkerHarness:
     """One worker on a virtual clock, with a queue in memory and a web of blank pages."""
 
     def __init__(self, handler: Callable[..., Any] = lambda page: [{"url": page.url}], **plan: Any) -> None:
         self.scraper = Scraper("s", hosts="*")
         self.scraper.page("*")(handler)
-        self.links = LinkGate(self.scraper.in_scope, None, lambda lane, url: None)
+        self.links = LinkFilter(self.scraper.in_scope, None, lambda lane, url: None)
         self.fetched: list[str] = []
         self.latency = 0.01
+        self.stalled = 0.0  # seconds that the worker stood still, by its own clock
         self.plan = plan
 
-    async def open(self, *paths: str, pace: Pace = FREE) -> None:
+    async def open(self, *paths: str, pace: Pace = UNLIMITED_PACE) -> None:
         self.step = 0
         loop = asyncio.get_running_loop()
         store = await SqliteQueue.open(":memory:", clock=lambda: EPOCH + self.step + round(loop.time() * 1e6))
@@ -73,15 +75,23 @@ class Bench:
         self.run = (await store.start_run(NewRun(scraper="s", key="k"))).id
         tasks, _ = start_tasks(f"http://a.test{path}" for path in paths)
         await store.add(self.run, tasks, {"a.test": pace})
-        served = Served(self.scraper, self.links, None, lambda lane: FREE)
+        served = RunContext(self.scraper, self.links, None, lambda lane: UNLIMITED_PACE)
         queue: Any = self.queue
 
-        async def serve(run: int) -> Served:
+        async def serve(run: int) -> RunContext:
             return served
 
-        clock = loop.time
-        tools = Tools("w", queue, self, serve, Note.unwritten(), clock=clock, jitter=lambda: 0.5)
-        self.worker = Worker(tools, Plan(runs=(self.run,), **self.plan))
+        def clock() -> float:
+            return loop.time() + self.stalled
+
+        tools = WorkerContext("w", queue, self, serve, CrashNote.in_memory(), clock=clock, jitter=lambda: 0.5)
+        self.worker = Worker(tools, WorkerPlan(runs=(self.run,), **self.plan))
+
+    async def add_typed(self, count: int, ack: Ack = "manual") -> None:
+        """Tasks of the type t."""
+        names = [f"task:t/{number}" for number in range(count)]
+        tasks = [Task(name, "task:t", digest(name), "t", ack=ack) for name in names]
+        await self.queue.queue.add(self.run, tasks, {"task:t": UNLIMITED_PACE})
 
     async def fetch(self, request: Request) -> Response:
         self.fetched.append(request.url)
@@ -93,10 +103,10 @@ class Bench:
     async def close(self) -> None: ...
 
     async def states(self) -> list[tuple[str, int, int]]:
-        return [(task.state, task.attempts, task.lost) for task in await self.queue.queue.look(self.run)]
+        return [(task.state, task.attempts, task.lost) for task in await self.queue.queue.list_tasks(self.run)]
 
 
-def virtually(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+def on_virtual_clock(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
     """Run an async test on a clock that jumps."""
 
     def run() -> None:
@@ -106,187 +116,223 @@ def virtually(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
     return run
 
 
-@virtually
+@on_virtual_clock
 async def test_worker_ends_when_nothing_is_open() -> None:
-    bench = Bench()
-    await bench.open("/1", "/2", "/3")
-    tally = await bench.worker.run()
-    assert (tally.done, tally.records) == (3, 3)
-    assert not await bench.queue.queue.workers()
+    harness = WorkerHarness()
+    await harness.open("/1", "/2", "/3")
+    counts = await harness.worker.run()
+    assert (counts.done, counts.records) == (3, 3)
+    assert not await harness.queue.queue.workers()
 
 
-@virtually
+@on_virtual_clock
 async def test_outcomes_of_many_pages_are_settled_together() -> None:
-    bench = Bench(concurrency=8)
-    await bench.open(*(f"/{number}" for number in range(200)))
-    await bench.worker.run()
-    assert (await bench.queue.queue.stats(bench.run)).done == 200
-    assert len(bench.queue.settled) < 30
-    assert bench.queue.calls.count("claim") < 40
+    harness = WorkerHarness(concurrency=8)
+    await harness.open(*(f"/{number}" for number in range(200)))
+    await harness.worker.run()
+    assert (await harness.queue.queue.stats(harness.run)).done == 200
+    assert len(harness.queue.settled) < 30
+    assert harness.queue.calls.count("claim") < 40
 
 
-@virtually
+@on_virtual_clock
 async def test_idle_worker_asks_seldom_but_never_stops_asking() -> None:
-    bench = Bench(stop_when_empty=False)
-    await bench.open()
-    working = asyncio.create_task(bench.worker.run())
+    harness = WorkerHarness(stop_when_empty=False)
+    await harness.open()
+    working = asyncio.create_task(harness.worker.run())
     await asyncio.sleep(60)
-    asked = bench.queue.calls.count("claim")
+    asked = harness.queue.calls.count("claim")
     assert 55 < asked < 100
-    await bench.queue.queue.add(bench.run, start_tasks(["http://a.test/late"])[0], {"a.test": FREE})
+    await harness.queue.queue.add(harness.run, start_tasks(["http://a.test/late"])[0], {"a.test": UNLIMITED_PACE})
     await asyncio.sleep(2)
-    assert (await bench.queue.queue.stats(bench.run)).done == 1
-    bench.worker.stop()
+    assert (await harness.queue.queue.stats(harness.run)).done == 1
+    harness.worker.stop()
     await working
 
 
-@virtually
+@on_virtual_clock
 async def test_stop_hands_back_what_is_unfinished_and_settles_what_is_done() -> None:
-    bench = Bench(concurrency=2)
-    await bench.open("/1", "/2", "/3", "/4", "/5")
-    bench.latency = 1000.0
-    working = asyncio.create_task(bench.worker.run())
+    harness = WorkerHarness(concurrency=2)
+    await harness.open("/1", "/2", "/3", "/4", "/5")
+    harness.latency = 1000.0
+    working = asyncio.create_task(harness.worker.run())
     await asyncio.sleep(1)
-    bench.worker.stop()
+    harness.worker.stop()
     before = asyncio.get_running_loop().time()
     await working
     assert asyncio.get_running_loop().time() - before < 1
-    assert await bench.states() == [("ready", 0, 0)] * 5
+    assert await harness.states() == [("ready", 0, 0)] * 5
 
 
-@virtually
+@on_virtual_clock
 async def test_cancelling_the_worker_hands_back_too() -> None:
-    bench = Bench()
-    await bench.open("/1")
-    bench.latency = 1000.0
-    working = asyncio.create_task(bench.worker.run())
+    harness = WorkerHarness()
+    await harness.open("/1")
+    harness.latency = 1000.0
+    working = asyncio.create_task(harness.worker.run())
     await asyncio.sleep(1)
     working.cancel()
     with pytest.raises(asyncio.CancelledError):
         await working
-    assert await bench.states() == [("ready", 0, 0)]
+    assert await harness.states() == [("ready", 0, 0)]
 
 
-@virtually
+@on_virtual_clock
 async def test_handler_that_will_not_be_cancelled_delays_the_end_by_the_grace_only() -> None:
     async def stubborn(page: Any) -> None:
         for _ in range(100):
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(10)
 
-    bench = Bench(stubborn, grace=5.0)
-    await bench.open("/1")
-    working = asyncio.create_task(bench.worker.run())
+    harness = WorkerHarness(stubborn, grace_period=5.0)
+    await harness.open("/1")
+    working = asyncio.create_task(harness.worker.run())
     await asyncio.sleep(1)
-    bench.worker.stop()
+    harness.worker.stop()
     before = asyncio.get_running_loop().time()
     await working
     assert asyncio.get_running_loop().time() - before < 7
 
 
-@virtually
-async def test_hard_stop_ends_at_once() -> None:
-    bench = Bench()
-    await bench.open("/1")
-    bench.latency = 1000.0
-    working = asyncio.create_task(bench.worker.run())
-    await asyncio.sleep(1)
-    bench.worker.stop_hard()
-    await working
-    assert [state for state, *_ in await bench.states()] == ["leased"]
-
-
-@virtually
+@on_virtual_clock
 async def test_hold_of_a_lane_without_spacing_is_kept_to_its_end() -> None:
-    bench = Bench()
-    await bench.open("/1")
-    await bench.queue.queue.set_lane(LaneChange("a.test", hold_for=3.0))
-    await bench.worker.run()
+    harness = WorkerHarness()
+    await harness.open("/1")
+    await harness.queue.queue.set_lane(LaneChange("a.test", hold_for=3.0))
+    await harness.worker.run()
     assert asyncio.get_running_loop().time() >= 3.0
 
 
-@virtually
+@on_virtual_clock
 async def test_lease_lost_to_another_is_left_at_once_and_its_outcome_dropped() -> None:
-    bench = Bench(heartbeat=3.0, lease=9.0)
-    await bench.open("/1")
-    bench.latency = 4.0
-    working = asyncio.create_task(bench.worker.run())
+    harness = WorkerHarness(heartbeat=3.0, lease=9.0)
+    await harness.open("/1")
+    harness.latency = 4.0
+    working = asyncio.create_task(harness.worker.run())
     await asyncio.sleep(1)
-    await bench.queue.queue.reap({"w": ()})
+    await harness.queue.queue.reap({"w": ()})
     await working
-    assert len(bench.fetched) == 2  # the first was called back by the heartbeat, the second is the next claim
-    assert (await bench.queue.queue.stats(bench.run)).stale == 0
-    assert (await bench.queue.queue.stats(bench.run)).done == 1
+    assert len(harness.fetched) == 2  # the first was called back by the heartbeat, the second is the next claim
+    assert (await harness.queue.queue.stats(harness.run)).stale == 0
+    assert (await harness.queue.queue.stats(harness.run)).done == 1
 
 
-@virtually
+@on_virtual_clock
 async def test_lease_that_cannot_be_renewed_is_left_at_two_thirds() -> None:
-    bench = Bench(heartbeat=3.0, lease=9.0)
-    await bench.open("/1")
-    bench.latency = 1000.0
-    bench.queue.trouble = lambda verb: QueueUnavailable("gone") if verb == "extend" else None
-    working = asyncio.create_task(bench.worker.run())
+    harness = WorkerHarness(heartbeat=3.0, lease=9.0)
+    await harness.open("/1")
+    harness.latency = 1000.0
+    harness.queue.trouble = lambda verb: QueueUnavailable("gone") if verb == "extend" else None
+    working = asyncio.create_task(harness.worker.run())
     await asyncio.sleep(5.5)
-    assert bench.worker.running == 1
+    assert harness.worker.running == 1
     await asyncio.sleep(1.6)
-    assert [len(batch) for batch in bench.queue.settled] == [1]
-    assert bench.queue.settled[0][0].result == "released"
-    bench.worker.stop()
+    assert [len(batch) for batch in harness.queue.settled] == [1]
+    assert harness.queue.settled[0][0].result == "released"
+    harness.worker.stop()
     await working
 
 
-@virtually
+@on_virtual_clock
 async def test_slow_task_keeps_its_lease_as_long_as_it_takes() -> None:
-    bench = Bench(heartbeat=3.0, lease=9.0)
-    await bench.open("/1")
-    bench.latency = 100.0
-    await bench.worker.run()
-    assert await bench.states() == [("done", 1, 0)]
+    harness = WorkerHarness(heartbeat=3.0, lease=9.0)
+    await harness.open("/1")
+    harness.latency = 100.0
+    await harness.worker.run()
+    assert await harness.states() == [("done", 1, 0)]
 
 
-@virtually
+@on_virtual_clock
 async def test_task_of_a_cancelled_run_is_not_finished() -> None:
-    bench = Bench(heartbeat=3.0)
-    await bench.open("/1")
-    bench.latency = 1000.0
-    working = asyncio.create_task(bench.worker.run())
+    harness = WorkerHarness(heartbeat=3.0)
+    await harness.open("/1")
+    harness.latency = 1000.0
+    working = asyncio.create_task(harness.worker.run())
     await asyncio.sleep(1)
-    await bench.queue.queue.set_run(bench.run, "cancel")
+    await harness.queue.queue.set_run(harness.run, "cancel")
     await working
     assert asyncio.get_running_loop().time() < 10
 
 
-@virtually
+@on_virtual_clock
 async def test_full_disk_pauses_the_worker_and_costs_nothing_once_there_is_room() -> None:
-    bench = Bench(concurrency=2)
-    await bench.open(*(f"/{number}" for number in range(20)))
-    bench.queue.trouble = lambda verb: (
+    harness = WorkerHarness(concurrency=2)
+    await harness.open(*(f"/{number}" for number in range(20)))
+    harness.queue.trouble = lambda verb: (
         QueueFull("no space") if verb == "settle" and asyncio.get_running_loop().time() < 30 else None
     )
-    working = asyncio.create_task(bench.worker.run())
+    working = asyncio.create_task(harness.worker.run())
     await asyncio.sleep(20)
-    assert len(bench.fetched) < 8  # nothing is started whose outcome could not be kept
-    tally = await working
-    assert tally.done == 20
-    assert len(bench.fetched) == 20
+    assert len(harness.fetched) < 8  # nothing is started whose outcome could not be kept
+    counts = await working
+    assert counts.done == 20
+    assert len(harness.fetched) == 20
 
 
-@virtually
+@on_virtual_clock
+async def test_no_page_is_started_while_the_queue_is_away() -> None:
+    harness = WorkerHarness(concurrency=8)
+    await harness.open("/0")
+    away = True
+    harness.queue.trouble = lambda verb: QueueUnavailable("gone") if verb == "settle" and away else None
+    working = asyncio.create_task(harness.worker.run())
+    await asyncio.sleep(5)
+    tasks, _ = start_tasks(f"http://a.test/{number}" for number in range(1, 20))
+    await harness.queue.queue.add(harness.run, tasks)
+    await asyncio.sleep(15)
+    assert len(harness.fetched) == 1, "the outcomes of others could not be kept"
+    assert (await harness.queue.queue.stats(harness.run)).leased == 1, "other workers may be able to do them"
+    away = False
+    assert (await working).done == 20
+
+
+@on_virtual_clock
+async def test_pages_that_wait_for_their_slots_when_the_queue_goes_away_go_on_waiting() -> None:
+    harness = WorkerHarness(concurrency=8)
+    await harness.open(*(f"/{number}" for number in range(4)), pace=Pace(1.0, 0))
+    away = True
+    harness.queue.trouble = lambda verb: QueueUnavailable("gone") if verb == "settle" and away else None
+    working = asyncio.create_task(harness.worker.run())
+    await asyncio.sleep(15)
+    assert len(harness.fetched) == 1
+    away = False
+    assert (await working).done == len(harness.fetched) == 4
+    assert await harness.states() == [("done", 1, 0)] * 4
+
+
+@on_virtual_clock
+async def test_worker_that_stood_still_for_a_lease_starts_nothing_of_it() -> None:
+    def stands_still(page: Any) -> Any:
+        if len(harness.fetched) == 1:
+            harness.stalled += 100.0
+            harness.step += 100_000_000
+        return {"url": page.url}
+
+    harness = WorkerHarness(stands_still, concurrency=1, lease=30.0)
+    await harness.open("/1", "/2")
+    await harness.worker.run()
+    results = [outcome.result for batch in harness.queue.settled for outcome in batch]
+    assert results == ["done", "released", "done"], "the second page is handed back and claimed again"
+    assert len(harness.fetched) == 2
+    assert await harness.states() == [("done", 1, 0)] * 2
+
+
+@on_virtual_clock
 async def test_queue_that_stays_out_of_reach_ends_the_worker_with_its_error() -> None:
-    bench = Bench(patience=20.0)
-    await bench.open("/1")
-    bench.queue.trouble = lambda verb: QueueFull("no space") if verb == "settle" else None
+    harness = WorkerHarness(outage_timeout=20.0)
+    await harness.open("/1")
+    harness.queue.trouble = lambda verb: QueueFull("no space") if verb == "settle" else None
     with pytest.raises(QueueFull):
-        await bench.worker.run()
+        await harness.worker.run()
     assert 20 < asyncio.get_running_loop().time() < 60
 
 
-@virtually
+@on_virtual_clock
 async def test_lost_answer_to_a_claim_is_asked_for_again() -> None:
-    bench = Bench()
-    await bench.open("/1", "/2")
+    harness = WorkerHarness()
+    await harness.open("/1", "/2")
     lost = [True]
-    real = bench.queue.queue.claim
+    real = harness.queue.queue.claim
 
     async def claim(*args: Any, **kwargs: Any) -> Any:
         answer = await real(*args, **kwargs)
@@ -294,73 +340,104 @@ async def test_lost_answer_to_a_claim_is_asked_for_again() -> None:
             raise QueueUnavailable("no answer")
         return answer
 
-    bench.queue.queue.claim = claim  # type: ignore[method-assign]
-    tally = await bench.worker.run()
-    assert tally.done == 2
+    harness.queue.queue.claim = claim  # type: ignore[method-assign]
+    counts = await harness.worker.run()
+    assert counts.done == 2
     assert asyncio.get_running_loop().time() < 5  # no lease had to run out
 
 
-@virtually
+@on_virtual_clock
 async def test_links_dropped_with_a_redirect_are_not_taken_for_known() -> None:
-    bench = Bench(lambda page: page.follow(["/x"]))
-    await bench.open("/1")
+    harness = WorkerHarness(lambda page: page.follow(["/x"]))
+    await harness.open("/1")
     told: list[Task] = []
-    bench.links.committed = told.extend  # type: ignore[method-assign, assignment]
-    worker: Any = bench.worker
-    await worker._tools.served(bench.run)
+    harness.links.mark_committed = told.extend  # type: ignore[method-assign, assignment]
+    worker: Any = harness.worker
+    await worker._context.run_context(harness.run)
     found = start_tasks(["http://a.test/x"])[0][0]
-    plain = Outcome(task=bench.run << 32 | 1, lease=1, result="done", found=(found,))
-    worker._on_settled([msgspec.structs.replace(plain, same_as=request_digest("http://a.test/y"))], ["ok"])
+    plain = Outcome(task=harness.run << 32 | 1, lease=1, result="done", found=(found,))
+    worker._on_settled([msgspec.structs.replace(plain, redirect_digest=request_digest("http://a.test/y"))], ["ok"])
     assert told == []
     worker._on_settled([plain], ["ok"])
     assert told == [found]
 
 
-@virtually
+@on_virtual_clock
 async def test_pace_that_came_too_late_is_told_again() -> None:
-    bench = Bench()
-    await bench.open()
-    worker: Any = bench.worker
-    await worker._tools.served(bench.run)
+    harness = WorkerHarness()
+    await harness.open()
+    worker: Any = harness.worker
+    await worker._context.run_context(harness.run)
     found = start_tasks(["http://b.test/x"])[0][0]
-    outcome = Outcome(task=bench.run << 32 | 1, lease=1, result="done", found=(found,))
-    assert worker._paces([outcome]) == {"b.test": FREE}
+    outcome = Outcome(task=harness.run << 32 | 1, lease=1, result="done", found=(found,))
+    assert worker._paces_for([outcome]) == {"b.test": UNLIMITED_PACE}
     worker._on_settled([outcome], ["stale"])
-    assert worker._paces([outcome]) == {"b.test": FREE}
+    assert worker._paces_for([outcome]) == {"b.test": UNLIMITED_PACE}
     worker._on_settled([outcome], ["ok"])
-    assert worker._paces([outcome]) is None
+    assert worker._paces_for([outcome]) is None
 
 
-@virtually
+@pytest.mark.parametrize(
+    ("one", "other", "slower"),
+    [
+        (Pace(1.0, 4), Pace(5.0, 2), Pace(5.0, 2)),
+        (Pace(5.0, 2), Pace(1.0, 4), Pace(5.0, 2)),
+        (Pace(5.0, 4), Pace(1.0, 2), Pace(5.0, 2)),
+        (Pace(0.0, 0), Pace(1.0, 3), Pace(1.0, 3)),  # 0 is no limit
+        (Pace(1.0, 0), Pace(0.0, 0), Pace(1.0, 0)),
+    ],
+)
+def test_of_two_runs_that_find_a_host_the_slower_pace_counts(one: Pace, other: Pace, slower: Pace) -> None:
+    async def check() -> None:
+        harness = WorkerHarness()
+        await harness.open()
+        worker: Any = harness.worker
+        paces = {1: one, 2: other}
+
+        async def serve(run: int) -> RunContext:
+            return RunContext(harness.scraper, harness.links, None, lambda lane: paces[run])
+
+        worker._context.build_run_context = serve
+        found = start_tasks(["http://b.test/x"])[0][0]
+        outcomes = []
+        for run in paces:
+            await worker._context.run_context(run)
+            outcomes.append(Outcome(task=run << 32 | 1, lease=1, result="done", found=(found,)))
+        assert worker._paces_for(outcomes) == {"b.test": slower}
+
+    run_virtually(check())
+
+
+@on_virtual_clock
 async def test_pace_of_a_new_host_goes_with_the_first_link_to_it_only() -> None:
-    bench = Bench(lambda page: page.follow(["http://b.test/1", f"{page.url}x"]) if page.depth < 3 else None)
-    await bench.open("/1")
-    await bench.worker.run()
-    lanes = {lane.name: lane for lane in await bench.queue.queue.lanes()}
+    harness = WorkerHarness(lambda page: page.follow(["http://b.test/1", f"{page.url}x"]) if page.depth < 3 else None)
+    await harness.open("/1")
+    await harness.worker.run()
+    lanes = {lane.name: lane for lane in await harness.queue.queue.lanes()}
     assert lanes["b.test"].spacing == 0  # told to be free; the default would be one a second
 
 
 # heart
 
 
-async def test_heart_goes_on_while_a_handler_blocks_the_event_loop(tmp_path: Path) -> None:
+async def test_heartbeat_goes_on_while_a_handler_blocks_the_event_loop(tmp_path: Path) -> None:
     path = str(tmp_path / "q.db")
-    bench = Bench(lambda page: [time.sleep(1.0) or {"a": 1}])
+    harness = WorkerHarness(lambda page: [time.sleep(1.0) or {"a": 1}])
     store = await SqliteQueue.open(path)
     run = (await store.start_run(NewRun(scraper="s", key="k"))).id
-    await store.add(run, start_tasks(["http://a.test/"])[0], {"a.test": FREE})
-    served = Served(bench.scraper, bench.links, None, lambda lane: FREE)
+    await store.add(run, start_tasks(["http://a.test/"])[0], {"a.test": UNLIMITED_PACE})
+    served = RunContext(harness.scraper, harness.links, None, lambda lane: UNLIMITED_PACE)
 
-    async def serve(run: int) -> Served:
+    async def serve(run: int) -> RunContext:
         return served
 
     async def open_queue() -> Queue:
         return await SqliteQueue.open(path)
 
-    tools = Tools("w", store, bench, serve, Note.unwritten(), open_queue)
-    tally = await Worker(tools, Plan(runs=(run,), lease=0.6, heartbeat=0.1)).run()
+    tools = WorkerContext("w", store, harness, serve, CrashNote.in_memory(), open_queue)
+    counts = await Worker(tools, WorkerPlan(runs=(run,), lease=0.6, heartbeat=0.1)).run()
     await store.reap()
-    assert (tally.done, tally.stale) == (1, 0)
+    assert (counts.done, counts.stale) == (1, 0)
     assert (await store.stats(run)).lost == 0
     await store.close()
 
@@ -369,20 +446,20 @@ async def test_heart_goes_on_while_a_handler_blocks_the_event_loop(tmp_path: Pat
 
 
 def test_outcome_with_too_many_links_goes_in_parts_and_the_records_last() -> None:
-    found = tuple(Task(f"http://a.test/{n}", "a.test", bytes(16)) for n in range(2 * FOUND_CAP + 1))
+    found = tuple(Task(f"http://a.test/{n}", "a.test", bytes(16)) for n in range(2 * MAX_FOUND_PER_SETTLE + 1))
     change = LaneChange("a.test", spacing=2.0)
     whole = Outcome(task=1, lease=2, result="done", found=found, records=(b"{}",), lanes=(change,))
-    some = list(parts(whole))
+    some = list(split_outcome(whole))
     assert [(part.result, len(part.found)) for part in some] == [
-        ("part", FOUND_CAP),
-        ("part", FOUND_CAP),
+        ("part", MAX_FOUND_PER_SETTLE),
+        ("part", MAX_FOUND_PER_SETTLE),
         ("done", 1),
     ]
     assert [part.records for part in some] == [(), (), (b"{}",)]
     assert sum((part.found for part in some), ()) == found
 
 
-@virtually
+@on_virtual_clock
 async def test_outcome_the_queue_cannot_store_is_dead_and_its_neighbours_are_kept() -> None:
     kept: list[tuple[int, str, str]] = []
 
@@ -397,12 +474,14 @@ async def test_outcome_the_queue_cannot_store_is_dead_and_its_neighbours_are_kep
 
     queue: Any = Picky()
     clock = asyncio.get_running_loop().time
-    settler = Settler(queue, clock=clock, settled=settled, paces=lambda _: None, company=8, patience=1.0)
+    settler = Settler(
+        queue, clock=clock, on_settled=settled, paces_for=lambda _: None, batch_target=8, outage_timeout=1.0
+    )
     running = asyncio.create_task(settler.run())
     for number in range(3):
         records = (b"poison",) if number == 1 else ()
         settler.put(Outcome(task=number, lease=1, result="done", records=records))
-    await settler.flushed()
+    await settler.flush()
     assert kept == [(0, "done", ""), (1, "dead", "settle.UnicodeError"), (2, "done", "")]
     running.cancel()
 
@@ -411,68 +490,186 @@ async def test_outcome_the_queue_cannot_store_is_dead_and_its_neighbours_are_kep
 
 
 def test_lease_is_trusted_for_two_thirds_from_when_it_was_asked_for() -> None:
-    from shoal.core.task import Claim, Leased
+    from shoal.core.task import Claim, LeasedTask
 
     leases = Leases(30.0)
-    task = Leased(id=1, lease=5, run=1, lane="a", url="u")
-    leases.take(Claim(5, (task,)), sent=100.0)
-    assert not leases.give_up(119.0)
+    task = LeasedTask(id=1, lease=5, run=1, lane="a", url="u")
+    leases.add(Claim(5, (task,)), sent=100.0)
+    assert not leases.give_up_unconfirmed(119.0)
     leases.confirm([5], 110.0)
-    assert not leases.give_up(129.0)
-    assert leases.give_up(131.0) == {5}
-    assert not leases.give_up(131.0)
-    assert leases.start(task, 0.0)
-    assert leases.report() == {5: (1,)}
-    leases.settled(1, 5)
-    assert leases.report() == {}
-    assert not leases.start(task, 0.0)
+    assert not leases.give_up_unconfirmed(129.0)
+    assert leases.give_up_unconfirmed(131.0) == {5}
+    assert not leases.give_up_unconfirmed(131.0)
+    assert not leases.start(task, 141.0), "longer ago than a lease lasts"
+    assert leases.start(task, 139.0)
+    assert leases.started_tasks() == {5: (1,)}
+    leases.remove_task(1, 5)
+    assert leases.started_tasks() == {}
+    assert not leases.start(task, 139.0)
 
 
-@virtually
+@on_virtual_clock
 async def test_pages_that_only_wait_for_slow_servers_leave_their_places_to_others_within_reason() -> None:
-    bench = Bench(concurrency=2)
-    await bench.open(*(f"/{n}" for n in range(20)))
-    bench.latency = 10.0
-    working = asyncio.create_task(bench.worker.run())
+    harness = WorkerHarness(concurrency=2)
+    await harness.open(*(f"/{n}" for n in range(20)))
+    harness.latency = 10.0
+    working = asyncio.create_task(harness.worker.run())
     await asyncio.sleep(0.4)
-    assert len(bench.fetched) == 2
+    assert len(harness.fetched) == 2
     await asyncio.sleep(1.0)
-    assert 2 < len(bench.fetched) <= 6
+    assert 2 < len(harness.fetched) <= 6
     await asyncio.sleep(5.0)
-    assert len(bench.fetched) == 6  # three times what was asked for, and no more
-    bench.latency = 0.01
+    assert len(harness.fetched) == 6  # three times what was asked for, and no more
+    harness.latency = 0.01
     await working
-    assert (await bench.queue.queue.stats(bench.run)).done == 20
+    assert (await harness.queue.queue.stats(harness.run)).done == 20
 
 
-@virtually
+@on_virtual_clock
 async def test_slow_handlers_keep_their_places() -> None:
     running: list[int] = []
 
     async def slow(page: Any) -> Any:
-        running.append(len(bench.worker._running))
+        running.append(len(harness.worker._running))
         await asyncio.sleep(3.0)
         return {"url": page.url}
 
-    bench = Bench(slow, concurrency=1)
-    await bench.open("/1", "/2", "/3", "/4")
-    await bench.worker.run()
+    harness = WorkerHarness(slow, concurrency=1)
+    await harness.open("/1", "/2", "/3", "/4")
+    await harness.worker.run()
     assert running == [1, 1, 1, 1]
 
 
-@virtually
+@on_virtual_clock
 async def test_places_made_for_slow_servers_go_when_these_have_answered() -> None:
-    bench = Bench(concurrency=2)
-    await bench.open(*(f"/{n}" for n in range(60)))
-    bench.latency = 3.0
-    working = asyncio.create_task(bench.worker.run())
+    harness = WorkerHarness(concurrency=2)
+    await harness.open(*(f"/{n}" for n in range(60)))
+    harness.latency = 3.0
+    working = asyncio.create_task(harness.worker.run())
     await asyncio.sleep(2.9)
-    assert bench.worker.running == 6
-    bench.latency = 0.3
+    assert harness.worker.running == 6
+    harness.latency = 0.3
     await asyncio.sleep(2.5)
     seen = set()
     for _ in range(20):
         await asyncio.sleep(0.1)
-        seen.add(bench.worker.running)
+        seen.add(harness.worker.running)
     assert max(seen) == 2
     await working
+
+
+@on_virtual_clock
+async def test_task_takes_up_its_place_until_it_is_settled() -> None:
+    handled: list[int] = []
+
+    async def handler(task: Any) -> None:
+        handled.append(task.id)
+
+    harness = WorkerHarness(concurrency=4)
+    harness.scraper.task("t")(handler)
+    await harness.open()
+    await harness.add_typed(20)
+    settle, may_settle = harness.queue.queue.settle, asyncio.Event()
+
+    async def settle_later(*args: Any) -> Any:
+        await may_settle.wait()
+        return await settle(*args)
+
+    harness.queue.settle = settle_later  # type: ignore[attr-defined]
+    working = asyncio.create_task(harness.worker.run())
+    await asyncio.sleep(10.0)
+    assert len(handled) == 4
+    may_settle.set()
+    await working
+    assert len(handled) == len(set(handled)) == 20
+
+
+@on_virtual_clock
+async def test_tasks_that_wait_for_nothing_leave_others_their_turn() -> None:
+    turns: list[int] = []
+
+    async def handler(task: Any) -> None:
+        harness.stalled += 0.002
+        turns.append(turn)
+
+    harness = WorkerHarness(concurrency=64)
+    harness.scraper.task("t")(handler)
+    await harness.open()
+    await harness.add_typed(64)
+    working, turn = asyncio.create_task(harness.worker.run()), 0
+    while len(turns) < 64:
+        turn += 1
+        await asyncio.sleep(0)
+    await working
+    assert max(turns.count(one) for one in turns) <= 4
+
+
+@on_virtual_clock
+async def test_tasks_that_wait_are_in_progress_together() -> None:
+    most = 0
+
+    async def handler(task: Any) -> None:
+        nonlocal most
+        most = max(most, harness.worker.running)
+        await asyncio.sleep(1.0)
+
+    harness = WorkerHarness(concurrency=8)
+    harness.scraper.task("t")(handler)
+    await harness.open()
+    await harness.add_typed(16)
+    before = asyncio.get_running_loop().time()
+    await harness.worker.run()
+    assert most == 8
+    assert asyncio.get_running_loop().time() - before < 4.0
+
+
+@on_virtual_clock
+async def test_outcomes_of_tasks_that_come_once_at_most_are_settled_in_larger_batches() -> None:
+    async def handler(task: Any) -> None:
+        await asyncio.sleep(0.01)
+
+    harness = WorkerHarness(concurrency=4)
+    harness.scraper.task("t")(handler)
+    await harness.open()
+    await harness.add_typed(32, ack="auto")
+    await harness.worker.run()
+    assert [state for state, _, _ in await harness.states()] == ["done"] * 32
+    assert max(len(batch) for batch in harness.queue.settled) >= 12
+    assert harness.worker.counts.done == 32
+
+
+@on_virtual_clock
+async def test_outcome_that_waits_for_others_does_not_wait_when_there_is_nothing_else_to_do() -> None:
+    ended_at: list[float] = []
+
+    async def handler(task: Any) -> None:
+        ended_at.append(asyncio.get_running_loop().time())
+
+    harness = WorkerHarness(concurrency=4, stop_when_empty=False)
+    harness.scraper.task("t")(handler)
+    await harness.open()
+    await harness.add_typed(1, ack="auto")
+    working = asyncio.create_task(harness.worker.run())
+    while not harness.queue.settled:
+        await asyncio.sleep(0.001)
+    assert asyncio.get_running_loop().time() - ended_at[0] < 0.03
+    harness.worker.stop()
+    await working
+
+
+@on_virtual_clock
+async def test_stopped_worker_settles_what_waited_for_others() -> None:
+    async def handler(task: Any) -> None:
+        if task.id % 2:
+            await asyncio.sleep(100.0)
+
+    harness = WorkerHarness(concurrency=4, grace_period=0.02)
+    harness.scraper.task("t")(handler)
+    await harness.open()
+    await harness.add_typed(2, ack="auto")
+    working = asyncio.create_task(harness.worker.run())
+    while not harness.worker.finished:
+        await asyncio.sleep(0.001)
+    harness.worker.stop()
+    await working
+    assert sorted(state for state, _, _ in await harness.states()) == ["dead", "done"]

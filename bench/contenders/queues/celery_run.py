@@ -21,24 +21,9 @@ def main() -> None:
     adding = time.perf_counter() - start
     results = redis.Redis.from_url(os.environ["BENCH_BACKEND"])
     before = results.dbsize()
-    argv = [
-        sys.executable,
-        "-m",
-        "celery",
-        "-A",
-        "celery_tasks",
-        "worker",
-        "-P",
-        pool,
-        "-c",
-        "2",
-        "-l",
-        "ERROR",
-    ]
+    argv = [sys.executable, "-m", "celery", "-A", "celery_tasks", "worker", "-P", pool, "-c", "2", "-l", "ERROR"]
     argv += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
-    worker = subprocess.Popen(
-        argv, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    worker = subprocess.Popen(argv, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     first = 0.0
     try:
         while True:

@@ -10,9 +10,7 @@ import time
 import procrastinate
 from report import report
 
-app = procrastinate.App(
-    connector=procrastinate.PsycopgConnector(conninfo=os.environ["BENCH_POSTGRES"], max_size=10)
-)
+app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=os.environ["BENCH_POSTGRES"], max_size=10))
 
 
 @app.task(name="page", queue="bench")

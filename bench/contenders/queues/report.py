@@ -25,7 +25,4 @@ def tree_cpu(pid: int) -> float:
 
 def report(count: int, adding: float, rate: float, cpu: float) -> None:
     """Seconds spent adding, tasks worked off per second, CPU seconds of the worker per task."""
-    print(
-        json.dumps({"count": count, "add": count / adding if adding else 0.0, "rate": rate, "cpu": cpu}),
-        flush=True,
-    )
+    print(json.dumps({"count": count, "add": count / adding if adding else 0.0, "rate": rate, "cpu": cpu}), flush=True)

@@ -15,8 +15,8 @@ import time
 from report import report
 
 from shoal import app
-from shoal.config import load
-from shoal.core.lane import FREE, Pace
+from shoal.config.load import load
+from shoal.core.lane import UNLIMITED_PACE, Pace
 from shoal.core.run import NewRun
 from shoal.core.task import Attempt, Outcome, Task, digest
 
@@ -26,12 +26,10 @@ RECORD = b'{"url": "http://host/p", "title": "A page of middling length", "text"
 async def main() -> None:
     count, pace, batch = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     hosts = {"free": 8, "lanes": 100, "frontier": 1000}[pace]
-    asked = FREE if pace == "free" else Pace(0.0001, 0)
+    asked = UNLIMITED_PACE if pace == "free" else Pace(0.0001, 0)
     records = () if pace == "frontier" else (RECORD,)
     queue = await app.open_queue(load({"queue": os.environ["BENCH_QUEUE"]}))
-    run = await queue.start_run(
-        NewRun(scraper="bench", key=f"bench{time.time_ns()}", name=f"b{time.time_ns()}")
-    )
+    run = await queue.start_run(NewRun(scraper="bench", key=f"bench{time.time_ns()}", name=f"b{time.time_ns()}"))
     adding = 0.0
     for first in range(0, count, 1000):
         tasks = []

@@ -15,27 +15,25 @@ import shoal
 
 
 async def main() -> None:
-    count, concurrency = int(sys.argv[1]), sys.argv[2]
-    async with shoal.connect(os.environ["BENCH_QUEUE"]) as fleet:
+    count, concurrency, ack = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+    async with shoal.connect(os.environ["BENCH_QUEUE"]) as client:
         adding = 0.0
         for first in range(0, count, 1000):
             tasks = [
-                shoal.Task(type="fetch", payload={"n": n, "url": f"http://host/p/{n}"})
+                shoal.Task(type="fetch", payload={"n": n, "url": f"http://host/p/{n}"}, ack=ack)
                 for n in range(first, min(first + 1000, count))
             ]
             start = time.perf_counter()
-            await fleet.enqueue(*tasks)
+            await client.enqueue(*tasks)
             adding += time.perf_counter() - start
         argv = [str(Path(sys.executable).with_name("shoal")), "worker", "shoal_tasks.py"]
         argv += ["--workers", "1", "--concurrency", concurrency, "--queue", os.environ["BENCH_QUEUE"]]
-        worker = subprocess.Popen(
-            argv, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        worker = subprocess.Popen(argv, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         first_at = cpu = 0.0
         had = 0
         try:
             while True:
-                done = (await fleet.stats("fetch")).completed
+                done = (await client.stats("fetch")).completed
                 if done > 0 and not first_at:
                     first_at, had, cpu = time.perf_counter(), done, tree_cpu(worker.pid)
                 if done >= count:

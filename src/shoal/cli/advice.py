@@ -5,14 +5,15 @@ from __future__ import annotations
 import click
 
 from shoal.cli.command import Command
+from shoal.cli.console import paint, print_json, print_line, wrap
+from shoal.cli.find_run import show_listing
+from shoal.cli.hints import print_hint
 from shoal.cli.options import as_json, click_options
-from shoal.cli.pick import listing
-from shoal.cli.show import document, line, paint, wrapped
-from shoal.config import Settings
+from shoal.config.load import Settings
+from shoal.core.scaling import TARGET
 from shoal.queue.base import Queue
-from shoal.view.advice import advice_listing, look_and_advise
-from shoal.view.capacity import TARGET
-from shoal.view.suggestion import Advice
+from shoal.view.advice import recommend_for_queue, recommendations_document
+from shoal.view.recommendation import Recommendation
 
 COLOURS = {"act": "red", "watch": "yellow", "good": "green"}
 
@@ -22,7 +23,7 @@ COLOURS = {"act": "red", "watch": "yellow", "good": "green"}
     examples="""
     shoal advice                      more workers, fewer, or what else
     shoal advice --json | jq .desired_workers
-    shoal advice --within 3600        with an hour for what can be fetched now
+    shoal advice --within 3600        with an hour to fetch what hosts allow
     """,
 )
 @click.option(
@@ -31,25 +32,25 @@ COLOURS = {"act": "red", "watch": "yellow", "good": "green"}
     default=TARGET,
     show_default=True,
     metavar="SECONDS",
-    help="In which time what hosts allow should be fetched.",
+    help="Target time to fetch what hosts allow.",
 )
 @as_json
 @click_options("look")
 def advice(settings: Settings, within: float, as_json: bool) -> int:
-    """Say what would help: more workers, fewer, or something else; and why."""
+    """Recommend what to do next: more workers, fewer, or something else; and why."""
 
     async def job(queue: Queue) -> None:
-        snapshot, said, scale = await look_and_advise(queue, settings, target=within)
-        document(advice_listing(snapshot, said, scale)) if as_json else _show(said)
+        snapshot, recommendations, scale = await recommend_for_queue(queue, settings, target=within)
+        print_json(recommendations_document(snapshot, recommendations, scale)) if as_json else _show(recommendations)
 
-    return listing(settings, job, named=None, as_json=as_json, empty={"advice": [], "desired_workers": 0})
+    return show_listing(settings, job, named=None, as_json=as_json, empty={"advice": [], "desired_workers": 0})
 
 
-def _show(said: list[Advice]) -> None:
-    for one in said:
-        line(f"{paint(one.level.ljust(5), COLOURS[one.level])}  {paint(one.title, 'bold')}")
-        line(wrapped(f"       {one.why}", indent="       "))
+def _show(recommendations: list[Recommendation]) -> None:
+    for one in recommendations:
+        print_line(f"{paint(one.level.ljust(5), COLOURS[one.level])}  {paint(one.title, 'bold')}")
+        print_line(wrap(f"       {one.why}", indent="       "))
         for step in one.actions:
-            line(wrapped(f"       {step.words}", indent="       "))
+            print_hint(f"       {step.words}")
             if step.command and step.command not in step.words:
-                line(f"         {step.command}")
+                print_hint(f"         {step.command}")

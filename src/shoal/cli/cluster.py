@@ -7,10 +7,10 @@ import sys
 import click
 
 from shoal.cli.command import Command, Group
+from shoal.cli.console import clean, count, print_fields, print_json, print_line
 from shoal.cli.options import as_json, click_options
-from shoal.cli.show import clean, count, document, fields, line
-from shoal.clusterfile import ClusterConfig, cluster_settings, load_config
-from shoal.config import Settings
+from shoal.config.cluster_file import ClusterConfig, cluster_settings, load_config
+from shoal.config.load import Settings
 from shoal.logs import redact
 
 
@@ -35,39 +35,39 @@ def cluster() -> None:
 @as_json
 @click_options("look")
 def check(settings: Settings, file: str | None, as_json: bool) -> int:
-    """Read a cluster file, and say what it comes to; nothing is started.
+    """Check a cluster file and show what it resolves to; nothing is started.
 
-    FILE is what SHOAL_CLUSTER names unless given.
+    FILE defaults to SHOAL_CLUSTER.
     """
     found = load_config(file)
     whole = cluster_settings(found, settings)
-    names = _loaded(found, whole)
+    names = _scraper_names(found, whole)
     if as_json:
-        document(_document(found, whole, names))
+        print_json(_document(found, whole, names))
         return 0
     where = whole.state_file or redact(whole.queue)
     machines = f" on {count(found.machines, 'machine')}" if found.machines else ""
     pairs: list[tuple[str, object]] = [
-        ("coordinator", f"{found.host}:{found.port}{_asking(found, whole)}"),
+        ("coordinator", f"{found.host}:{found.port}{_token_hint(found, whole)}"),
         ("queue", clean(where)),
         ("workers", f"{count(found.count)}{machines}" if found.count else "as many as are started"),
         ("per machine", count(found.per_machine) if found.per_machine else "one per core"),
         ("storage", clean(redact(whole.store)) if whole.store else "with the queue"),
-        ("scrapers", clean(", ".join(names)) or "none: runs with templates are served"),
+        ("scrapers", clean(", ".join(names)) or "none: only runs with templates are served"),
     ]
     if whole.retries is not None:
         pairs.append(("retries", count(whole.retries)))
     if whole.retry_delay is not None:
         pairs.append(("retry delay", f"{whole.retry_delay:g} s, doubled each time"))
     pairs += [(f"  {name}", clean(redact(str(value)))) for name, value in redact(found.settings).items()]
-    line(f"{found.source or 'The environment'} is in order.")
-    fields(pairs)
+    print_line(f"{found.source or 'The environment'} is valid.")
+    print_fields(pairs)
     return 0
 
 
-def _asking(found: ClusterConfig, settings: Settings) -> str:
+def _token_hint(found: ClusterConfig, settings: Settings) -> str:
     """Others can reach it: a coordinator that asks nobody for a token does not start."""
-    from shoal.web.gate import is_local
+    from shoal.web.auth.authenticate import is_local
 
     if is_local(found.host) or settings.token:
         return ""
@@ -75,14 +75,14 @@ def _asking(found: ClusterConfig, settings: Settings) -> str:
     return f"; others can reach it, so it needs a token: shoal token add NAME --scope admin{where}"
 
 
-def _loaded(found: ClusterConfig, settings: Settings) -> tuple[str, ...]:
+def _scraper_names(found: ClusterConfig, settings: Settings) -> tuple[str, ...]:
     """Names of the scrapers that a worker would serve; says what is wrong with their code."""
     if not found.scrapers:
         return ()
-    from shoal.job import Duty
-    from shoal.repertoire import Repertoire
+    from shoal.launch.job import FleetJob
+    from shoal.launch.scraper_set import ScraperSet
 
-    return Repertoire.load(Duty(settings, "check", found.scrapers)).titles
+    return ScraperSet.load(FleetJob(settings, "check", found.scrapers)).scraper_names
 
 
 def _document(found: ClusterConfig, whole: Settings, names: tuple[str, ...]) -> dict[str, object]:
@@ -111,31 +111,31 @@ def _document(found: ClusterConfig, whole: Settings, names: tuple[str, ...]) -> 
     type=click.Choice(["coordinator", "worker"]),
     default="worker",
     show_default=True,
-    help="What to be.",
+    help="Which role to run.",
 )
 @click_options("run")
 def start(settings: Settings, file: str | None, role: str) -> int:
-    """Be a part of the cluster, until told to stop.
+    """Run one role of the cluster until stopped.
 
-    FILE is what SHOAL_CLUSTER names unless given. A worker works on runs of the scrapers in the file, as
+    FILE defaults to SHOAL_CLUSTER. A worker works on runs of the scrapers in the file, as
     shoal worker does. A coordinator gives back what dead workers held, finishes runs, fires schedules,
-    carries records to the store, and serves the control room: the dashboard, the API, /health, /ready and
+    carries records to the store, and is a server: it has the dashboard, the API, /health, /ready and
     /metrics. Workers do all but the last: none is needed, and any number may run.
 
     Flags and the environment win over the file.
     """
     found = load_config(file)
-    from shoal.cli.shift import shift_ui
-    from shoal.cluster import start_cluster
-    from shoal.logs import setup
+    from shoal.cli.worker_display import worker_ui
+    from shoal.commands.cluster import start_cluster
+    from shoal.logs import setup_logging
 
     whole = cluster_settings(found, settings)
-    setup(format=whole.log_format, level=whole.log_level, file=whole.log_file)
-    ui = shift_ui(sys.stderr)
+    setup_logging(format=whole.log_format, level=whole.log_level, file=whole.log_file)
+    ui = worker_ui(sys.stderr)
     try:
-        return start_cluster(found, role, settings=settings, ui=ui)
+        return int(start_cluster(found, role, settings=settings, ui=ui))
     except KeyboardInterrupt:  # before it began to listen for signals
-        ui.message("Stopped before it began.")
+        ui.message("Stopped before it started.")
         return 0
     finally:
         ui.close()

@@ -8,28 +8,35 @@ from typing import Any
 
 import click
 
-from shoal.config import SETTINGS
-from shoal.core.measure import HOST_AND_PORT
+from shoal.config.load import SETTINGS
+from shoal.core.units import HOST_AND_PORT
 
-GIVEN = "shoal.given"  # in the context: the words that followed the command's name
+COMMAND_ARGS = "shoal.given"  # in the context: the words that followed the command's name
 _SECTIONS = {(setting.name, setting.flag): setting.section for setting in SETTINGS.values()}
 # Options whose value may be left out, and what can only be their value.
-_ALONE: dict[str, Callable[[str], object]] = {
+_OPTIONAL_VALUES: dict[str, Callable[[str], object]] = {
     "--allow-private": HOST_AND_PORT.fullmatch,
     "--dashboard": re.compile(r"([^\s/]+:)?[0-9]{1,5}").fullmatch,
 }
 
 
-class Command(click.Command):
+class WithExamples(click.Command):
     def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:
-        kwargs.setdefault(
-            "context_settings", {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-        )
+        kwargs.setdefault("context_settings", {"help_option_names": ["-h", "--help"], "max_content_width": 100})
         super().__init__(*args, **kwargs)
         self.examples = examples
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_epilog(ctx, formatter)
+        if self.examples:
+            with formatter.section("Examples"):
+                for example in self.examples.strip().splitlines():
+                    formatter.write(" " * formatter.current_indent + example.strip() + "\n")
+
+
+class Command(WithExamples):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta[GIVEN] = tuple(args)
+        ctx.meta[COMMAND_ARGS] = tuple(args)
         return super().parse_args(ctx, list(_with_values(args)))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -43,31 +50,9 @@ class Command(click.Command):
             with formatter.section(name):
                 formatter.write_dl(records)
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        super().format_epilog(ctx, formatter)
-        _write_examples(self.examples, formatter)
 
-
-class Group(click.Group):
+class Group(WithExamples, click.Group):
     """A command that is a word in front of others."""
-
-    def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:
-        kwargs.setdefault(
-            "context_settings", {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-        )
-        super().__init__(*args, **kwargs)
-        self.examples = examples
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        super().format_epilog(ctx, formatter)
-        _write_examples(self.examples, formatter)
-
-
-def _write_examples(examples: str, formatter: click.HelpFormatter) -> None:
-    if examples:
-        with formatter.section("Examples"):
-            for example in examples.strip().splitlines():
-                formatter.write(" " * formatter.current_indent + example.strip() + "\n")
 
 
 def _with_values(args: list[str]) -> Iterator[str]:
@@ -77,12 +62,12 @@ def _with_values(args: list[str]) -> Iterator[str]:
         if arg == "--":
             yield arg
             break
-        if arg not in _ALONE:
+        if arg not in _OPTIONAL_VALUES:
             yield arg
             continue
         following = next(waiting, None)
         pairs = (following or "").split(",")
-        if following is not None and all(_ALONE[arg](pair.strip()) for pair in pairs):
+        if following is not None and all(_OPTIONAL_VALUES[arg](pair.strip()) for pair in pairs):
             yield f"{arg}={following}"
             continue
         yield f"{arg}=1"

@@ -7,15 +7,15 @@ from click.shell_completion import get_completion_class
 
 from shoal.cli.command import Command
 
-PLACES = {
+INSTALL_HINTS = {
     "bash": 'eval "$(shoal completion bash)"          in ~/.bashrc',
     "zsh": 'eval "$(shoal completion zsh)"           in ~/.zshrc',
     "fish": "shoal completion fish | source           in ~/.config/fish/config.fish",
 }
 
 
-@click.command(cls=Command, examples="\n".join(PLACES.values()))
-@click.argument("shell", type=click.Choice(list(PLACES)))
+@click.command(cls=Command, examples="\n".join(INSTALL_HINTS.values()))
+@click.argument("shell", type=click.Choice(list(INSTALL_HINTS)))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the completion script for SHELL."""

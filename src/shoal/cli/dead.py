@@ -2,55 +2,63 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from shoal.cli.command import Command
+from shoal.cli.console import ago, count, print_json, print_line, print_table
+from shoal.cli.find_run import RUN_HELP, find_run, parse_filter, run_argument, show_listing, with_queue
+from shoal.cli.hints import print_hint
 from shoal.cli.options import as_json, click_options
-from shoal.cli.pick import RUN_HELP, listing, parse_where, pick, run_argument, with_queue
-from shoal.cli.show import ago, count, document, line, table
-from shoal.config import Settings
-from shoal.control.acting import revive_all
-from shoal.errors import Usage
-from shoal.queue.base import DeadGroup, Queue, TaskView
-from shoal.view.documents import group_document, letter_document
-from shoal.view.letters import dead_letters, groups
-from shoal.view.standing import again_hint, living
+from shoal.config.load import Settings
+from shoal.control.actions import revive_dead_letters
+from shoal.core.run import Run
+from shoal.errors import UsageError
+from shoal.queue.base import DeadLetterGroup, Queue, TaskView
+from shoal.view.dead_letters import dead_letter_groups, dead_letters, runs_with_dead_letters
+from shoal.view.documents import dead_group_document, dead_letter_document
+from shoal.view.run_state import live_workers_for_run, resume_hint
 
 
 @click.command(
     cls=Command,
-    epilog=RUN_HELP,
+    epilog="RUN is a run's name, a prefix or suffix of it, or a scraper's name; default: all runs.",
     examples="""
-    shoal dead                                 by host and cause, newest run
+    shoal dead                                 of all runs, by host and cause
     shoal dead books --list                    one line per page
     shoal dead --list --where 'cause=http.5*'  only some
     """,
 )
 @run_argument
-@click.option("--list", "single", is_flag=True, help="Every page by itself instead of groups.")
+@click.option("--list", "single", is_flag=True, help="List every page instead of groups.")
 @click.option("--where", metavar="TERMS", default="", help="Only cause=… host=… url=… (* matches anything).")
-@click.option(
-    "--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many lines."
-)
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum rows.")
 @as_json
 @click_options("look")
 def dead(settings: Settings, run: str | None, single: bool, where: str, limit: int, as_json: bool) -> int:
-    """Show what failed for good in RUN, by host and cause."""
-    wanted = parse_where(where)
+    """Show permanent failures of RUN, or of all runs, by host and cause."""
+    wanted = parse_filter(where)
 
     async def job(queue: Queue) -> None:
-        chosen = await pick(queue, run)
+        chosen = [await find_run(queue, run)] if run else await runs_with_dead_letters(queue)
         now = await queue.now()
         if single:
-            views = [view async for view in dead_letters(queue, chosen.id, wanted, limit)]
-            document([letter_document(view) for view in views]) if as_json else _show_letters(views, now)
+            views = [(it, view) for it in chosen async for view in dead_letters(queue, it.id, wanted, limit)][:limit]
+            documents = [_named(it, dead_letter_document(view)) for it, view in views]
+            print_json(documents) if as_json else _show_letters(views, now, named=run is None)
         else:
-            found = await groups(queue, chosen.id, wanted, limit)
-            document([group_document(group) for group in found]) if as_json else _show_groups(found, now)
+            groups = [(it, group) for it in chosen for group in await dead_letter_groups(queue, it.id, wanted, limit)]
+            documents = [_named(it, dead_group_document(group)) for it, group in groups[:limit]]
+            print_json(documents) if as_json else _show_groups(groups[:limit], now, named=run is None)
         if not as_json:
-            _show_next(chosen.name, (await queue.stats(chosen.id)).dead)
+            await _show_next(queue, chosen)
 
-    return listing(settings, job, named=run, as_json=as_json, empty=[])
+    return show_listing(settings, job, named=run, as_json=as_json, empty=[])
+
+
+def _named(run: Run, document: dict[str, Any]) -> dict[str, Any]:
+    return {"run": run.name, **document}
 
 
 @click.command(
@@ -67,46 +75,56 @@ def dead(settings: Settings, run: str | None, single: bool, where: str, limit: i
 @as_json
 @click_options("look")
 def revive(settings: Settings, run: str | None, where: str, everything: bool, as_json: bool) -> None:
-    """Put dead letters of RUN back to work, with fresh attempts."""
+    """Requeue dead letters of RUN, with fresh attempts."""
     if everything == bool(where.strip()):
-        raise Usage("say which dead letters", hint="--all, or --where 'cause=http.5* host=shop.example'")
-    wanted = parse_where(where)
+        raise UsageError("no dead letters chosen", hint="--all, or --where 'cause=http.5* host=shop.example'")
+    wanted = parse_filter(where)
 
     async def job(queue: Queue) -> None:
-        chosen = await pick(queue, run)
-        revived = await revive_all(queue, chosen.id, wanted)
+        chosen = await find_run(queue, run)
+        revived = await revive_dead_letters(queue, chosen.id, wanted)
         if as_json:
-            document({"run": chosen.name, "revived": revived})
+            print_json({"run": chosen.name, "revived": revived})
             return
-        line(f"{count(revived, 'dead letter')} of run {chosen.name} put back to work.")
-        if revived and not await living(queue, settings, chosen):
-            line(f"  {again_hint(settings, chosen)}")
+        print_line(f"{count(revived, 'dead letter')} of run {chosen.name} requeued.")
+        if revived and not await live_workers_for_run(queue, settings, chosen):
+            print_hint(f"  {resume_hint(settings, chosen)}")
 
     with_queue(settings, job)
 
 
-def _show_groups(groups: list[DeadGroup], now: int) -> None:
+def _show_groups(groups: list[tuple[Run, DeadLetterGroup]], now: int, *, named: bool) -> None:
+    """named: with the run of each."""
     if not groups:
-        line("No dead letters.")
+        print_line("No dead letters.")
         return
-    rows = [(count(group.count), group.lane, group.cause, ago(group.last_at, now)) for group in groups]
-    below = [
-        [*([group.message] if group.message not in ("", group.cause) else []), group.sample]
-        for group in groups
+    rows = [
+        (count(group.count), *([run.name] if named else []), group.lane, group.cause, ago(group.last_at, now))
+        for run, group in groups
     ]
-    table(("pages", "host", "cause", "last"), rows, right="pages", below=below)
+    below = [
+        [*([group.message] if group.message not in ("", group.cause) else []), group.sample] for _, group in groups
+    ]
+    titles = ("pages", *(["run"] if named else []), "host", "cause", "last")
+    print_table(titles, rows, right="pages", below=below)
 
 
-def _show_letters(views: list[TaskView], now: int) -> None:
+def _show_letters(views: list[tuple[Run, TaskView]], now: int, *, named: bool) -> None:
     if not views:
-        line("No dead letters.")
+        print_line("No dead letters.")
         return
-    rows = [(view.cause, count(view.attempts), ago(view.finished_at, now), view.url) for view in views]
-    table(("cause", "tries", "last", "address"), rows, right="tries")
+    rows = [
+        (*([run.name] if named else []), view.cause, count(view.attempts), ago(view.finished_at, now), view.url)
+        for run, view in views
+    ]
+    print_table((*(["run"] if named else []), "cause", "tries", "last", "url"), rows, right="tries")
 
 
-def _show_next(name: str, dead: int) -> None:
-    if dead:
-        line()
-        line(f"Next: shoal why ADDRESS --run {name}    every attempt at one of them")
-        line(f"      shoal revive {name} --all         put them back to work")
+async def _show_next(queue: Queue, chosen: list[Run]) -> None:
+    """What can be done about them; of several runs the newest is the example."""
+    if not chosen or not (await queue.stats(chosen[0].id)).dead:
+        return
+    name = chosen[0].name
+    print_line()
+    print_hint(f"Next: shoal why URL --run {name}    every attempt at one of them")
+    print_hint(f"      shoal revive {name} --all         requeue them")

@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Literal
 
 import click
 
 from shoal.cli.command import Command
+from shoal.cli.console import count, print_json
+from shoal.cli.find_run import with_queue
+from shoal.cli.hints import print_hint
 from shoal.cli.options import as_json, click_options
-from shoal.cli.pick import with_queue
-from shoal.cli.show import count, document, line
-from shoal.cli.workers import state_of
-from shoal.config import Settings
-from shoal.core.lane import Mark
-from shoal.errors import Usage
+from shoal.config.load import Settings
+from shoal.control.actions import find_workers
+from shoal.errors import UsageError
 from shoal.queue.base import Queue
+from shoal.view.run_state import live_workers
 
-Wanted = Literal["drain", "pause", ""]
+WorkerAction = Literal["drain", "pause", ""]
 
-SAID = {
-    "drain": "{who}: asked to drain. What is under way is finished, the rest handed back; then it ends.",
-    "pause": "{who}: asked to pause. What is under way is finished; no more is taken.\n"
-    "  Go on with: shoal drain {given} --resume",
-    "": "{who}: asked to go on.",
+MESSAGES = {
+    "drain": "{who}: asked to drain. It finishes what is in progress, returns the rest and exits.",
+    "pause": "{who}: asked to pause. It finishes what is in progress and takes no more.\n"
+    "  Resume with: shoal drain {given} --resume",
+    "": "{who}: asked to resume.",
 }
 
 
 @click.command(
     cls=Command,
-    epilog="WORKER is a name or the beginning of one; that of a whole worker means all its processes.",
+    epilog="WORKER is a name or a prefix of one; the name of a worker means all its processes.",
     examples="""
     shoal drain node04-7f3a            before it is switched off or updated
     shoal drain node04-7f3a --pause    take no more work for now
@@ -39,51 +41,35 @@ SAID = {
 @click.argument("worker", required=False)
 @click.option("--all", "everybody", is_flag=True, help="Every worker of this queue.")
 @click.option("--pause", is_flag=True, help="Only stop taking work, until --resume.")
-@click.option("--resume", is_flag=True, help="Go on after --pause.")
+@click.option("--resume", is_flag=True, help="Resume after --pause.")
 @as_json
 @click_options("look")
-def drain(
-    settings: Settings, worker: str | None, everybody: bool, pause: bool, resume: bool, as_json: bool
-) -> None:
-    """Let WORKER finish what it has, hand back the rest and end.
+def drain(settings: Settings, worker: str | None, everybody: bool, pause: bool, resume: bool, as_json: bool) -> None:
+    """Have WORKER finish its tasks, return the rest to the queue and exit.
 
-    It hears of it with its next heartbeat, within seconds. `shoal workers` shows how far it is.
+    It gets the command with its next heartbeat, within seconds. `shoal workers` shows its state.
     """
     if bool(worker) == everybody:
-        raise Usage("say which worker, or --all", hint="shoal workers lists them")
+        raise UsageError("no worker given", hint="shoal workers lists them")
     if pause and resume:
-        raise Usage("--pause and --resume are given both", hint="keep one")
-    wanted: Wanted = "pause" if pause else "" if resume else "drain"
+        raise UsageError("--pause and --resume exclude each other", hint="keep one")
+    wanted: WorkerAction = "pause" if pause else "" if resume else "drain"
 
     async def job(queue: Queue) -> None:
-        now = await queue.now()
-        marks = [
-            mark for mark in await queue.workers() if state_of(mark, now, settings.stale_after) != "stale"
-        ]
-        chosen = marks if everybody else choose(marks, worker or "")
+        chosen = await live_workers(queue, settings)
+        if worker:
+            chosen = find_workers(chosen, worker, hint="give more of the name, or --all")
+            if not chosen:
+                raise UsageError(f"there is no worker {worker}", hint="shoal workers lists them")
         if not chosen:
-            raise Usage("nobody works on this queue", hint="shoal worker FILE.py")
-        asked = [mark.id for mark in chosen if await queue.ask_worker(mark.id, wanted)]
+            raise UsageError("no worker is connected to this queue", hint="shoal worker FILE.py")
+        asked = [status.id for status in chosen if await queue.command_worker(status.id, wanted)]
         if as_json:
-            document({"asked": wanted or "resume", "workers": asked})
+            print_json({"asked": wanted or "resume", "workers": asked})
             return
-        given = "--all" if everybody else str(worker)
+        given = "--all" if everybody else shlex.quote(str(worker))
         who = asked[0] if len(asked) == 1 else count(len(asked), "worker")
-        line(SAID[wanted].format(who=who, given=given))
-        line("  Look with: shoal workers")
+        print_hint(MESSAGES[wanted].format(who=who, given=given))
+        print_hint("  Check with: shoal workers")
 
     with_queue(settings, job)
-
-
-def choose(marks: list[Mark], named: str) -> list[Mark]:
-    """The workers a word means: one, or all processes of one machine's worker; never of two."""
-    found = [mark for mark in marks if mark.id == named] or [m for m in marks if m.id.startswith(named)]
-    names = sorted({mark.name for mark in found})
-    if not found:
-        raise Usage(f"there is no worker {named}", hint="shoal workers lists them")
-    if len(names) > 1 and named not in names:
-        raise Usage(
-            f"{named} could be any of {', '.join(names[:5])}{' …' if len(names) > 5 else ''}",
-            hint="give more of the name, or --all",
-        )
-    return [mark for mark in found if mark.name == named] or found

@@ -11,23 +11,25 @@ from pathlib import Path
 import click
 
 from shoal.cli.command import Command
+from shoal.cli.console import StatusLine, clean, count, print_line
+from shoal.cli.find_run import RUN_HELP, display_state, find_run, run_argument, with_queue
 from shoal.cli.options import click_options
-from shoal.cli.pick import RUN_HELP, pick, run_argument, standing, with_queue
-from shoal.cli.show import clean, count, line
-from shoal.config import Settings
+from shoal.config.load import Settings
 from shoal.core.run import Run
-from shoal.errors import Usage
-from shoal.outlet import Outlet
+from shoal.errors import UsageError
 from shoal.queue.base import Queue
-from shoal.store.base import Ledger
-from shoal.store.beside import names, write_failed
+from shoal.runs.outputs import RunOutputs
+from shoal.store.base import RecordReader
 from shoal.store.export import FORMATS, Exporter, check_output
-from shoal.store.formats import require
-from shoal.store.pipe import KINDS, Pipe
+from shoal.store.formats import require_package
+from shoal.store.sidecars import sidecar_paths, write_failed
+from shoal.store.stream_exporter import STREAM_KINDS, StreamExporter
 
-LOOK_EVERY = 0.5
+POLL_INTERVAL = 0.5
 INTERRUPTED = 4
-_BY_KIND = {form.kind: form for form in FORMATS.values() if not form.packed}
+_FORMAT_BY_KIND = {
+    output_format.kind: output_format for output_format in FORMATS.values() if not output_format.is_compressed
+}
 
 
 @click.command(
@@ -37,7 +39,7 @@ _BY_KIND = {form.kind: form for form in FORMATS.values() if not form.packed}
     shoal export -o books.csv                   the newest run as a table
     shoal export k3f -o books.parquet           typed columns
     shoal export k3f -o - | jq .title           JSON lines to a pipe
-    shoal export books -o books.jsonl --follow  go on until the run ends
+    shoal export books -o books.jsonl --follow  follow it until the run ends
     """,
 )
 @run_argument
@@ -48,13 +50,11 @@ _BY_KIND = {form.kind: form for form in FORMATS.values() if not form.packed}
     metavar="FILE",
     help="A .jsonl, .json, .csv, .tsv, .parquet, .xlsx or .sqlite file, or - for stdout.",
 )
-@click.option("--format", "kind", type=click.Choice(list(_BY_KIND)), help="What goes to stdout. [jsonl]")
-@click.option("--follow", is_flag=True, help="Go on until the run ends.")
+@click.option("--format", "kind", type=click.Choice(list(_FORMAT_BY_KIND)), help="What goes to stdout. [jsonl]")
+@click.option("--follow", is_flag=True, help="Keep writing until the run ends.")
 @click.option("--failed", is_flag=True, help="Also write the pages that failed, to FILE's name.failed.csv.")
-@click.option("--fresh", is_flag=True, help="Begin anew even if FILE holds something else.")
-@click.option(
-    "--csv-safe/--no-csv-safe", "csv_safe", default=None, help="Keep spreadsheets from running cells."
-)
+@click.option("--fresh", is_flag=True, help="Overwrite FILE even if it holds something else.")
+@click.option("--csv-safe/--no-csv-safe", "csv_safe", default=None, help="Neutralise formulas for spreadsheets.")
 @click_options("look")
 def export(
     settings: Settings,
@@ -66,29 +66,26 @@ def export(
     fresh: bool,
     csv_safe: bool | None,
 ) -> int:
-    """Write the records of RUN to a file; give the command again to add what is new.
+    """Write the records of RUN to a file; run it again to add new ones.
 
-    Exit status: 0 complete, 4 --follow was interrupted and the same command goes on.
+    Exit status: 0 complete, 4 --follow was interrupted; run it again to resume.
     """
     piped = output == "-"
     _check(output, kind, follow, failed)
     safe = settings.csv_safe if csv_safe is None else csv_safe
 
     async def job(queue: Queue) -> None:
-        outlet = await Outlet.open(queue, settings)
-        try:
-            await export_from(queue, outlet.records)
-        finally:
-            await outlet.close()
+        async with await RunOutputs.open(queue, settings) as outputs:
+            await export_from(queue, outputs.records)
 
-    async def export_from(queue: Queue, records: Ledger) -> None:
-        chosen = await pick(queue, run)
-        if piped and kind not in (None, *KINDS):
-            await _whole(records, chosen, kind or "")
+    async def export_from(queue: Queue, records: RecordReader) -> None:
+        chosen = await find_run(queue, run)
+        if piped and kind not in (None, *STREAM_KINDS):
+            await _export_to_pipe(records, chosen, kind or "")
             return
-        out: Pipe | Exporter
+        out: StreamExporter | Exporter
         if piped:
-            out = Pipe(records, chosen, kind or "jsonl", _emit, csv_safe=safe)
+            out = StreamExporter(records, chosen, kind or "jsonl", _emit, csv_safe=safe)
         else:
             out = Exporter(records, chosen, output, settings.state_folder, fresh=fresh, csv_safe=safe)
         try:
@@ -96,19 +93,19 @@ def export(
         finally:
             out.close()
         if isinstance(out, Exporter):
-            line(f"{output}: {count(out.rows, 'record')}, {count(added)} of them new.")
+            print_line(f"{output}: {count(out.rows, 'record')}, {count(added)} of them new.")
             for note in out.notes:
-                line(f"  {note}")
+                print_line(f"  {note}")
             if failed:
-                await _failed(queue, chosen, output, safe)
+                await _write_failed(queue, chosen, output, safe)
 
     try:
         with_queue(settings, job)
     except KeyboardInterrupt:
         if not follow:
             raise
-        again = "" if piped else "; the same command goes on"
-        line(f"Stopped. What was copied is whole{again}.", sys.stderr)
+        again = "" if piped else "; run it again to resume"
+        print_line(f"Stopped. What was written is complete{again}.", sys.stderr)
         return INTERRUPTED
     return 0
 
@@ -116,32 +113,32 @@ def export(
 def _check(output: str, kind: str | None, follow: bool, failed: bool) -> None:
     """Refuse what cannot be done, before anything is read."""
     if output != "-":
-        form = check_output(Path(output).absolute())
+        output_format = check_output(Path(output).absolute())
         if kind is not None:
-            raise Usage("--format is for stdout: a file's form is in its name", hint="leave --format out")
+            raise UsageError("--format is for stdout; a file's format comes from its name", hint="leave --format out")
     else:
-        form = _BY_KIND[kind or "jsonl"]
-        if form.needs:
-            require(form.needs, form.extra, f"--format {kind}")
+        output_format = _FORMAT_BY_KIND[kind or "jsonl"]
+        if output_format.package:
+            require_package(output_format.package, output_format.extra, f"--format {kind}")
         if failed:
-            raise Usage("--failed needs a file to stand beside", hint="-o pages.csv --failed")
-        if kind not in (None, *KINDS) and sys.stdout.isatty():
-            raise Usage(f"{form.words} is nothing for a terminal", hint=f"-o out.{kind}")
-    if follow and (not form.live or (output == "-" and kind not in (None, *KINDS))):
-        live = ", ".join(ending for ending, form in FORMATS.items() if form.live)
-        raise Usage(
-            f"{form.words} cannot grow while the run goes on: it is written as a whole",
+            raise UsageError("--failed needs an output file", hint="-o pages.csv --failed")
+        if kind not in (None, *STREAM_KINDS) and sys.stdout.isatty():
+            raise UsageError(f"{output_format.description} cannot go to a terminal", hint=f"-o out.{kind}")
+    if follow and (not output_format.is_incremental or (output == "-" and kind not in (None, *STREAM_KINDS))):
+        live = ", ".join(ending for ending, output_format in FORMATS.items() if output_format.is_incremental)
+        raise UsageError(
+            f"{output_format.description} cannot grow during the run: it is written as a whole",
             hint=f"leave --follow out, or use one of {live}",
         )
 
 
-async def _copy(queue: Queue, run: Run, out: Pipe | Exporter, settings: Settings, *, follow: bool) -> int:
+async def _copy(queue: Queue, run: Run, out: StreamExporter | Exporter, settings: Settings, *, follow: bool) -> int:
     added = 0
-    watch = Watch()
+    watch = FollowDisplay()
     while follow and not await _ended(queue, run):
         added += await out.drain()
-        watch.show(run, out, gone=await standing(queue, settings, run) in ("stopped", "waiting"))
-        await asyncio.sleep(LOOK_EVERY)
+        watch.show(run, out, gone=await display_state(queue, settings, run) in ("stopped", "waiting"))
+        await asyncio.sleep(POLL_INTERVAL)
     watch.clear()
     added += await out.finish()
     watch.warn(out)
@@ -155,7 +152,7 @@ async def _ended(queue: Queue, run: Run) -> bool:
     return not now or (now[0].state in ("finished", "cancelled") and not stats.leased)
 
 
-async def _whole(records: Ledger, run: Run, kind: str) -> None:
+async def _export_to_pipe(records: RecordReader, run: Run, kind: str) -> None:
     """A file that needs its end before its beginning: made elsewhere, then sent down the pipe."""
     with tempfile.TemporaryDirectory(prefix="shoal-") as folder:
         place = Path(folder, f"records.{kind}")
@@ -167,10 +164,10 @@ async def _whole(records: Ledger, run: Run, kind: str) -> None:
         _send(place)
 
 
-async def _failed(queue: Queue, run: Run, output: str, safe: bool) -> None:
-    path, _ = names(output)
+async def _write_failed(queue: Queue, run: Run, output: str, safe: bool) -> None:
+    path, _ = sidecar_paths(output)
     number = await write_failed(queue, run, path, csv_safe=safe)
-    line(f"{path}: {count(number, 'page')}." if number else "No page failed.")
+    print_line(f"{path}: {count(number, 'page')}." if number else "No page failed.")
 
 
 def _send(place: Path) -> None:
@@ -184,40 +181,30 @@ def _emit(data: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-class Watch:
+class FollowDisplay(StatusLine):
     """What people see of --follow: one line on a terminal, and a word when something is amiss."""
 
     def __init__(self) -> None:
-        self._terminal = sys.stderr.isatty()
-        self._shown = 0
+        super().__init__()
         self._left = False
-        self._told = 0
+        self._warned = 0
 
-    def show(self, run: Run, out: Pipe | Exporter, *, gone: bool) -> None:
+    def show(self, run: Run, out: StreamExporter | Exporter, *, gone: bool) -> None:
         self.warn(out)
         if gone and not self._left:
             self.clear()
-            line(f"Nobody works on run {run.name} now; waiting. Ctrl-C stops.", sys.stderr)
+            print_line(f"No worker serves run {run.name} right now; waiting. Ctrl-C stops.", sys.stderr)
         self._left = gone
-        if self._terminal:
-            text = f"{count(out.rows, 'record')} so far"
-            sys.stderr.write("\r" + text.ljust(self._shown))
-            sys.stderr.flush()
-            self._shown = len(text)
+        if self.on_terminal:
+            self.draw(f"{count(out.rows, 'record')} so far")
 
-    def warn(self, out: Pipe | Exporter) -> None:
-        late = out.late[self._told :] if isinstance(out, Pipe) else ()
+    def warn(self, out: StreamExporter | Exporter) -> None:
+        late = out.late_columns[self._warned :] if isinstance(out, StreamExporter) else ()
         for name in late:
             self.clear()
-            line(
+            print_line(
                 f"Column {clean(name)} came after the first row and is not in this table;"
                 " a file would have it, and so would --format jsonl.",
                 sys.stderr,
             )
-        self._told += len(late)
-
-    def clear(self) -> None:
-        if self._shown:
-            sys.stderr.write("\r" + " " * self._shown + "\r")
-            sys.stderr.flush()
-            self._shown = 0
+        self._warned += len(late)

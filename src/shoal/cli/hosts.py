@@ -9,35 +9,36 @@ import click
 import msgspec
 
 from shoal.cli.command import Command, Group
+from shoal.cli.console import clean, count, format_duration, print_json, print_line, print_table
+from shoal.cli.find_run import find_run, show_listing, with_queue
 from shoal.cli.options import as_json, click_options
-from shoal.cli.pick import listing, pick, with_queue
-from shoal.cli.show import clean, count, document, lasting, line, table
-from shoal.config import Settings
-from shoal.control import hosting
-from shoal.control.hosting import Which
-from shoal.core import measure
+from shoal.config.load import Settings
+from shoal.config.setting import read_value
+from shoal.control import host_actions
+from shoal.control.host_actions import HostSelection
+from shoal.core import units
 from shoal.core.lane import LaneState
 from shoal.core.task import LaneChange
-from shoal.errors import Usage
+from shoal.errors import UsageError
 from shoal.queue.base import Queue
 from shoal.view.documents import host_document
-from shoal.view.hosts import host_named, pace_words, ranked, set_by, why_held
-from shoal.view.words import under_way
+from shoal.view.formatting import format_in_flight
+from shoal.view.hosts import format_pace, hold_reason, pace_set_by, rank_hosts, require_host
 
 F = TypeVar("F", bound=Callable[..., Any])
-PATIENCE = 3600.0  # seconds; whoever waits at a terminal may stop it at any moment
+TIMEOUT = 3600.0  # seconds; whoever waits at a terminal may stop it at any moment
 SHOWN = 5
-DONE = {"park": "parked", "release": "released", "pace": "paced"}
-ONLY = ("parked", "held", "ruled")
-ONLY_HELP = "parked; held back, too; or ruled: with a pace that a person set."
+ACTION_TEXTS = {"park": "parked", "release": "released", "pace": "changed"}
+CONDITIONS = ("parked", "held", "overridden")
+CONDITION_HELP = "parked, held (parked included) or overridden (with limits set by a person)."
 
 
-def which_hosts(command: F) -> F:
+def host_filter_options(command: F) -> F:
     """HOST, or a filter that means many; the command takes `host` and `which`."""
     for option in (
-        click.option("--dry-run", is_flag=True, help="Only say how many hosts match."),
-        click.option("--all", "everything", is_flag=True, help="Every host there is."),
-        click.option("--only", type=click.Choice(ONLY), help=f"Those that are {ONLY_HELP}"),
+        click.option("--dry-run", is_flag=True, help="Only show how many hosts match."),
+        click.option("--all", "everything", is_flag=True, help="All hosts."),
+        click.option("--only", type=click.Choice(CONDITIONS), help=f"Those that are {CONDITION_HELP}"),
         click.option("--like", default="", metavar="TEXT", help="All hosts with this in their name."),
         click.argument("host", required=False),
     ):
@@ -49,74 +50,66 @@ def which_hosts(command: F) -> F:
     cls=Group,
     invoke_without_command=True,
     examples="""
-    shoal hosts                              those with the most waiting first
+    shoal hosts                              most waiting pages first
     shoal hosts --run k3f --json             of one run, as JSON
     shoal hosts set shop.example --rate 1/s  for all runs and workers
     shoal hosts park shop.example --for 1h --reason "their sale"
-    shoal hosts release --only held          all that get no requests now
+    shoal hosts release --only held          all that are held back now
     """,
 )
 @click.option("--like", default="", metavar="TEXT", help="Only hosts with this in their name.")
-@click.option("--only", type=click.Choice(ONLY), help=f"Only those that are {ONLY_HELP}")
-@click.option(
-    "--run", "--run-id", "run", metavar="RUN", help="Only the hosts of one run, and its own backlog."
-)
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
+@click.option("--only", type=click.Choice(CONDITIONS), help=f"Only those that are {CONDITION_HELP}")
+@click.option("--run", "--run-id", "run", metavar="RUN", help="Only the hosts of one run, and its own backlog.")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum rows.")
 @as_json
 @click_options("look")
 @click.pass_context
 def hosts(
-    ctx: click.Context,
-    settings: Settings,
-    like: str,
-    only: Any,
-    run: str | None,
-    limit: int,
-    as_json: bool,
+    ctx: click.Context, settings: Settings, like: str, only: Any, run: str | None, limit: int, as_json: bool
 ) -> int:
-    """List hosts with their pace, requests and backlog; set, park and release change them.
+    """List hosts with their rate limits, requests and backlog; set, park and release change them.
 
-    What is set holds for all workers and runs, at once.
+    Changes apply to all workers and runs, at once.
     """
     ctx.obj = settings
     if ctx.invoked_subcommand is not None:
         return 0
 
     async def job(queue: Queue) -> None:
-        chosen = await pick(queue, run) if run else None
+        chosen = await find_run(queue, run) if run else None
         now = await queue.now()
         of = chosen.id if chosen else None
         if like or only:
             found = await queue.lanes(run=of, like=like.lower(), only=only or "", limit=limit + 1)
         else:
-            found = await ranked(queue, now, run=of, limit=limit + 1)
+            found = await rank_hosts(queue, now, run=of, limit=limit + 1)
         shown = found[:limit]
         if as_json:
-            document([host_document(lane, now) for lane in shown])
+            print_json([host_document(lane, now) for lane in shown])
         else:
             _show(shown, now, more=len(found) > limit, none="No host matches." if like or only else "")
 
-    return listing(settings, job, named=run, as_json=as_json, empty=[])
+    return show_listing(settings, job, named=run, as_json=as_json, empty=[])
 
 
 def _show(lanes: list[LaneState], now: int, *, more: bool, none: str) -> None:
     if not lanes:
-        line(none or "No hosts yet.")
+        print_line(none or "No hosts yet.")
         return
     rows = [
         (
             lane.name,
             count(lane.ready),
-            under_way(lane),
-            pace_words(lane),
-            set_by(lane),
-            why_held(lane, now),
+            format_in_flight(lane),
+            format_pace(lane),
+            pace_set_by(lane),
+            hold_reason(lane, now),
         )
         for lane in lanes
     ]
-    table(("host", "waiting", "under way", "pace", "set by", "now"), rows, right="waiting")
+    print_table(("host", "waiting", "in progress", "rate limit", "set by", "now"), rows, right="waiting")
     if more:
-        line("and more hosts (--limit)")
+        print_line("more hosts not shown (--limit)")
 
 
 @hosts.command(
@@ -126,14 +119,14 @@ def _show(lanes: list[LaneState], now: int, *, more: bool, none: str) -> None:
     shoal hosts set shop.example --delay 2s
     shoal hosts set shop.example --rate 30/m --in-flight 1
     shoal hosts set shop.example --reset
-    shoal hosts set --only ruled --reset --dry-run
+    shoal hosts set --only overridden --reset --dry-run
     """,
 )
-@which_hosts
+@host_filter_options
 @click.option("--delay", "spacing", metavar="TIME", help="Time between two requests; 0 is no limit.")
 @click.option("--rate", "per_second", metavar="RATE", help="Requests per second, or 30/m.")
-@click.option("--in-flight", "at_once", metavar="N", help="Requests under way at once; 0 is no limit.")
-@click.option("--reset", is_flag=True, help="Take back what was set: runs decide again.")
+@click.option("--in-flight", "at_once", metavar="N", help="Requests in flight at once; 0 is no limit.")
+@click.option("--reset", is_flag=True, help="Remove the override: runs decide again.")
 @as_json
 @click_options("look")
 def set_(
@@ -145,21 +138,21 @@ def set_(
     as_json: bool,
     **which: Any,
 ) -> None:
-    """Set the pace of HOST, or of all that match, for all runs and workers, in place of what they ask for."""
+    """Set the rate limit of HOST, or of all that match, for all runs and workers, overriding their own."""
     if reset and (spacing or per_second or at_once):
-        raise Usage("--reset takes back what was set, and stands alone", hint="leave the others away")
+        raise UsageError("--reset cannot be combined with other limits", hint="leave the others out")
     if spacing is not None and per_second is not None:
-        raise Usage("--delay and --rate say the same thing twice", hint="keep one: --rate 2 is --delay 0.5")
+        raise UsageError("--delay and --rate conflict", hint="keep one: --rate 2 is --delay 0.5")
     if not reset and spacing is None and per_second is None and at_once is None:
-        raise Usage("say what to set", hint="--delay 2s, --rate 30/m, --in-flight 1 or --reset")
+        raise UsageError("nothing to set", hint="--delay 2s, --rate 30/m, --in-flight 1 or --reset")
     rule, limit = (-1.0, -1) if reset else (None, None)
     if spacing is not None:
-        rule = _read(measure.seconds(zero=True), spacing, "--delay", "a time such as 2s, or 0")
+        rule = read_value(units.seconds(zero=True), spacing, "--delay", "a time such as 2s, or 0")
     if per_second is not None:
-        rule = 1.0 / _read(measure.rate, per_second, "--rate", "a number above 0, or a rate such as 30/m")
+        rule = 1.0 / read_value(units.rate, per_second, "--rate", "a number above 0, or a rate such as 30/m")
     if at_once is not None:
-        limit = _read(measure.whole(0), at_once, "--in-flight", "a whole number; 0 is no limit")
-    _change(settings, hosting.pacing(rule, limit), as_json, **which)
+        limit = read_value(units.integer(0), at_once, "--in-flight", "a whole number; 0 is no limit")
+    _change(settings, host_actions.pace_change(rule, limit), as_json, **which)
 
 
 @hosts.command(
@@ -170,15 +163,15 @@ def set_(
     shoal hosts park --like .shop.example --dry-run
     """,
 )
-@which_hosts
-@click.option("--for", "time", metavar="TIME", help="How long; until it is released unless given.")
-@click.option("--reason", default="parked by hand", show_default=True, help="Why, for others to read.")
+@host_filter_options
+@click.option("--for", "time", metavar="TIME", help="How long; default: until released.")
+@click.option("--reason", default="parked by hand", show_default=True, help="The reason, shown to others.")
 @as_json
 @click_options("look")
 def park(settings: Settings, time: str | None, reason: str, as_json: bool, **which: Any) -> None:
-    """Send no request to HOST, or to all that match, for a while; their pages wait."""
-    seconds = None if time is None else _read(measure.seconds(), time, "--for", "a time such as 30m or 1h")
-    _change(settings, hosting.parking(seconds, reason), as_json, **which)
+    """Send no requests to HOST, or to all that match, for a while; their pages wait."""
+    seconds = None if time is None else read_value(units.seconds(), time, "--for", "a time such as 30m or 1h")
+    _change(settings, host_actions.park_change(seconds, reason), as_json, **which)
 
 
 @hosts.command(
@@ -188,19 +181,12 @@ def park(settings: Settings, time: str | None, reason: str, as_json: bool, **whi
     shoal hosts release --only parked
     """,
 )
-@which_hosts
+@host_filter_options
 @as_json
 @click_options("look")
 def release(settings: Settings, as_json: bool, **which: Any) -> None:
-    """Let requests go again to HOST, or to all that match, that were parked or slowed down."""
-    _change(settings, hosting.releasing(), as_json, **which)
-
-
-def _read(parse: Callable[[object], Any], given: str, flag: str, accepts: str) -> Any:
-    try:
-        return parse(given)
-    except (ValueError, TypeError):
-        raise Usage(f"{flag}: {given!r} is not understood", hint=f"give {accepts}") from None
+    """Resume requests to HOST, or to all that match, that were parked or slowed down."""
+    _change(settings, host_actions.release_change(), as_json, **which)
 
 
 def _change(
@@ -217,42 +203,42 @@ def _change(
     if above is not None and above.sources.get("queue", "").startswith("--"):
         settings = above  # shoal hosts --queue … set …
     if bool(host) + bool(like or only) + everything != 1:
-        raise Usage("say which hosts", hint="give one of: HOST; --like and --only, for all that match; --all")
+        raise UsageError("no hosts selected", hint="give one of: HOST; --like and --only, for all that match; --all")
 
     async def job(queue: Queue) -> None:
         if host and not dry_run:
             await _change_one(queue, host, change, as_json)
         else:
-            names = ((await host_named(queue, host)).name,) if host else ()
-            await _change_many(queue, Which(like, only or "", names), change, as_json, dry_run)
+            names = ((await require_host(queue, host)).name,) if host else ()
+            await _change_many(queue, HostSelection(like, only or "", names), change, as_json, dry_run)
 
     with_queue(settings, job)
 
 
 async def _change_one(queue: Queue, host: str, change: LaneChange, as_json: bool) -> None:
-    name = (await host_named(queue, host)).name
+    name = (await require_host(queue, host)).name
     await queue.set_lane(msgspec.structs.replace(change, lane=name))
     (lane,) = await queue.lanes(names=(name,), limit=1)
     at = await queue.now()
     if as_json:
-        document(host_document(lane, at))
+        print_json(host_document(lane, at))
         return
-    pace = f"one request every {lasting(lane.spacing)}" if lane.spacing else "no pace"
+    pace = f"one request every {format_duration(lane.spacing)}" if lane.spacing else "no rate limit"
     most = f"{lane.max_in_flight} at once" if lane.max_in_flight else "any number at once"
-    now = why_held(lane, at)
-    line(f"{clean(name)}: {pace}, {most}{f'; {clean(now)}' if now else ''}.")
+    now = hold_reason(lane, at)
+    print_line(f"{clean(name)}: {pace}, {most}{f'; {clean(now)}' if now else ''}.")
 
 
-async def _change_many(queue: Queue, which: Which, change: LaneChange, as_json: bool, dry_run: bool) -> None:
+async def _change_many(queue: Queue, which: HostSelection, change: LaneChange, as_json: bool, dry_run: bool) -> None:
     if dry_run:
-        found = await hosting.count(queue, which, change, seconds=PATIENCE)
+        found = await host_actions.count_hosts(queue, which, change, seconds=TIMEOUT)
     else:
-        found = await hosting.change_hosts(queue, "", which, change, seconds=PATIENCE)
+        found = await host_actions.change_hosts(queue, "", which, change, seconds=TIMEOUT)
     if as_json:
-        document({"names": found.names, "count": found.count, "dry_run": dry_run})
+        print_json({"names": found.names, "count": found.count, "dry_run": dry_run})
         return
-    word = hosting.word_of(change)
-    what = f"would be {DONE[word]}" if dry_run else DONE[word]
+    word = host_actions.action_name(change)
+    what = f"would be {ACTION_TEXTS[word]}" if dry_run else ACTION_TEXTS[word]
     names = f": {clean(', '.join(found.names[:SHOWN]))}" if found.names else ""
     more = f" and {count(found.count - SHOWN)} more" if found.count > SHOWN else ""
-    line(f"{count(found.count, 'host')} {what}{names}{more}.")
+    print_line(f"{count(found.count, 'host')} {what}{names}{more}.")

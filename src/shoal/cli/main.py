@@ -8,54 +8,55 @@ from importlib import import_module
 
 import click
 
-from shoal.config import debug_wanted, did_you_mean
+from shoal.config.load import debug_wanted, did_you_mean
 from shoal.errors import ShoalError
 from shoal.version import __version__
 
 # name -> (module below shoal.cli, one line of help): modules are imported only when asked for
 COMMANDS: dict[str, tuple[str, str]] = {
-    "run": ("run", "Crawl with a scraper, or fetch a list into a table; the same command goes on."),
+    "run": ("run", "Crawl with a scraper, or fetch a list into a table; run it again to resume."),
     "submit": ("submit", "Put a run into the queue for workers anywhere."),
-    "worker": ("worker", "Work on what is in the queue, here and as long as wanted."),
+    "worker": ("worker", "Start a worker."),
     "new": ("new", "Write a commented scraper to start from."),
     "shell": ("shell", "Try selectors on a page and see what each finds."),
-    "demo": ("demo", "Serve a small web site on this machine to try things on."),
-    "status": ("status", "How a run goes, what limits it and when it ends."),
-    "watch": ("watch", "Follow a run live: workers, hosts, what limits it."),
-    "runs": ("runs", "List the runs kept here."),
-    "why": ("why", "Who found an address, what was tried, and why it waits."),
-    "dead": ("dead", "What failed for good, by host and cause."),
-    "revive": ("dead", "Put dead letters back to work."),
-    "pause": ("steer", "Hold a run: pages under way end, no others start."),
-    "resume": ("steer", "Let a paused run go on."),
-    "cancel": ("steer", "End a run: what waits is given up."),
-    "workers": ("workers", "Who works on the queue, and on what."),
-    "drain": ("drain", "Let a worker finish what it has and stop."),
-    "hosts": ("hosts", "Pace, requests and backlog of hosts, and how to change them."),
+    "demo": ("demo", "Serve a small demo site on this machine."),
+    "status": ("status", "Progress of a run, what limits it and when it ends."),
+    "watch": ("watch", "Watch a run live: workers, hosts, what limits it."),
+    "runs": ("runs", "List runs."),
+    "why": ("why", "Explain one URL: who found it, what was tried, why it waits."),
+    "dead": ("dead", "Permanent failures, by host and cause."),
+    "revive": ("dead", "Requeue dead letters."),
+    "pause": ("run_control", "Pause a run: pages in progress finish, no others start."),
+    "resume": ("run_control", "Resume a paused run."),
+    "cancel": ("run_control", "Cancel a run: pending tasks are dropped."),
+    "workers": ("workers", "List workers and what they do."),
+    "drain": ("drain", "Let a worker finish its tasks and exit."),
+    "hosts": ("hosts", "List hosts and change their rate limits."),
+    "seen": ("seen", "List seen-sets: URLs that later runs skip; forget or clear them."),
     "advice": ("advice", "What to do next: more workers, fewer, or something else."),
-    "scrapers": ("scrapers", "Scrapers that can be found by name."),
+    "scrapers": ("scrapers", "List scrapers that can be found by name."),
     "schedule": ("schedule", "Start runs at set times."),
-    "serve": ("serve", "Serve the control room: dashboard, API, metrics and upkeep."),
-    "token": ("token", "Tokens for the control room: who may look, and who may act."),
+    "serve": ("serve", "Serve the dashboard, API and metrics, and do the queue's maintenance."),
+    "token": ("token", "Manage access tokens for the server."),
     "cluster": ("cluster", "Start the roles that a cluster file describes."),
-    "move": ("move", "Carry a run to another queue."),
-    "export": ("export", "Write a run's records to a file, also while it goes on."),
-    "raw": ("raw", "Pages kept as they came, with --keep-raw."),
+    "move": ("move", "Move a run to another queue."),
+    "export": ("export", "Write a run's records to a file, also while it is running."),
+    "raw": ("raw", "Saved raw responses (--keep-raw)."),
     "template": ("template", "Check a template, and try it on a saved page."),
-    "metrics": ("metrics", "Figures for Prometheus, a dashboard for Grafana, alert rules."),
+    "metrics": ("metrics", "Metrics for Prometheus, a Grafana dashboard, alert rules."),
     "doctor": ("doctor", "Check this machine and the queue."),
     "completion": ("completion", "Print the shell completion script."),
 }
 
 EXAMPLES = (
     "shoal new books.py                   a commented scraper to start from",
-    "shoal run books.py -o books.jsonl    crawl, or go on where it stopped",
-    "shoal status                         how it goes, what limits it",
+    "shoal run books.py -o books.jsonl    crawl, or resume where it stopped",
+    "shoal status                         progress, and what limits it",
     "shoal why http://site.example/page   why is it not being fetched?",
 )
 
 
-class Lazy(click.Group):
+class LazyGroup(click.Group):
     """A group that imports a command's module when that command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -86,12 +87,12 @@ class Lazy(click.Group):
 
 
 @click.group(
-    cls=Lazy,
+    cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     invoke_without_command=False,
 )
 @click.version_option(__version__, prog_name="shoal", message="%(prog)s %(version)s")
-@click.option("--debug", is_flag=True, help="Show where in the code an error came from.")
+@click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
 def shoal(debug: bool) -> None:
     """A fleet of scrapers that works through one queue, loses nothing and stays polite."""
 
@@ -99,7 +100,7 @@ def shoal(debug: bool) -> None:
 def main(args: list[str] | None = None) -> int:
     """Run one command and answer its exit code."""
     if sys.platform == "win32":
-        tell("shoal does not run on Windows itself.", "use WSL: https://learn.microsoft.com/windows/wsl")
+        print_error("shoal does not run on Windows itself.", "use WSL: https://learn.microsoft.com/windows/wsl")
         return 2
     _open_streams()
     args = sys.argv[1:] if args is None else args
@@ -112,12 +113,12 @@ def main(args: list[str] | None = None) -> int:
         click.echo(error.format_message(), err=True)
         return 2
     except click.UsageError as error:
-        return _usage(error)
+        return _print_usage_error(error)
     except click.ClickException as error:
-        tell(error.format_message(), "")
+        print_error(error.format_message(), "")
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        tell("interrupted", "")
+        print_error("interrupted", "")
         return 130
     except BrokenPipeError:
         # The reader went away (head, less): nothing to tell, and nothing may be flushed to it any more.
@@ -126,12 +127,12 @@ def main(args: list[str] | None = None) -> int:
     except ShoalError as error:
         if debug:
             raise
-        tell(str(error), getattr(error, "hint", ""))
+        print_error(str(error), getattr(error, "hint", ""))
         return error.exit_code
     except Exception as error:  # the last place where it can be put into words
         if debug:
             raise
-        tell(f"something went wrong inside shoal: {type(error).__name__}: {error}", "the same with --debug")
+        print_error(f"something went wrong inside shoal: {type(error).__name__}: {error}", "run it again with --debug")
         return 1
 
 
@@ -146,23 +147,25 @@ def _open_streams() -> None:
     sys.stderr = sys.stderr or os.fdopen(os.dup(2), "w")
 
 
-def _usage(error: click.UsageError) -> int:
+def _print_usage_error(error: click.UsageError) -> int:
     words, _, hint = error.format_message().partition("\n")
     command = error.ctx.command_path if error.ctx else "shoal"
-    tell(words, " ".join(hint.split()) or f"{command} --help")
+    print_error(words, " ".join(hint.split()) or f"{command} --help")
     return 2
 
 
-def tell(words: str, hint: str) -> None:
+def print_error(words: str, hint: str) -> None:
     """On stderr: what happened, in one line or several, and what to do about it."""
-    from shoal.cli.show import clean, line, wrapped
+    from shoal.cli.console import clean, print_line, wrap
 
     first, *more = words.splitlines() or [""]
-    line(wrapped(f"shoal: {clean(first)}", sys.stderr, "  "), sys.stderr)
+    print_line(wrap(f"shoal: {clean(first)}", sys.stderr, "  "), sys.stderr)
     for part in more:
-        line(wrapped(f"  {clean(part)}", sys.stderr, "    "), sys.stderr)
+        print_line(wrap(f"  {clean(part)}", sys.stderr, "    "), sys.stderr)
     if hint:
-        line(wrapped(f"  try: {clean(hint)}", sys.stderr, "       "), sys.stderr)
+        text = f"  try: {clean(hint)}"
+        # A command that is broken over lines cannot be pasted.
+        print_line(text if "shoal " in hint else wrap(text, sys.stderr, "       "), sys.stderr)
 
 
 if __name__ == "__main__":

@@ -7,44 +7,44 @@ from importlib.resources import files
 import click
 
 from shoal.cli.command import Command
+from shoal.cli.find_run import with_queue
 from shoal.cli.options import click_options
-from shoal.cli.pick import with_queue
-from shoal.config import Settings
+from shoal.config.load import Settings
 from shoal.queue.base import Queue
 
-KEPT = {"grafana": "grafana.json", "alerts": "alerts.yml"}
+BUNDLED_FILES = {"grafana": "grafana.json", "alerts": "alerts.yml"}
 
 
 @click.command(
     cls=Command,
     examples="""
-    shoal metrics                             what shoal serve says at /metrics
+    shoal metrics                             what shoal serve shows at /metrics
     shoal metrics grafana > shoal.json        a dashboard to import into Grafana
     shoal metrics alerts > shoal-alerts.yml   rules for Prometheus
     """,
 )
-@click.argument("what", required=False, type=click.Choice(list(KEPT)), metavar="[grafana|alerts]")
+@click.argument("what", required=False, type=click.Choice(list(BUNDLED_FILES)), metavar="[grafana|alerts]")
 @click_options("look")
 def metrics(settings: Settings, what: str | None) -> int:
-    """Print figures of this queue as Prometheus reads them, or what goes with them.
+    """Print this queue's metrics in Prometheus format, or a dashboard or alert rules for them.
 
-    Workers have figures of their own, at the port that --health names.
+    Workers have metrics of their own, at the port set with --health.
     """
     if what is not None:
-        click.echo(kept(what), nl=False)
+        click.echo(bundled_file(what), nl=False)
         return 0
 
     async def job(queue: Queue) -> str:
         from shoal.control.history import History
         from shoal.view.metrics import fleet_metrics
-        from shoal.view.snapshot import look
+        from shoal.view.snapshot import take_snapshot
 
-        return fleet_metrics(await look(queue, settings), ledger=await History(queue).ledger())
+        return fleet_metrics(await take_snapshot(queue, settings), lifetime=await History(queue).lifetime_counters())
 
     click.echo(with_queue(settings, job), nl=False)
     return 0
 
 
-def kept(what: str) -> str:
+def bundled_file(what: str) -> str:
     """A file that comes with the package."""
-    return (files("shoal") / "data" / KEPT[what]).read_text(encoding="utf-8")
+    return (files("shoal") / "monitoring" / BUNDLED_FILES[what]).read_text(encoding="utf-8")

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from shoal.cli.command import Command
-from shoal.cli.show import line
-from shoal.errors import Act, InvalidUrl, Usage
+from shoal.cli.console import print_line
+from shoal.errors import ActionRequired, InvalidUrl, UsageError
 
 DEMO = "http://127.0.0.1:8808/"
 
@@ -24,7 +24,7 @@ import shoal
 
 {variable} = shoal.Scraper(
     "{name}",
-    start="{start}",  # one address or a list; only hosts named here are visited
+    start="{start}",  # one URL or a list; only hosts named here are visited
     # hosts=["*.example.com"],  # more hosts that may be visited
     # delay=1,                  # any setting of `shoal run --help`; flags win over what stands here
 )
@@ -57,11 +57,11 @@ def listing(page):
     """,
 )
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--start", metavar="URL", default=DEMO, help="Where it starts; the demo site unless given.")
+@click.option("--start", metavar="URL", default=DEMO, help="Start URL; default: the demo site.")
 def new(file: Path, start: str) -> None:
     """Write a commented scraper to FILE."""
     if file.suffix != ".py":
-        raise Usage(f"{file} is not the name of a Python file", hint=f"shoal new {file.stem or 'books'}.py")
+        raise UsageError(f"{file} is not the name of a Python file", hint=f"shoal new {file.stem or 'books'}.py")
     name = re.sub(r"[^a-z0-9_-]+", "-", file.stem.lower()).strip("-_") or "scraper"
     variable = re.sub(r"\W", "_", name)
     variable = f"_{variable}" if variable[0].isdigit() else variable
@@ -77,25 +77,25 @@ def new(file: Path, start: str) -> None:
         with file.open("x", encoding="utf-8") as out:
             out.write(text)
     except FileExistsError:
-        raise Usage(f"{file} exists and is left as it is", hint="another name, or remove it first") from None
+        raise UsageError(
+            f"{file} exists and is left as it is", hint="choose another name, or remove it first"
+        ) from None
     except OSError as error:
-        raise Act(f"{file} cannot be written: {error.strerror}", hint="look at the folder") from error
-    line(f"Wrote {file}. Next:")
+        raise ActionRequired(f"{file} cannot be written: {error.strerror}", hint="check the folder") from error
+    print_line(f"Wrote {file}. Next:")
     if start == DEMO:
-        line("  shoal demo                 a site to try it on, in another terminal")
+        print_line("  shoal demo                 a site to try it on, in another terminal")
     else:
         private += " --max-pages 20"
-    line(f"  shoal run {file} -o {name}.jsonl{private}")
+    print_line(f"  shoal run {file} -o {name}.jsonl{private}")
 
 
 def _private(start: str) -> bool:
-    """Whether the address is on this machine or its network, where --allow-private is needed."""
+    """Whether the URL is on this machine or its network, where --allow-private is needed."""
     from shoal.core.url import canonical, lane_of
     from shoal.fetch.guard import looks_private
 
     try:
         return looks_private(lane_of(canonical(start)))
     except InvalidUrl as error:
-        raise InvalidUrl(
-            f"--start {start}: {error}", hint="a whole address: https://site.example/"
-        ) from error
+        raise InvalidUrl(f"--start {start}: {error}", hint="a full URL: https://site.example/") from error

@@ -8,25 +8,24 @@ from typing import Any, TypeVar
 
 import click
 
-from shoal.config import SETTINGS, SETTINGS_FILE, Setting, load
-from shoal.core import measure
+from shoal.cli.hints import pasteable, queue_option, remember_queue
+from shoal.config.load import SETTINGS, SETTINGS_FILE, Setting, load
+from shoal.core import units
+from shoal.errors import ActionRequired
 
 F = TypeVar("F", bound=Callable[..., Any])
-_WORDS = {
+_METAVARS = {
     "queue": "FILE|URL",
     "synchronous": "full|normal",
     "allow_private": "[LIST]",
     "dashboard": "[PORT]",
     "listen": "[ADDRESS:]PORT",
     "token": "TOKEN",
+    "has": "NAME",
 }
-# What else a control room asks for: it keeps the queue in order, and works itself when asked to.
-_SERVED = frozenset(("State", "Logs", "name", "scrapers", "allow_private", "workers", "concurrency"))
 
 
-def click_options(
-    scope: str, *, without: Collection[str] = ()
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def click_options(scope: str, *, without: Collection[str] = ()) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Offer the settings of a scope ("run", "serve"; "look": where the state is), passed as `settings`.
 
     without: names of settings whose flags mean something else to this command.
@@ -38,11 +37,17 @@ def click_options(
         def with_settings(config: str | None, **given: Any) -> Any:
             flags = {setting.name: given.pop(setting.name) for setting in offered}
             flags = {name: value for name, value in flags.items() if value != ()}  # () is "not given"
-            return command(settings=load(flags, file=config), **given)
+            settings = load(flags, file=config)
+            remember_queue(settings)
+            try:
+                return command(settings=settings, **given)
+            except ActionRequired as error:
+                error.hint = pasteable(error.hint, queue_option(settings))
+                raise
 
         decorated: Callable[..., Any] = with_settings
         decorated = click.option(
-            "--config", metavar="FILE", help=f"Settings file; {SETTINGS_FILE} in this folder unless given."
+            "--config", metavar="FILE", help=f"Settings file; default: {SETTINGS_FILE} in this folder."
         )(decorated)
         for setting in reversed(offered):
             decorated = _option(setting)(decorated)
@@ -52,50 +57,48 @@ def click_options(
 
 
 def _offered(setting: Setting, scope: str) -> bool:
-    if scope == "serve":
-        return setting.everywhere or setting.served or setting.section in _SERVED or setting.name in _SERVED
-    return setting.everywhere or (scope == "run" and not setting.served)
+    return setting.commands == "all" or scope in setting.commands.split()
 
 
 def _option(setting: Setting) -> Callable[[F], F]:
-    if setting.switch:
-        names = setting.flag if setting.everywhere else f"{setting.flag}/--no-{setting.flag[2:]}"
+    if setting.is_boolean:
+        names = setting.flag if setting.commands == "all" else f"{setting.flag}/--no-{setting.flag[2:]}"
         return click.option(names, setting.name, default=None, is_flag=True, help=setting.help)
-    several = setting.parse is measure.lines
-    return click.option(
-        setting.flag, setting.name, metavar=_metavar(setting), help=_help(setting), multiple=several
-    )
+    several = isinstance(setting.default, tuple)
+    return click.option(setting.flag, setting.name, metavar=_metavar(setting), help=_help(setting), multiple=several)
 
 
 def _metavar(setting: Setting) -> str:
     accepts = setting.accepts
     if accepts.startswith("seconds"):
         return "TIME"
-    if setting.parse is measure.size:
+    if setting.parse is units.size:
         return "SIZE"
     if accepts.startswith(("a whole number", "a number", "days", "bytes per")):
         return "N"
     if " or " in accepts and len(accepts) < 40:
         return accepts.replace(", ", "|").replace(" or ", "|")
-    return _WORDS.get(setting.name, "TEXT")
+    return _METAVARS.get(setting.name, "TEXT")
 
 
 def _help(setting: Setting) -> str:
     if setting.default in ("", None, 0, 0.0, ()):
         return setting.help
-    return f"{setting.help} [{_worded(setting)}]"
+    return f"{setting.help} [{_format_default(setting)}]"
 
 
-def _worded(setting: Setting) -> str:
+def _format_default(setting: Setting) -> str:
     default = setting.default
     if setting.accepts.startswith("seconds"):
         return f"{default:g}s"
-    if setting.parse is measure.size:
-        divisor, unit = next(
-            pair for pair in ((10**9, "GB"), (10**6, "MB"), (1000, "KB")) if default >= pair[0]
-        )
+    if setting.parse is units.size:
+        divisor, unit = next(pair for pair in ((10**9, "GB"), (10**6, "MB"), (1000, "KB")) if default >= pair[0])
         return f"{default // divisor}{unit}"
     return str(default)
+
+
+def field_option(help: str) -> Callable[[F], F]:
+    return click.option("-f", "--field", "given_fields", multiple=True, metavar="NAME=SELECTOR", help=help)
 
 
 def as_json(command: F) -> F:

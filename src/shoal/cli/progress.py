@@ -10,21 +10,39 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import TextIO
 
-from shoal.cli.closing import closing
-from shoal.cli.show import cells, clean, count, cut, line, paint, width, wrapped
-from shoal.config import dumb_terminal
-from shoal.control.report import Progress, RunInfo, RunUi, Summary
+from shoal.cli.console import (
+    clean,
+    count,
+    display_width,
+    paint,
+    print_line,
+    safe_for_terminal,
+    terminal_width,
+    truncate,
+    wrap,
+)
+from shoal.cli.hints import pasteable, print_hint
+from shoal.cli.run_summary import summary_lines
+from shoal.config.load import is_dumb_terminal
 from shoal.core.forecast import Forecast, forecast
 from shoal.core.stats import Stats
+from shoal.runs.progress import RunInfo, RunProgress, RunSummary, RunUi
 from shoal.version import __version__
-from shoal.view.rates import Rates as Rates
-from shoal.view.words import again_words, deciding, lane_words, left_words, queue_words
+from shoal.view.formatting import (
+    format_host_limit,
+    format_open_tasks,
+    format_retry,
+    format_slowest_host,
+    format_time_left,
+)
+from shoal.view.rates import RateMeter as RateMeter
 
-REDRAW_EVERY = 0.1
-LINE_EVERY = 5.0
-LINE_EVERY_AT_REST = 60.0  # when nothing has moved
+REDRAW_INTERVAL = 0.1
+LINE_INTERVAL = 5.0
+IDLE_LINE_INTERVAL = 60.0  # when nothing has moved
+MISSING_SHOWN = 2  # combinations of capabilities that no worker has
 
 Clock = Callable[[], float]
 
@@ -32,28 +50,24 @@ Clock = Callable[[], float]
 def run_ui(stream: TextIO | None = None) -> RunUi:
     """The display that fits where the output goes."""
     stream = stream or sys.stderr
-    if not stream.isatty() or dumb_terminal():
+    if not stream.isatty() or is_dumb_terminal():
         return PlainUi(stream)
     ui = LiveUi(stream)
     for handler in logging.getLogger().handlers:
         if isinstance(handler, logging.StreamHandler) and handler.stream is stream:
-            handler.setStream(Above(ui))
+            handler.setStream(LogsAboveDisplay(ui.message))
     return ui
 
 
-class Display(Protocol):
-    def message(self, text: str) -> None: ...
-
-
-class Above(io.TextIOBase):
+class LogsAboveDisplay(io.TextIOBase):
     """Where logs go while a display is drawn: above it, not through it."""
 
-    def __init__(self, ui: Display) -> None:
-        self._ui = ui
+    def __init__(self, message: Callable[[str], None]) -> None:
+        self._message = message
 
     def write(self, text: str) -> int:
         for part in filter(None, text.splitlines()):
-            self._ui.message(part)
+            self._message(part)
         return len(text)
 
 
@@ -63,49 +77,50 @@ class PlainUi:
     def __init__(self, stream: TextIO, clock: Clock = time.monotonic) -> None:
         self._stream = stream
         self._clock = clock
-        self._rates = Rates()
+        self._rates = RateMeter()
         self._shown = -math.inf
         self._known: Stats | None = None
         self._max_pages = 0
 
     def start(self, info: RunInfo) -> None:
         self._max_pages = info.run.max_pages
-        for text in opening(info):
+        for text in header_lines(info):
             self.message(text)
         self._shown = self._clock()  # a run that ends at once needs no line of its own on the way
 
-    def update(self, progress: Progress) -> None:
+    def update(self, progress: RunProgress) -> None:
         now = self._clock()
-        self._rates.note(now, progress.stats.done)
+        self._rates.add(now, progress.stats.done)
         at_rest = self._known == progress.stats
-        if now - self._shown < (LINE_EVERY_AT_REST if at_rest else LINE_EVERY):
+        if now - self._shown < (IDLE_LINE_INTERVAL if at_rest else LINE_INTERVAL):
             return
         self._shown, self._known = now, progress.stats
-        rate = self._rates.pages
-        ahead = foresee(progress, rate, self._max_pages)
-        held = [lane for lane in progress.lanes if lane.held_until > progress.now]
+        rate = self._rates.per_second
+        ahead = forecast_progress(progress, rate, self._max_pages)
         parts = [
             f"{count(progress.stats.done)} of {count(progress.stats.seen)} pages",
             f"{rate:.1f} pages/s",
             count(progress.stats.records, "record"),
-            queue_words(progress.stats),
-            f"{count(len(held), 'host')} slowed down" if held else "",
-            "paused" if progress.paused else "" if progress.stuck else left_words(ahead),
+            format_open_tasks(progress.stats),
+            *held_parts(progress),
+            "paused" if progress.paused else "" if progress.stuck else format_time_left(ahead),
         ]
         self.message(" · ".join(part for part in parts if part))
         for view in progress.stuck:
-            self.message(f"  {again_words(view, progress.now)}")
+            self.message(f"  {format_retry(view, progress.now)}")
+        for words in progress.missing[:MISSING_SHOWN]:
+            self.message(f"  {words}")
 
     def message(self, text: str) -> None:
         try:
-            line(clean(text), self._stream)
+            print_hint(clean(text), self._stream)
             self._stream.flush()
         except BrokenPipeError:
             # Whoever read along has gone (head, less); the crawl has not.
             self._stream = Path(os.devnull).open("w")  # noqa: SIM115 - for the rest of the run
 
-    def finish(self, summary: Summary) -> None:
-        for text in closing(summary):
+    def finish(self, summary: RunSummary) -> None:
+        for text in summary_lines(summary):
             self.message(text)
 
     def close(self) -> None:
@@ -118,7 +133,7 @@ class LiveUi:
     def __init__(self, stream: TextIO, clock: Clock = time.monotonic) -> None:
         self._stream = stream
         self._clock = clock
-        self._rates = Rates()
+        self._rates = RateMeter()
         self._drawn: list[str] = []
         self._shown = -math.inf
         self._max_pages = 0
@@ -128,26 +143,26 @@ class LiveUi:
     def start(self, info: RunInfo) -> None:
         self._name = info.run.name
         self._max_pages = info.run.max_pages
-        for text in opening(info):
+        for text in header_lines(info):
             self.message(text)
 
-    def update(self, progress: Progress) -> None:
+    def update(self, progress: RunProgress) -> None:
         now = self._clock()
-        self._rates.note(now, progress.stats.done)
-        if now - self._shown >= REDRAW_EVERY:
+        self._rates.add(now, progress.stats.done)
+        if now - self._shown >= REDRAW_INTERVAL:
             self._shown = now
             self._draw(self._lines(progress))
 
     def message(self, text: str) -> None:
         kept = self._drawn
         self._draw([])
-        line(wrapped(clean(text), self._stream, "  "), self._stream)
+        print_line(wrap(pasteable(clean(text)), self._stream, "  "), self._stream)
         self._draw(kept)
 
-    def finish(self, summary: Summary) -> None:
+    def finish(self, summary: RunSummary) -> None:
         self._draw([])
-        for text in closing(summary):
-            line(wrapped(clean(text), self._stream, "    "), self._stream)
+        for text in summary_lines(summary):
+            print_hint(clean(text), self._stream)
         self.close()
 
     def close(self) -> None:
@@ -156,11 +171,11 @@ class LiveUi:
 
     def _draw(self, lines: list[str]) -> None:
         """Replace what was drawn, in one write, so that nothing flickers."""
-        room = max(1, width(self._stream))
+        room = max(1, terminal_width(self._stream))
         # A terminal made narrower has wrapped the old lines: go up by the rows they take now.
-        rows = sum(max(1, math.ceil(cells(old) / room)) for old in self._drawn)
+        rows = sum(max(1, math.ceil(display_width(old) / room)) for old in self._drawn)
         up = f"\x1b[{rows}F" if rows else ""
-        lines = [cut(text, room - 1) for text in lines]
+        lines = [truncate(safe_for_terminal(text), room - 1) for text in lines]
         body = "".join(f"{self._painted(text)}\x1b[K\n" for text in lines)
         self._stream.write(f"{up}{body}\x1b[J")
         self._stream.flush()
@@ -173,9 +188,9 @@ class LiveUi:
             return text
         return text[:begin] + paint(text[begin:end], "green", self._stream) + text[end:]
 
-    def _lines(self, progress: Progress) -> list[str]:
-        stats, rate = progress.stats, self._rates.pages
-        ahead = foresee(progress, rate, self._max_pages)
+    def _lines(self, progress: RunProgress) -> list[str]:
+        stats, rate = progress.stats, self._rates.per_second
+        ahead = forecast_progress(progress, rate, self._max_pages)
         ended = stats.done + stats.dead + stats.cancelled
         total = max(stats.seen, 1)
         if self._max_pages:
@@ -185,45 +200,42 @@ class LiveUi:
         parts = [
             f"{count(ended)}/{count(total)}  {percent} %",
             f"{rate:.1f} pages/s",
-            "" if progress.paused or progress.stuck else left_words(ahead),
+            "" if progress.paused or progress.stuck else format_time_left(ahead),
         ]
         tail = "   ".join(part for part in parts if part)
-        room = max(0, min(30, width(self._stream) - cells(tail) - 6))
+        room = max(0, min(30, terminal_width(self._stream) - display_width(tail) - 6))
         full = round(room * share) if share == 1 else min(room - 1, round(room * share))
         bar = self._blocks[0] * full + self._blocks[1] * (room - full)
         lines = [f"  {bar}  {tail}" if room >= 5 else f"  {tail}"]
-        lines.append(
-            "  "
-            + " · ".join(
-                part
-                for part in (
-                    f"ok {count(stats.done)}",
-                    f"records {count(stats.records)}",
-                    f"failed {count(stats.dead)}" if stats.dead else "",
-                    queue_words(stats),
-                )
-                if part
-            )
-        )
+        failed = [f"failed {count(stats.dead)}"] if stats.dead else []
+        figures = [f"ok {count(stats.done)}", f"records {count(stats.records)}", *failed]
+        lines.append("  " + " · ".join([*figures, format_open_tasks(stats)]))
         if progress.paused:
-            return [*lines, f"  paused: shoal resume {self._name} lets it go on"]
+            return [*lines, pasteable(f"  paused: shoal resume {self._name} resumes it")]
         if ahead.lane and (ahead.seconds or 0) > 5:
-            lines.append(f"  {deciding(ahead)}")
-        lines += [f"  {again_words(view, progress.now)}" for view in progress.stuck]
-        return lines + _held_lines(progress)
+            lines.append(f"  {format_slowest_host(ahead)}")
+        lines += [f"  {format_retry(view, progress.now)}" for view in progress.stuck]
+        lines += [f"  {words}" for words in progress.missing[:MISSING_SHOWN]]
+        return lines + [f"  {pasteable(part)}" for part in held_parts(progress, 2)]
 
 
-def _held_lines(progress: Progress) -> list[str]:
-    held = [lane for lane in progress.lanes if lane.held_until > progress.now]
-    shown = [f"  {lane_words(lane, progress.now)}" for lane in held[:2]]
-    return [*shown, f"  and {count(len(held) - 2)} more hosts slowed down"] if len(held) > 2 else shown
+def held_parts(progress: RunProgress, most: int = 1) -> list[str]:
+    """What keeps hosts below the pace that was asked for, those that need the longest first."""
+    shown = [format_host_limit(limit, progress.now) for limit in progress.limits[:most]]
+    held = sum(lane.held_until > progress.now for lane in progress.lanes)
+    more = held - sum(limit.kind == "held" for limit in progress.limits[:most])
+    return (
+        [*shown, f"{'and ' if shown else ''}{count(more, 'more host' if shown else 'host')} slowed down"]
+        if more > 0
+        else shown
+    )
 
 
-def foresee(progress: Progress, rate: float, max_pages: int) -> Forecast:
+def forecast_progress(progress: RunProgress, rate: float, max_pages: int) -> Forecast:
     return forecast(progress.stats, progress.lanes, rate=rate, now=progress.now, max_pages=max_pages)
 
 
-def opening(info: RunInfo) -> list[str]:
+def header_lines(info: RunInfo) -> list[str]:
     stats = info.stats
     lines = [f"shoal {__version__} · run {info.run.name} · state in {info.state}"]
     lines += info.notes
@@ -231,7 +243,7 @@ def opening(info: RunInfo) -> list[str]:
         ended = stats.done + stats.dead + stats.cancelled
         lines.append(
             f"Continuing run {info.run.name}: {count(ended)} of {count(stats.seen)} pages"
-            " are behind it.   --fresh starts over"
+            " already done.   --fresh starts over"
         )
     parts = [
         "robots.txt obeyed" if info.robots else "robots.txt ignored",

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import click
 
 from shoal.cli.command import Command, Group
+from shoal.cli.console import ago, clean, count, iso_time, print_json, print_line, print_table, size
 from shoal.cli.options import as_json, click_options
-from shoal.cli.show import ago, clean, count, document, line, size, stamp, table
-from shoal.config import Settings
+from shoal.config.load import Settings
 from shoal.core.url import canonical, request_digest
-from shoal.errors import Usage
+from shoal.errors import UsageError
 
 if TYPE_CHECKING:
-    from shoal.store.raw import RawShelf
+    from shoal.store.raw.page_store import RawPageStore
 
-KEEP = "shoal run … --keep-raw keeps pages"
+KEEP = "shoal run … --keep-raw saves them"
 
 
 @click.group(
@@ -33,7 +33,7 @@ KEEP = "shoal run … --keep-raw keeps pages"
     """,
 )
 def raw() -> None:
-    """Pages kept as they came."""
+    """Saved raw responses."""
 
 
 @raw.command(
@@ -46,33 +46,33 @@ def raw() -> None:
 @as_json
 @click_options("look")
 def list_(settings: Settings, as_json: bool) -> int:
-    """List the runs whose pages are kept here, and the space they take."""
+    """List runs with saved responses and the space they take."""
     if not _file_exists(settings):
         if as_json:
-            document({"runs": [], "disk": 0})
+            print_json({"runs": [], "disk": 0})
         else:
-            line(f"No pages are kept here. {KEEP}.")
+            print_line(f"No responses are saved here. {KEEP}.")
         return 0
-    with _shelf(settings) as shelf:
-        runs, whole = shelf.runs(), shelf.size()
+    with _open_store(settings) as store:
+        runs, whole = store.runs(), store.size()
     if as_json:
         listed = [
             {
                 "run": run.name,
                 "pages": run.pages,
                 "bytes": run.bytes,
-                "first_at": stamp(run.first_at),
-                "last_at": stamp(run.last_at),
+                "first_at": iso_time(run.first_at),
+                "last_at": iso_time(run.last_at),
             }
             for run in runs
         ]
-        document({"runs": listed, "bytes": whole.bytes, "different": whole.different, "disk": whole.disk})
+        print_json({"runs": listed, "bytes": whole.bytes, "different": whole.different, "disk": whole.disk})
         return 0
     now = time.time_ns() // 1000
     rows = [(run.name, count(run.pages), size(run.bytes), ago(run.last_at, now)) for run in runs]
     if rows:
-        table(("run", "pages", "as they came", "last"), rows, right="pages")
-    line(f"{count(whole.answers, 'page')}, {size(whole.bytes)} as they came, {size(whole.disk)} on disk.")
+        print_table(("run", "pages", "received", "last"), rows, right="pages")
+    print_line(f"{count(whole.answers, 'page')}, {size(whole.bytes)} received, {size(whole.disk)} on disk.")
     return 0
 
 
@@ -84,27 +84,27 @@ def list_(settings: Settings, as_json: bool) -> int:
     """,
 )
 @click.argument("url")
-@click.option("--run", metavar="RUN", help="As this run kept it; the newest unless given.")
+@click.option("--run", metavar="RUN", help="The run that saved it; default: the newest.")
 @click.option("--headers", is_flag=True, help="Status and headers instead of the page.")
 @click_options("look")
 def show(settings: Settings, url: str, run: str | None, headers: bool) -> int:
-    """Write a kept page to standard output, byte by byte."""
+    """Write a saved response to stdout, byte for byte."""
     digest = request_digest(canonical(url))
-    with _shelf(settings) as shelf:
+    with _open_store(settings) as store:
         if run:
-            response = shelf.get(_named(shelf, run), digest)
+            response = store.get(_find_kept_run(store, run), digest)
         else:
-            newest = shelf.latest(digest)
+            newest = store.latest(digest)
             response = newest.response if newest else None
     if response is None:
-        raise Usage(f"no answer of {clean(url)} is kept here", hint="shoal raw list says what is")
+        raise UsageError(f"no response of {clean(url)} is saved here", hint="shoal raw list shows what is")
     if not headers:
         sys.stdout.buffer.write(response.body)
         sys.stdout.buffer.flush()
         return 0
-    line(f"{response.status} {clean(response.url)}")
+    print_line(f"{response.status} {clean(response.url)}")
     for name, value in response.headers:
-        line(f"{clean(name)}: {clean(value)}")
+        print_line(f"{clean(name)}: {clean(value)}")
     return 0
 
 
@@ -117,39 +117,39 @@ def show(settings: Settings, url: str, run: str | None, headers: bool) -> int:
 @click.argument("run")
 @click_options("look")
 def remove(settings: Settings, run: str) -> int:
-    """Remove the pages a run kept, and give their space back."""
-    with _shelf(settings) as shelf:
-        before = shelf.size().disk
-        removed = asyncio.run(shelf.remove(_named(shelf, run)))
-        given_back = max(0, before - shelf.size().disk)
-    line(f"Removed {count(removed, 'page')}; {size(given_back)} given back.")
+    """Remove the responses a run saved, and free their space."""
+    with _open_store(settings) as store:
+        before = store.size().disk
+        removed = asyncio.run(store.remove(_find_kept_run(store, run)))
+        given_back = max(0, before - store.size().disk)
+    print_line(f"Removed {count(removed, 'page')}; {size(given_back)} freed.")
     return 0
 
 
-def _named(shelf: RawShelf, run: str) -> str:
-    kept = [known.name for known in shelf.runs()]
+def _find_kept_run(store: RawPageStore, run: str) -> str:
+    kept = [known.name for known in store.runs()]
     word = run.lower()
     meant = [name for name in kept if name.lower().startswith(word) or name.lower().endswith(f"_{word}")]
     if run in kept or len(meant) == 1:
         return run if run in kept else meant[0]
-    raise Usage(f"no pages of run {clean(run)} are kept here", hint="shoal raw list says whose are")
+    raise UsageError(f"no responses of run {clean(run)} are saved here", hint="shoal raw list shows them")
 
 
 def _file_exists(settings: Settings) -> bool:
-    from shoal.store.raw_file import NAME
+    from shoal.store.raw.file import FILE_NAME
 
-    return (settings.state_folder / "raw" / NAME).exists()
+    return (settings.state_folder / "raw" / FILE_NAME).exists()
 
 
 @contextmanager
-def _shelf(settings: Settings) -> Iterator[RawShelf]:
-    """The shelf of this state; where none was ever filled, none is made."""
+def _open_store(settings: Settings) -> Iterator[RawPageStore]:
+    """The raw pages of this state; where none were ever stored, no file is made."""
     if not _file_exists(settings):
-        raise Usage("no pages are kept here", hint=KEEP)
-    from shoal.store.raw import RawShelf
+        raise UsageError("no responses are saved here", hint=KEEP)
+    from shoal.store.raw.page_store import RawPageStore
 
-    shelf = RawShelf(settings.state_folder / "raw")
+    store = RawPageStore(settings.state_folder / "raw")
     try:
-        yield shelf
+        yield store
     finally:
-        shelf.close()
+        store.close()

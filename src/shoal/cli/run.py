@@ -5,26 +5,30 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.command import GIVEN, Command
-from shoal.cli.options import click_options
-from shoal.config import Settings
-from shoal.errors import Usage
+from shoal.cli.command import COMMAND_ARGS, Command
+from shoal.cli.options import click_options, field_option
+from shoal.config.load import Settings
+from shoal.errors import UsageError
+
+if TYPE_CHECKING:
+    from shoal.extract.scraper import Mode
 
 
 @click.command(
     cls=Command,
     examples="""
-    shoal run books.py -o books.jsonl                  crawl, or go on crawling
+    shoal run books.py -o books.jsonl                  crawl, or resume
     shoal run urls.txt -o pages.csv                    a list in, a table out
-    shoal run urls.txt -f title=h1::text -o pages.csv  with columns of your own
-    shoal run urls.csv --column link -o pages.parquet  the addresses in one column
+    shoal run urls.txt -f title=h1::text -o pages.csv  with your own columns
+    shoal run urls.csv --column link -o pages.parquet  the URLs in one column
     shoal run shop.yaml -o shop.xlsx                   with a template
     cat urls | shoal run - -o pages.csv                from a pipe
     shoal run books.py -o books.jsonl --fresh          start over
-    shoal run books.py -o books.jsonl --dashboard      and look at it in a browser
+    shoal run books.py -o books.jsonl --dashboard      and watch it in a browser
     """,
 )
 @click.argument("target", metavar="TARGET", type=click.Path(allow_dash=True), required=False)
@@ -34,21 +38,19 @@ from shoal.errors import Usage
     "--output",
     type=click.Path(),
     metavar="FILE",
-    help="Write records to a file as they come: .csv, .jsonl, .parquet, .xlsx …",
+    help="Write records to a file during the run: .csv, .jsonl, .parquet, .xlsx …",
 )
+@field_option("A column of the output, for lists and URLs: price:number=.price; may be given several times.")
+@click.option("--column", metavar="NAME", help="Which column of a list holds the URLs: a name or number.")
+@click.option("--from-raw", metavar="RUN", help="Use the responses that RUN saved instead of fetching.")
+@click.option("--urls-file", metavar="FILE", help="A list of URLs to start from; - is stdin.")
 @click.option(
-    "-f",
-    "--field",
-    "given_fields",
-    multiple=True,
-    metavar="NAME=SELECTOR",
-    help="A column of the output, for lists and addresses: price:number=.price; may be given several times.",
+    "--mode",
+    type=click.Choice(("single", "distributed")),
+    help="Run it here, or leave it to workers; default: as the scraper says.",
 )
-@click.option(
-    "--column", metavar="NAME", help="Which column of a list holds the addresses: a name or number."
-)
-@click.option("--from-raw", metavar="RUN", help="Take the pages that RUN kept instead of fetching them.")
-@click.option("--fresh", is_flag=True, help="Start over instead of going on.")
+@click.option("--resume", is_flag=True, help="Resume an unfinished run; this is the default.")
+@click.option("--fresh", is_flag=True, help="Start over instead of resuming.")
 @click_options("run")
 def run(
     settings: Settings,
@@ -58,43 +60,55 @@ def run(
     given_fields: tuple[str, ...],
     column: str | None,
     from_raw: str | None,
+    urls_file: str | None,
+    mode: Mode | None,
+    resume: bool,
     fresh: bool,
 ) -> int:
-    """Crawl with a scraper, or fetch a list of addresses into a table.
+    """Crawl with a scraper, or fetch a list of URLs into a table.
 
-    TARGET is a scraper (FILE.py[:NAME] or a module), a template (.yaml), a list of addresses (.txt, .csv,
-    .tsv or .jsonl, also packed as .gz, or .xlsx; - is what comes through a pipe), or an address itself.
-    A template may be followed by a list or by addresses to start from, an address by more of them.
+    TARGET is a scraper (FILE.py[:NAME] or a module), a template (.yaml), a list of URLs (.txt, .csv,
+    .tsv or .jsonl, also packed as .gz, or .xlsx; - is stdin), or a URL itself.
+    A template may be followed by a list or by URLs to start from, a URL by more of them.
 
-    Stop it with Ctrl-C, or let it crash: nothing is lost, and the same command goes on where it
+    A scraper with mode="distributed" is put into the queue for workers, as with shoal submit; with -o this
+    machine works on it as well, and writes the file.
+
+    Stop it with Ctrl-C, or let it crash: nothing is lost, and run it again to resume where it
     stopped.
 
-    Exit status: 0 complete, 3 finished with pages that failed, 4 interrupted and ready to go on,
+    Exit status: 0 complete, 3 finished with pages that failed, 4 interrupted, can be resumed,
     2 wrong usage, 1 internal.
     """
     if not target:
-        raise Usage(
-            "say what to run: a scraper (FILE.py), a list (urls.txt) or an address",
+        raise UsageError(
+            "nothing to run: give a scraper (FILE.py), a list (urls.txt) or a URL",
             hint="shoal new books.py writes a scraper to start from",
         )
+    if resume and fresh:
+        raise UsageError("--resume and --fresh exclude each other", hint="leave one out; --resume is the default")
+    if urls_file and inputs:
+        raise UsageError("give the URLs once", hint=f"--urls-file {urls_file}, or {' '.join(inputs)}")
+    inputs = (urls_file,) if urls_file else inputs
     if output == "":
-        raise Usage("-o is given without a name", hint="-o books.jsonl")
+        raise UsageError("-o has no file name", hint="-o books.jsonl")
     if output == "-":
-        raise Usage("records go to a file while it runs", hint="run it without -o, then: shoal export -o -")
-    from shoal.sources.kind import check_together
+        raise UsageError("records cannot go to stdout during a run", hint="run it without -o, then: shoal export -o -")
+    from shoal.sources.target_kind import validate_target
 
     fields = read_fields(given_fields)
-    check_together(target, inputs, fields, column or "")
+    validate_target(target, inputs, fields, column or "")
     from shoal.cli.progress import run_ui
-    from shoal.logs import setup
-    from shoal.onemachine import run_command
+    from shoal.cli.submit_result import show_submitted
+    from shoal.commands.run import run_command
+    from shoal.logs import setup_logging
 
-    setup(format=settings.log_format, level=settings.log_level, file=settings.log_file)
-    given = click.get_current_context().meta[GIVEN]
+    setup_logging(format=settings.log_format, level=settings.log_level, file=settings.log_file)
+    given = click.get_current_context().meta[COMMAND_ARGS]
     again = shlex.join(["shoal", "run", *(word for word in given if word != "--fresh")])
     ui = run_ui()
     try:
-        with beside(settings, ui.message):
+        with with_dashboard(settings, ui.message):
             return run_command(
                 settings,
                 target=target,
@@ -106,21 +120,23 @@ def run(
                 fresh=fresh,
                 ui=ui,
                 again=again,
+                mode=mode or "",
+                on_queued=lambda made: show_submitted(made, settings),
             )
     except KeyboardInterrupt:  # before it began to listen for signals
-        ui.message("Stopped before it began; the same command starts it.")
+        ui.message("Stopped before it started; run it again to start.")
         return 4
     finally:
         ui.close()
 
 
 @contextlib.contextmanager
-def beside(settings: Settings, say: Callable[[str], None]) -> Iterator[None]:
+def with_dashboard(settings: Settings, say: Callable[[str], None]) -> Iterator[None]:
     """A dashboard for as long as the run takes, if one is wanted."""
     if not settings.dashboard:
         yield
         return
-    from shoal.web.aside import dashboard
+    from shoal.web.embedded import dashboard
 
     with dashboard(settings) as url:
         say(f"Dashboard: {url}")
@@ -133,10 +149,8 @@ def read_fields(given: Sequence[str]) -> dict[str, str]:
     for text in given:
         name, equals, selector = (part.strip() for part in text.partition("="))
         if not equals or not name or not selector:
-            raise Usage(
-                f"-f {text!r} is not understood: it takes a name, = and a selector", hint="-f title=h1::text"
-            )
+            raise UsageError(f"-f {text!r} is not understood: use NAME=SELECTOR", hint="-f title=h1::text")
         if name.partition(":")[0] in (known.partition(":")[0] for known in fields):
-            raise Usage(f"-f {name} is given twice", hint="give each column a name of its own")
+            raise UsageError(f"-f {name} is given twice", hint="give each column its own name")
         fields[name] = selector
     return fields

@@ -7,21 +7,32 @@ from collections.abc import Awaitable, Callable
 
 import click
 
-from shoal.cli.command import GIVEN, Command, Group
-from shoal.cli.options import as_json, click_options
-from shoal.cli.pick import NoRuns, with_queue
+from shoal.cli.command import COMMAND_ARGS, Command, Group
+from shoal.cli.console import (
+    clean,
+    count,
+    format_duration,
+    iso_time,
+    print_fields,
+    print_json,
+    print_line,
+    print_table,
+    wrap,
+)
+from shoal.cli.find_run import NoRuns, with_queue
+from shoal.cli.hints import print_hint
+from shoal.cli.options import as_json, click_options, field_option
 from shoal.cli.run import read_fields
-from shoal.cli.show import clean, count, document, fields, lasting, line, stamp, table, wrapped
-from shoal.config import Settings
-from shoal.control import timetable
+from shoal.config.load import Settings
+from shoal.control import schedules
 from shoal.core.schedule import Firing, Schedule
-from shoal.errors import Usage
+from shoal.errors import UsageError
 from shoal.queue.base import Queue
 from shoal.view.schedules import next_time, schedule_document
 
-MANY_REJECTED = 3
+MAX_REJECTED_SHOWN = 3
 OVERLAPS = ("skip", "queue", "cancel-former", "allow")
-NONE = 'No schedules here yet.\n  try: shoal schedule add books.py "0 3 * * *"'
+NO_SCHEDULES = 'No schedules here yet.\n  try: shoal schedule add books.py "0 3 * * *"'
 
 
 @click.group(
@@ -31,13 +42,13 @@ NONE = 'No schedules here yet.\n  try: shoal schedule add books.py "0 3 * * *"'
     shoal schedule add books.py "0 9 * * mon-fri" --zone Europe/Berlin
     shoal schedule add urls.txt "every 6h" -f title=h1::text
     shoal schedule list                           with their next times
-    shoal schedule run books                      now, too
+    shoal schedule run books                      right now
     """,
 )
 def schedule() -> None:
     """Start runs at set times.
 
-    Schedules are kept in the queue. Any number of workers and coordinators look after them, and each time
+    Schedules are kept in the queue. Any number of workers and servers run them, and each time
     fires once.
     """
 
@@ -53,30 +64,21 @@ def schedule() -> None:
 @click.argument("target", metavar="TARGET")
 @click.argument("when", metavar="WHEN")
 @click.argument("inputs", nargs=-1, metavar="[MORE]...")
-@click.option("--urls-file", metavar="FILE", help="A list of addresses to start from; read now, and kept.")
-@click.option("--name", "named", help="What it is called; the scraper's name unless given.")
-@click.option(
-    "--zone", default="UTC", show_default=True, help="The time zone of WHEN, such as Europe/Berlin."
-)
+@click.option("--urls-file", metavar="FILE", help="A list of URLs to start from; read once, now.")
+@click.option("--name", "named", help="Name of the schedule; default: the scraper's name.")
+@click.option("--zone", default="UTC", show_default=True, help="The time zone of WHEN, such as Europe/Berlin.")
 @click.option(
     "--overlap",
     type=click.Choice(OVERLAPS),
     default="skip",
     show_default=True,
-    help="What to do while the former run still goes on.",
+    help="What to do if the previous run is still running.",
 )
-@click.option("--replace", is_flag=True, help="Put it in the place of one of the same name.")
-@click.option(
-    "-f",
-    "--field",
-    "given_fields",
-    multiple=True,
-    metavar="NAME=SELECTOR",
-    help="A field, for lists and addresses.",
-)
-@click.option("--column", metavar="NAME", help="Which column of a list holds the addresses.")
-@click.option("--weight", type=click.IntRange(1), default=1, help="The share of its runs beside others. [1]")
-@click.option("--priority", type=int, default=0, help="Of its start addresses. [0]")
+@click.option("--replace", is_flag=True, help="Replace a schedule of the same name.")
+@field_option("A field, for lists and URLs.")
+@click.option("--column", metavar="NAME", help="Which column of a list holds the URLs.")
+@click.option("--weight", type=click.IntRange(1), default=1, help="Share of the workers relative to other runs. [1]")
+@click.option("--priority", type=int, default=0, help="Runs of higher priority come first on hosts they share. [0]")
 @as_json
 @click_options("run", without=("name",))
 def add(
@@ -95,24 +97,24 @@ def add(
     priority: int,
     as_json: bool,
 ) -> int:
-    """Start a run of TARGET whenever WHEN comes.
+    """Start a run of TARGET at the times of WHEN.
 
     TARGET and MORE are as with shoal submit. WHEN has five fields, minute hour day month weekday
     ("0 3 * * *", "*/15 8-18 * * mon-fri"), or is @hourly, @daily, @weekly, @monthly, @yearly, or
     "every 15m".
 
-    Start addresses, settings and the version of the code are those of now: after a change of them, give
-    the command again with --replace.
+    Start URLs, settings and the version of the code are fixed now: after changing them, run
+    this again with --replace.
     """
     if urls_file and inputs:
-        raise Usage("give the addresses once", hint=f"--urls-file {urls_file}, or {' '.join(inputs)}")
-    from shoal.app import open_queue
-    from shoal.scheduling import Wish, planned, scheduled
+        raise UsageError("give the URLs once", hint=f"--urls-file {urls_file}, or {' '.join(inputs)}")
+    from shoal.app import opened_queue
+    from shoal.commands.schedule import ScheduleOptions, plan_schedule, save_schedule
 
-    given = click.get_current_context().meta[GIVEN]
-    plan = planned(
+    given = click.get_current_context().meta[COMMAND_ARGS]
+    plan = plan_schedule(
         settings,
-        Wish(
+        ScheduleOptions(
             target=target,
             cron=when,
             inputs=(urls_file,) if urls_file else inputs,
@@ -129,33 +131,30 @@ def add(
     )
 
     async def job() -> tuple[Schedule, int]:
-        queue = await open_queue(settings)
-        try:
-            return await scheduled(queue, plan), await queue.now()
-        finally:
-            await queue.close()
+        async with opened_queue(settings) as queue:
+            return await save_schedule(queue, plan), await queue.now()
 
     import asyncio
 
     made, now = asyncio.run(job())
     if as_json:
-        document(schedule_document(made, now))
+        print_json(schedule_document(made, now))
         return 0
-    line(f"Schedule {made.name}: {made.cron} {made.zone}, {_addresses(made)} to start from.")
-    line(f"  First at {_time(made.next)}, in {lasting((made.next - now) / 1e6)}.")
-    for at, text, why in plan.rejected[:MANY_REJECTED]:
-        line(wrapped(f"  Line {at} leads to no request: {clean(text)}: {clean(why)}", indent="  "))
-    if len(plan.rejected) > MANY_REJECTED:
-        line(f"  So do {count(len(plan.rejected) - MANY_REJECTED, 'more line')}.")
+    print_line(f"Schedule {made.name}: {made.cron} {made.zone}, {_count_urls(made)} to start from.")
+    print_line(f"  First at {_format_utc(made.next)}, in {format_duration((made.next - now) / 1e6)}.")
+    for at, text, why in plan.rejected[:MAX_REJECTED_SHOWN]:
+        print_line(wrap(f"  Line {at} is not a URL to fetch: {clean(text)}: {clean(why)}", indent="  "))
+    if len(plan.rejected) > MAX_REJECTED_SHOWN:
+        print_line(f"  So do {count(len(plan.rejected) - MAX_REJECTED_SHOWN, 'more line')}.")
     if settings.allow_private:
-        line("  --allow-private is each worker's own setting: give it to those who may reach such hosts.")
-    line(f"  Workers start its runs, and work on them: shoal worker {_target(made)}".rstrip())
+        print_line("  --allow-private is a setting of each worker: set it where such hosts may be reached.")
+    print_hint(f"  Start a worker for its runs: shoal worker {_target(made)}".rstrip())
     return 0
 
 
-def _addresses(made: Schedule) -> str:
-    number = made.order.addresses
-    return f"{count(number)} {'address' if number == 1 else 'addresses'}"
+def _count_urls(made: Schedule) -> str:
+    number = made.order.urls
+    return f"{count(number, 'URL')}"
 
 
 def _target(made: Schedule) -> str:
@@ -170,25 +169,25 @@ def list_(settings: Settings, as_json: bool) -> int:
     """List the schedules and their next times."""
 
     async def job(queue: Queue) -> int:
-        found, now = await timetable.schedules(queue), await queue.now()
+        found, now = await schedules.all_schedules(queue), await queue.now()
         if as_json:
-            document([schedule_document(one, now) for one in found])
+            print_json([schedule_document(one, now) for one in found])
         elif found:
             heads = ("schedule", "when", "zone", "overlap", "next", "last", "fired", "skipped", "missed")
-            table(heads, [_row(one, now) for one in found], right="fired skipped missed")
+            print_table(heads, [_row(one, now) for one in found], right="fired skipped missed")
         else:
-            line(NONE)
+            print_hint(NO_SCHEDULES)
         return 0
 
     try:
         return with_queue(settings, job)
     except NoRuns:
-        document([]) if as_json else line(NONE)
+        print_json([]) if as_json else print_hint(NO_SCHEDULES)
         return 0
 
 
 def _row(found: Schedule, now: int) -> tuple[object, ...]:
-    upcoming = "paused" if found.paused else _time(next_time(found, now))
+    upcoming = "paused" if found.paused else _format_utc(next_time(found, now))
     last = found.history[0] if found.history else None
     return (
         found.name,
@@ -208,112 +207,110 @@ def _row(found: Schedule, now: int) -> tuple[object, ...]:
 @as_json
 @click_options("look")
 def show(settings: Settings, name: str, as_json: bool) -> int:
-    """Show a schedule and what became of its last times."""
+    """Show a schedule and its recent firings."""
 
     async def job(queue: Queue) -> None:
-        found, now = await timetable.find(queue, name), await queue.now()
-        document(schedule_document(found, now)) if as_json else _show(found, now)
+        found, now = await schedules.find(queue, name), await queue.now()
+        print_json(schedule_document(found, now)) if as_json else _show(found, now)
 
-    return _on(settings, name, job)
+    return _with_schedule(settings, name, job)
 
 
 def _show(found: Schedule, now: int) -> None:
-    line(f"Schedule {found.name}{', paused' if found.paused else ''}")
+    print_line(f"Schedule {found.name}{', paused' if found.paused else ''}")
     upcoming = next_time(found, now)
     pairs: list[tuple[str, object]] = [
         ("when", f"{found.cron} {found.zone}"),
         ("scraper", clean(found.order.scraper)),
-        ("start", _addresses(found)),
+        ("start", _count_urls(found)),
         ("overlap", found.overlap),
-        ("made", _time(found.made_at)),
+        ("made", _format_utc(found.made_at)),
     ]
     if not found.paused:
-        pairs.append(("next", f"{_time(upcoming)}, in {lasting((upcoming - now) / 1e6)}"))
+        pairs.append(("next", f"{_format_utc(upcoming)}, in {format_duration((upcoming - now) / 1e6)}"))
     if found.waiting:
-        pairs.append(("waits", f"{_time(found.waiting)}, for run {found.latest} to end"))
-    pairs.append(
-        ("times", f"{count(found.fired)} fired, {count(found.skipped)} skipped, {count(found.missed)} missed")
-    )
-    fields(pairs)
+        pairs.append(("waits", f"{_format_utc(found.waiting)}, for run {found.latest} to end"))
+    pairs.append(("times", f"{count(found.fired)} fired, {count(found.skipped)} skipped, {count(found.missed)} missed"))
+    print_fields(pairs)
     if found.history:
-        table(("time", "run"), [(_time(it.at), _became(it)) for it in found.history])
+        print_table(("time", "run"), [(_format_utc(it.at), _describe_firing(it)) for it in found.history])
 
 
-def _became(firing: Firing) -> str:
-    return f"skipped: {firing.why}" if firing.why else firing.run + (" (by hand)" if firing.by_hand else "")
+def _describe_firing(firing: Firing) -> str:
+    return f"skipped: {firing.why}" if firing.why else firing.run + (" (by hand)" if firing.is_manual else "")
 
 
 @schedule.command(cls=Command, examples="shoal schedule pause books")
 @click.argument("name", metavar="NAME")
 @click_options("look")
 def pause(settings: Settings, name: str) -> int:
-    """Let the times of a schedule pass by until it is resumed."""
+    """Pause a schedule: its times pass until it is resumed."""
 
     async def job(queue: Queue) -> None:
-        await timetable.pause(queue, name)
-        line(f"Schedule {name} is paused.\n  Go on with: shoal schedule resume {name}")
+        await schedules.pause(queue, name)
+        print_hint(f"Schedule {name} is paused.\n  Resume with: shoal schedule resume {name}")
 
-    return _on(settings, name, job)
+    return _with_schedule(settings, name, job)
 
 
 @schedule.command(cls=Command, examples="shoal schedule resume books")
 @click.argument("name", metavar="NAME")
 @click_options("look")
 def resume(settings: Settings, name: str) -> int:
-    """Let a paused schedule go on.
+    """Resume a paused schedule.
 
-    The times that passed are not made up for.
+    Missed times are not made up for.
     """
 
     async def job(queue: Queue) -> None:
-        found = await timetable.resume(queue, name)
-        line(f"Schedule {name} goes on; next at {_time(found.next)}.")
+        found = await schedules.resume(queue, name)
+        print_line(f"Schedule {name} is resumed; next at {_format_utc(found.next)}.")
 
-    return _on(settings, name, job)
+    return _with_schedule(settings, name, job)
 
 
 @schedule.command(cls=Command, examples="shoal schedule remove books")
 @click.argument("name", metavar="NAME")
 @click_options("look")
 def remove(settings: Settings, name: str) -> int:
-    """Forget a schedule; runs that it has started go on."""
+    """Remove a schedule; runs it has started continue."""
 
     async def job(queue: Queue) -> None:
-        found = await timetable.remove(queue, name)
-        line(f"Schedule {name} is gone; it had fired {count(found.fired, 'time')}.")
+        found = await schedules.remove(queue, name)
+        print_line(f"Schedule {name} is removed; it had fired {count(found.fired, 'time')}.")
 
-    return _on(settings, name, job)
+    return _with_schedule(settings, name, job)
 
 
 @schedule.command(cls=Command, examples="shoal schedule run books")
 @click.argument("name", metavar="NAME")
-@click.option("--anyway", is_flag=True, help="Also while the former run still goes on.")
+@click.option("--anyway", is_flag=True, help="Even if the previous run is still running.")
 @as_json
 @click_options("look")
 def run(settings: Settings, name: str, anyway: bool, as_json: bool) -> int:
-    """Start a run of a schedule now, beside its times."""
+    """Start a run of a schedule now, in addition to its times."""
 
     async def job(queue: Queue) -> None:
-        started = await timetable.run_now(queue, name, anyway=anyway)
+        started = await schedules.run_now(queue, name, anyway=anyway)
         if as_json:
-            document({"schedule": name, "run_id": started.name})
+            print_json({"schedule": name, "run_id": started.name})
         else:
-            line(f"Run {started.name} is in the queue.\n  Follow it: shoal watch {started.name}")
+            print_hint(f"Run {started.name} is in the queue.\n  Follow it: shoal watch {started.name}")
 
-    return _on(settings, name, job)
+    return _with_schedule(settings, name, job)
 
 
-def _on(settings: Settings, name: str, job: Callable[[Queue], Awaitable[None]]) -> int:
+def _with_schedule(settings: Settings, name: str, job: Callable[[Queue], Awaitable[None]]) -> int:
     try:
         with_queue(settings, job)
     except NoRuns:
-        raise Usage(
-            f"there is no schedule {name} here", hint='shoal schedule add books.py "0 3 * * *" makes one'
+        raise UsageError(
+            f"there is no schedule {name} here", hint='shoal schedule add books.py "0 3 * * *" creates one'
         ) from None
     return 0
 
 
-def _time(at: int) -> str:
+def _format_utc(at: int) -> str:
     """A moment in UTC, as schedules are thought of."""
-    text = stamp(at)
+    text = iso_time(at)
     return text[:19].replace("T", " ") + " UTC" if text else ""

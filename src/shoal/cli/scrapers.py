@@ -8,17 +8,17 @@ from pathlib import Path
 import click
 
 from shoal.cli.command import Command
+from shoal.cli.console import clean, print_json, print_line, print_table
 from shoal.cli.options import as_json, click_options
-from shoal.cli.show import clean, document, line, table
-from shoal.config import Settings
-from shoal.errors import Usage
+from shoal.config.load import Settings
+from shoal.errors import UsageError
 from shoal.extract import registry
 
 
 @click.command(
     cls=Command,
     examples="""
-    shoal scrapers                     here, where `scrapers` says, and installed
+    shoal scrapers                     in this folder, configured and installed
     shoal scrapers books.py more/      of these places
     """,
 )
@@ -26,40 +26,40 @@ from shoal.extract import registry
 @as_json
 @click_options("look")
 def scrapers(settings: Settings, targets: tuple[str, ...], as_json: bool) -> int:
-    """List scrapers by name, with their mode, where they are and the version of their code.
+    """List scrapers with their mode, location and code version.
 
     TARGET is a file, a folder, a module or the name of an installed scraper. Exit status 1 if something
     that was named cannot be loaded.
     """
-    found: dict[str, registry.Listed] = {}
+    found: dict[str, registry.LocatedScraper] = {}
     problems: list[str] = []
-    for target in targets or _usual(settings):
+    for target in targets or _default_targets(settings):
         try:
-            survey = registry.look(target, settings.scrapers)
-        except Usage as error:
+            scan_result = registry.scan(target, settings.scrapers)
+        except UsageError as error:
             problems.append(str(error))
             continue
-        problems += survey.problems
-        for listed in survey.found:
+        problems += scan_result.problems
+        for listed in scan_result.found:
             found.setdefault(listed.target, listed)
     rows = [
         {
             "name": listed.scraper.name,
             "mode": listed.scraper.mode or "any",
-            "where": _short(listed.target),
+            "where": _relative_target(listed.target),
             "version": registry.version_of(listed.scraper),
         }
         for listed in found.values()
     ]
     rows.sort(key=lambda row: row["name"])
     if as_json:
-        document({"scrapers": rows, "problems": problems})
+        print_json({"scrapers": rows, "problems": problems})
     else:
         _show(rows, problems)
     return 1 if problems and targets else 0
 
 
-def _usual(settings: Settings) -> tuple[str, ...]:
+def _default_targets(settings: Settings) -> tuple[str, ...]:
     """Where to look if nobody says: this folder, the places in the settings, and what is installed."""
     return (".", *settings.scrapers, *registry.installed_names())
 
@@ -67,15 +67,15 @@ def _usual(settings: Settings) -> tuple[str, ...]:
 def _show(rows: list[dict[str, str]], problems: list[str]) -> None:
     if rows:
         heads = ("name", "mode", "version", "where")
-        table(heads, [[row[head] for head in heads] for row in rows])
+        print_table(heads, [[row[head] for head in heads] for row in rows])
     else:
-        line("No scrapers here.")
-        line("  try: shoal new books.py")
+        print_line("No scrapers here.")
+        print_line("  try: shoal new books.py")
     for problem in problems:
-        line(f"not loaded: {clean(problem)}", sys.stderr)
+        print_line(f"not loaded: {clean(problem)}", sys.stderr)
 
 
-def _short(target: str) -> str:
+def _relative_target(target: str) -> str:
     place, colon, name = target.rpartition(":")
     try:
         return f"{Path(place).relative_to(Path.cwd())}{colon}{name}"

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 import click
 
 from shoal.cli.command import Command
-from shoal.cli.options import click_options
-from shoal.config import SETTINGS, Settings
-from shoal.errors import ShoalError, Usage
+from shoal.cli.options import click_options, field_option
+from shoal.config.load import SETTINGS, Settings
+from shoal.errors import ShoalError, UsageError
 
 if TYPE_CHECKING:
-    from shoal.cli.prompt import Prompt
+    from shoal.cli.repl import Repl
     from shoal.extract.page import Page
 
 HISTORY = ".shoal_history"
 # settings that people may want to change for one page; all others count as well, but are not shown
-OFFERED = (
+SHOWN_SETTINGS = (
     "allow_private", "auth", "ca_file", "debug", "header", "ignore_robots", "max_body", "proxy", "timeout",
     "user_agent",
 )  # fmt: skip
@@ -31,85 +31,78 @@ OFFERED = (
 @click.command(
     cls=Command,
     examples="""
-    shoal shell https://books.example/               ask and see, line by line
+    shoal shell https://books.example/               interactive
     shoal shell books.example -f 'title=h1::text'    what a column would hold
     shoal shell saved.html -f 'price:number=.price'  on a saved page
     echo '.price::text' | shoal shell books.example  from a script
     """,
 )
 @click.argument("target", metavar="URL|FILE.html", required=False)
-@click.option(
-    "-f",
-    "--field",
-    "given_fields",
-    multiple=True,
-    metavar="NAME=SELECTOR",
-    help="Show what a column of `shoal run -f` would hold; may be given several times.",
-)
-@click.option("--url", default="", metavar="URL", help="The address of a saved page, for its links.")
+@field_option("Show what a column of `shoal run -f` would hold; may be given several times.")
+@click.option("--url", default="", metavar="URL", help="The URL of a saved page, for its links.")
 @click_options("run")
 def shell(settings: Settings, target: str | None, given_fields: tuple[str, ...], url: str) -> int:
     """Try selectors on one page and see what each finds.
 
-    The page is fetched once, by the rules of every crawl: robots.txt and private addresses included.
-    On a terminal there is a prompt; help tells what it understands. Elsewhere lines are read from stdin.
+    The page is fetched once, by the same rules as a crawl: robots.txt and private addresses included.
+    On a terminal there is a prompt; `help` lists its commands. Otherwise lines are read from stdin.
 
     Exit status: 0 answered, 2 something was not understood, 3 the page is an error page, 1 it cannot
     be fetched.
     """
     if not target:
-        raise Usage("say which page to look at", hint="shoal shell https://… or shoal shell saved.html")
-    from shoal.cli.desk import Desk, saved_page
-    from shoal.cli.prompt import Prompt
+        raise UsageError("no page given", hint="shoal shell https://… or shoal shell saved.html")
+    from shoal.cli.fetch_page import PageFetcher, load_saved_page
+    from shoal.cli.repl import Repl
     from shoal.cli.run import read_fields
     from shoal.extract.template import from_fields
-    from shoal.logs import setup
+    from shoal.logs import setup_logging
 
-    setup(format=settings.log_format, level=settings.log_level, file=settings.log_file)
+    setup_logging(format=settings.log_format, level=settings.log_level, file=settings.log_file)
     fields = read_fields(given_fields)
     from_fields("shell", fields)  # what is wrong with them is said before anything is fetched
     with asyncio.Runner() as runner:
-        desk = Desk(settings)
+        fetcher = PageFetcher(settings)
 
-        def fetch(address: str) -> Page:
-            return runner.run(desk.open(address))
+        def fetch(url: str) -> Page:
+            return runner.run(fetcher.fetch(url))
 
         try:
             path = Path(target)
-            prompt = Prompt(saved_page(path, url) if path.is_file() else fetch(_address(target)), fetch)
-            prompt.about()
+            repl = Repl(load_saved_page(path, url) if path.is_file() else fetch(_url_of(target)), fetch)
+            repl.show_summary()
             if fields:
-                prompt.fields(fields)
-                return 0 if prompt.page.status < 400 else 3
-            well = _talk(prompt)
+                repl.show_fields(fields)
+                return 0 if repl.page.status < 400 else 3
+            ok = _run_repl(repl)
         finally:
-            runner.run(desk.close())
-    return 2 if not well else 0 if prompt.page.status < 400 else 3
+            runner.run(fetcher.close())
+    return 2 if not ok else 0 if repl.page.status < 400 else 3
 
 
-def _address(target: str) -> str:
-    from shoal.sources.address import is_bare
-    from shoal.sources.kind import missing
+def _url_of(target: str) -> str:
+    from shoal.sources.target_kind import file_not_found
+    from shoal.sources.url_text import is_schemeless_url
 
-    if "://" in target or is_bare(target):
+    if "://" in target or is_schemeless_url(target):
         return target
     if Path(target).is_dir():
-        raise Usage(f"{target} is a folder", hint="name a page in it: shoal shell saved.html")
-    raise missing(Path(target))
+        raise UsageError(f"{target} is a folder", hint="name a page in it: shoal shell saved.html")
+    raise file_not_found(Path(target))
 
 
-def _talk(prompt: Prompt) -> bool:
+def _run_repl(repl: Repl) -> bool:
     """Answer line by line; whether everything was understood, which a person at a terminal knows already."""
-    from shoal.cli.prompt import lines_of
+    from shoal.cli.repl import read_lines
 
     if not sys.stdin.isatty():
-        return _answer(prompt, (text.rstrip("\n") for text in sys.stdin))
-    with _remembered(prompt.commands):
-        _answer(prompt, lines_of(_asked))
+        return _execute_lines(repl, (text.rstrip("\n") for text in sys.stdin))
+    with _line_editing(repl.commands):
+        _execute_lines(repl, read_lines(_read_line))
     return True
 
 
-def _asked() -> str:
+def _read_line() -> str:
     try:
         return input("shoal> ")
     except KeyboardInterrupt:
@@ -117,26 +110,26 @@ def _asked() -> str:
         return ""
 
 
-def _answer(prompt: Prompt, lines: Iterable[str]) -> bool:
-    from shoal.cli.main import tell
+def _execute_lines(repl: Repl, lines: Iterable[str]) -> bool:
+    from shoal.cli.main import print_error
 
-    well = True
+    ok = True
     for text in lines:
         if text.strip().lower() in ("quit", "exit"):
             break
         try:
-            prompt.obey(text)
+            repl.execute(text)
         except ShoalError as error:
-            well = False
+            ok = False
             sys.stdout.flush()
-            tell(str(error), getattr(error, "hint", ""))
+            print_error(str(error), getattr(error, "hint", ""))
         except KeyboardInterrupt:
             click.echo("stopped")
-    return well
+    return ok
 
 
 @contextlib.contextmanager
-def _remembered(commands: list[str]) -> Iterator[None]:
+def _line_editing(commands: list[str]) -> Iterator[None]:
     """Line editing, completion and the lines of earlier times, where Python has them."""
     try:
         import readline
@@ -163,4 +156,4 @@ def _remembered(commands: list[str]) -> Iterator[None]:
 
 for _param in shell.params:
     if isinstance(_param, click.Option) and _param.name in SETTINGS:
-        _param.hidden = _param.name not in OFFERED
+        _param.hidden = _param.name not in SHOWN_SETTINGS

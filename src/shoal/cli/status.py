@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import click
 
 from shoal.cli.command import Command
+from shoal.cli.console import STATE_COLOURS, paint, print_fields, print_json, print_line, print_table
+from shoal.cli.find_run import RUN_HELP, find_run, run_argument, show_listing
+from shoal.cli.hints import print_hint
 from shoal.cli.options import as_json, click_options
-from shoal.cli.pick import RUN_HELP, listing, pick, run_argument
-from shoal.cli.show import STATES, document, fields, line, paint, table
-from shoal.config import Settings
+from shoal.config.load import Settings
 from shoal.core.forecast import lane_seconds
+from shoal.core.run_counters import FetchUsage, FieldFill, fetch_usage, field_fill
 from shoal.queue.base import Queue
+from shoal.view.dead_letters import count_by_cause
 from shoal.view.documents import status_document
-from shoal.view.letters import by_cause
-from shoal.view.status import Status, gather, limits, other_code
-from shoal.view.words import account, ago, clean, count, lasting, least_words, moment, size, under_way
+from shoal.view.formatting import (
+    ago,
+    clean,
+    count,
+    format_account,
+    format_duration,
+    format_in_flight,
+    format_least_time,
+    format_share,
+    local_time,
+    size,
+)
+from shoal.view.status import Status, code_version_warnings, gather_status, host_reason, limiting_factors
+
+USAGE_SHOWN, FIELDS_SHOWN = 3, 8
 
 
 @click.command(
@@ -29,83 +46,109 @@ from shoal.view.words import account, ago, clean, count, lasting, least_words, m
 @as_json
 @click_options("look")
 def status(settings: Settings, run: str | None, as_json: bool) -> int:
-    """Show how RUN goes, what limits it and when it ends."""
+    """Show the progress of RUN, what limits it and when it ends."""
 
     async def job(queue: Queue) -> None:
-        found = await gather(queue, settings, await pick(queue, run))
-        document(status_document(found)) if as_json else _show(found)
+        found = await gather_status(queue, settings, await find_run(queue, run))
+        print_json(status_document(found)) if as_json else _show(found)
 
-    return listing(settings, job, named=run, as_json=as_json, empty=None)
+    return show_listing(settings, job, named=run, as_json=as_json, empty=None)
 
 
 def _show(found: Status) -> None:
     run, stats, now = found.run, found.stats, found.now
-    state = paint(found.state, STATES.get(found.state, "dim"))
-    line(f"{paint(run.name, 'bold')}  {clean(run.scraper)}  {state}  begun {ago(run.created_at, now)}")
-    line(account(stats))
-    waiting = f"waiting {count(stats.ready - stats.delayed)} · under way {count(stats.leased)}"
-    later = f" · trying again later {count(stats.delayed)}" if stats.delayed else ""
+    state = paint(found.state, STATE_COLOURS.get(found.state, "dim"))
+    started = ago(run.created_at, now)
+    print_line(f"{paint(run.name, 'bold')}  {clean(run.scraper)}  {state}  started {started}")
+    print_line(format_account(stats))
+    waiting = f"waiting {count(stats.ready - stats.delayed)} · in progress {count(stats.leased)}"
+    later = f" · retrying {count(stats.delayed)}" if stats.delayed else ""
     pairs: list[tuple[str, object]] = [("records", f"{count(stats.records)}, {size(stats.bytes)} fetched")]
     if found.moved:
-        pairs.append(("moved", f"to {clean(found.moved)}: look there with --queue"))
+        pairs.append(("moved", f"to {clean(found.moved)}: see it there with --queue"))
+    if found.over_time:
+        pairs.append(("cause", f"it took longer than it may ({format_duration(found.over_time)})"))
     if run.spec.get("output"):
         pairs.append(("output", clean(run.spec["output"])))
     if stats.open:
         pairs.append(("open", f"{waiting}{later}"))
+    if stats.outbox:
+        pairs.append(("outbox", f"{count(stats.outbox)} waiting to be drained"))
+    if usage := fetch_usage(found.counters):
+        pairs.append(("cpu", f"{sum(one.cpu_seconds for one in usage):.1f} s of workers for {_usage(usage)}"))
+    if fill := field_fill(found.counters):
+        pairs.append(("filled", _filled(fill)))
     if found.rate is not None:
         pairs.append(("pages/s", f"{found.rate:.1f}"))
     if found.seeding:
-        pairs.append(("adding", "addresses are still being added; if that stopped, give its command again"))
+        pairs.append(("adding", "URLs are still being added; if that stopped, run its command again"))
     if found.workers:
         pairs.append(("workers", f"{count(len(found.workers))} alive"))
-    for words in other_code(found.run, found.workers):
+    for words in code_version_warnings(found.run, found.workers):
         pairs.append(("code", words))
     if run.finished_at:
-        pairs.append(("ended", f"{moment(run.finished_at)}, {ago(run.finished_at, now)}"))
+        pairs.append(("ended", f"{local_time(run.finished_at)}, {ago(run.finished_at, now)}"))
     elif stats.open and run.state == "running" and found.workers:
-        left = f"about {lasting(found.ahead.seconds)}" if found.ahead.seconds else "unknown"
+        left = f"about {format_duration(found.forecast.seconds)}" if found.forecast.seconds else "unknown"
         pairs.append(("time left", left))
     if stats.skipped:
         reasons = sorted(stats.skipped.items(), key=lambda pair: -pair[1])
         pairs.append(("not followed", " · ".join(f"{clean(why)} {count(number)}" for why, number in reasons)))
-    fields(pairs)
+    print_fields(pairs)
     _show_limits(found)
     _show_lanes(found)
     _show_dead(found)
 
 
+def _usage(usage: Sequence[FetchUsage]) -> str:
+    """What was fetched how, where there is more than one way."""
+    words = [
+        f"{count(one.responses, 'response')}" + (f" by {one.fetcher} {clean(one.exit)}" if len(usage) > 1 else "")
+        for one in usage[:USAGE_SHOWN]
+    ]
+    return " · ".join(words)
+
+
+def _filled(fill: Mapping[str, FieldFill]) -> str:
+    """How often the fields have values; those that have them least often first."""
+    rarest = sorted(fill.items(), key=lambda pair: pair[1].filled / pair[1].total)
+    words = [f"{clean(name)} {format_share(one.filled, one.total)}" for name, one in rarest[:FIELDS_SHOWN]]
+    more = len(rarest) - FIELDS_SHOWN
+    return " · ".join(words) + (f" · {count(more)} more" if more > 0 else "")
+
+
 def _show_limits(found: Status) -> None:
-    said = limits(found)
-    if said:
-        line()
-        line("What limits it")
-        for _, words in said:
-            line(f"  {words}")
+    factors = limiting_factors(found)
+    if factors:
+        print_line()
+        print_line("What limits it")
+        for _, words in factors:
+            print_hint(f"  {words}")
 
 
 def _show_lanes(found: Status) -> None:
     ranked = sorted(found.lanes, key=lambda lane: -lane_seconds(lane, found.now))[:8]
     if not ranked or found.run.state not in ("running", "paused"):
         return
-    line()
+    print_line()
     rows = [
         (
             f"  {lane.name}",
             count(lane.ready),
-            under_way(lane),
+            format_in_flight(lane),
             f"{lane.spacing:g} s" if lane.spacing else "free",
-            least_words(lane, found.now),
-            lane.reason,
+            format_least_time(lane, found.now),
+            host_reason(found, lane),
         )
         for lane in ranked
     ]
-    table(("  host", "waiting", "under way", "spacing", "at least", "why"), rows, right="waiting")
+    print_table(("  host", "waiting", "in progress", "spacing", "at least", "why"), rows, right="waiting")
 
 
 def _show_dead(found: Status) -> None:
     if not found.stats.dead:
         return
-    ranked = sorted(by_cause(found.dead).items(), key=lambda pair: -pair[1])
-    line()
-    line("Failed  " + " · ".join(f"{clean(cause)} {count(number)}" for cause, number in ranked[:6]))
-    line(f"  try: shoal dead {found.run.name}")
+    ranked = sorted(count_by_cause(found.dead).items(), key=lambda pair: -pair[1])
+    print_line()
+    print_line("Failed  " + " · ".join(f"{clean(cause)} {count(number)}" for cause, number in ranked[:6]))
+    print_hint(f"  try: shoal dead {found.run.name}")

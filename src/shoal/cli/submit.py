@@ -8,55 +8,44 @@ import time
 
 import click
 
-from shoal.cli.command import GIVEN, Command
-from shoal.cli.options import as_json, click_options
+from shoal.cli.command import COMMAND_ARGS, Command
+from shoal.cli.console import StatusLine, count, print_json, print_line
+from shoal.cli.options import as_json, click_options, field_option
 from shoal.cli.run import read_fields
-from shoal.cli.show import count, document, fields, line, wrapped
-from shoal.config import Settings
-from shoal.errors import Usage
-from shoal.submitting import Submitted, submit_command
+from shoal.cli.submit_result import show_submitted
+from shoal.commands.submit import SubmitResult, submit_command
+from shoal.config.load import Settings
+from shoal.errors import UsageError
 
-LINE_EVERY = 5.0
+LINE_INTERVAL = 5.0
 INTERRUPTED = 4
-WORDS = {
-    "submitted": "Run {name} is in the queue.",
-    "continued": "Run {name} was in the queue already, and goes on.",
-    "finished": "Run {name} of this has finished.   --fresh starts a new one",
-    "cancelled": "Run {name} of this was cancelled.   --fresh starts a new one",
-    "interrupted": "Stopped; the same command goes on. Run {name} is in the queue as far as it was read.",
-}
 
 
 @click.command(
     cls=Command,
     examples="""
-    shoal submit books.py                        its start addresses
-    shoal submit books.py --urls-file urls.txt   addresses for its handlers
+    shoal submit books.py                        its start URLs
+    shoal submit books.py --urls-file urls.txt   URLs for its handlers
     shoal submit urls.txt -f title=h1::text      a list, without code
-    shoal submit shop.yaml --priority 10 --json  a template, the answer as JSON
+    shoal submit shop.yaml --priority 10 --json  a template, result as JSON
     """,
 )
 @click.argument("target", metavar="TARGET", type=click.Path(allow_dash=True), required=False)
 @click.argument("inputs", nargs=-1, metavar="[MORE]...")
-@click.option("--urls-file", metavar="FILE", help="A list of addresses to start from; - is a pipe.")
-@click.option(
-    "-f",
-    "--field",
-    "given_fields",
-    multiple=True,
-    metavar="NAME=SELECTOR",
-    help="A field of each record, for lists and addresses; may be given several times.",
-)
-@click.option("--column", metavar="NAME", help="Which column of a list holds the addresses.")
-@click.option("--fresh", is_flag=True, help="Start over instead of going on.")
+@click.option("--urls-file", metavar="FILE", help="A list of URLs to start from; - is stdin.")
+@field_option("A field of each record, for lists and URLs; may be given several times.")
+@click.option("--column", metavar="NAME", help="Which column of a list holds the URLs.")
+@click.option("--fresh", is_flag=True, help="Start over instead of resuming.")
 @click.option(
     "--weight",
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Its share of the workers beside other runs.",
+    help="Share of the workers relative to other runs.",
 )
-@click.option("--priority", type=int, default=0, show_default=True, help="Of its start addresses.")
+@click.option(
+    "--priority", type=int, default=0, show_default=True, help="Runs of higher priority come first on hosts they share."
+)
 @as_json
 @click_options("run")
 def submit(
@@ -71,27 +60,27 @@ def submit(
     priority: int,
     as_json: bool,
 ) -> int:
-    """Put a run into the queue for workers anywhere, and say how to start one.
+    """Put a run into the queue for workers anywhere, and show how to start one.
 
-    TARGET is a scraper (FILE.py[:NAME], a module or a name), a template (.yaml), a list or an address, as
-    with shoal run; a scraper or a template may be followed by a list or by addresses to start from.
+    TARGET is a scraper (FILE.py[:NAME], a module or a name), a template (.yaml), a list or a URL, as
+    with shoal run; a scraper or a template may be followed by a list or by URLs to start from.
 
-    Stop it with Ctrl-C, or let it crash: the same command goes on where it stopped.
+    Stop it with Ctrl-C, or let it crash: run it again to resume where it stopped.
 
     Exit status: 0 everything is in the queue, 4 interrupted, 2 wrong usage, 1 internal.
     """
     if not target:
-        raise Usage(
-            "say what to submit: a scraper (FILE.py), a list (urls.txt) or an address",
+        raise UsageError(
+            "nothing to submit: give a scraper (FILE.py), a list (urls.txt) or a URL",
             hint="shoal submit books.py --urls-file urls.txt",
         )
     if urls_file and inputs:
-        raise Usage("give the addresses once", hint=f"--urls-file {urls_file}, or {' '.join(inputs)}")
-    from shoal.logs import setup
+        raise UsageError("give the URLs once", hint=f"--urls-file {urls_file}, or {' '.join(inputs)}")
+    from shoal.logs import setup_logging
 
-    setup(format=settings.log_format, level=settings.log_level, file=settings.log_file)
-    given = click.get_current_context().meta[GIVEN]
-    progress = Progress()
+    setup_logging(format=settings.log_format, level=settings.log_level, file=settings.log_file)
+    given = click.get_current_context().meta[COMMAND_ARGS]
+    progress = SubmitProgress()
     try:
         made = submit_command(
             settings,
@@ -103,49 +92,26 @@ def submit(
             weight=weight,
             priority=priority,
             command=shlex.join(["shoal", "submit", *(word for word in given if word != "--fresh")]),
-            look=progress.show,
+            on_progress=progress.show,
         )
     except KeyboardInterrupt:
         progress.clear()
-        line("Stopped. Nothing is lost; the same command goes on.", sys.stderr)
+        print_line("Stopped. Nothing is lost; run it again to resume.", sys.stderr)
         return INTERRUPTED
     finally:
         progress.clear()
-    document(_document(made)) if as_json else _show(made, settings)
+    print_json(_document(made)) if as_json else show_submitted(made, settings)
     return INTERRUPTED if made.status == "interrupted" else 0
 
 
-def _show(made: Submitted, settings: Settings) -> None:
-    line(WORDS[made.status].format(name=made.run.name))
-    pairs: list[tuple[str, object]] = [
-        ("status", made.status),
-        ("run_id", made.run.name),
-        ("enqueued", count(made.enqueued)),
-    ]
-    if made.known:
-        pairs.append(("known", f"{count(made.known)} already there"))
-    if made.rejected:
-        pairs.append(("rejected", f"{count(made.rejected)} that lead to no request"))
-    if made.rejects:
-        pairs.append(("aside", made.rejects))
-    fields(pairs)
-    for note in made.notes:
-        line(wrapped(f"  {note}", indent="  "))
-    if made.status in ("submitted", "continued", "interrupted"):
-        if settings.state_file is not None:
-            line(f"Workers of this machine can serve it: the queue is the file {settings.state_file}.")
-        line("Start workers, here or on any machine that has the code:")
-        line(f"  {made.worker_command}")
-        line(f"Follow it:  shoal watch {made.run.name}")
-
-
-def _document(made: Submitted) -> dict[str, object]:
+def _document(made: SubmitResult) -> dict[str, object]:
     return {
         "status": made.status,
         "run_id": made.run.name,
         "scraper": made.run.scraper,
         "enqueued": made.enqueued,
         "known": made.known,
+        "seen": made.seen,
         "rejected": made.rejected,
         "rejected_file": made.rejects or None,
         "worker_command": made.worker_command,
@@ -153,29 +119,20 @@ def _document(made: Submitted) -> dict[str, object]:
     }
 
 
-class Progress:
+class SubmitProgress(StatusLine):
     """How far a long list was read: one line on a terminal, one now and then elsewhere."""
 
     def __init__(self) -> None:
-        self._terminal = sys.stderr.isatty()
-        self._shown = 0
-        self._next = time.monotonic() + (1.0 if self._terminal else LINE_EVERY)
+        super().__init__()
+        self._next = time.monotonic() + (1.0 if self.on_terminal else LINE_INTERVAL)
 
     def show(self, read: int, added: int) -> None:
         if time.monotonic() < self._next:
             return
         text = f"{count(read, 'line')} read, {count(added)} added"
-        if self._terminal:
+        if self.on_terminal:
             self._next = time.monotonic() + 0.1
-            sys.stderr.write("\r" + text.ljust(self._shown))
-            sys.stderr.flush()
-            self._shown = len(text)
+            self.draw(text)
         else:
-            self._next = time.monotonic() + LINE_EVERY
-            line(text, sys.stderr)
-
-    def clear(self) -> None:
-        if self._shown:
-            sys.stderr.write("\r" + " " * self._shown + "\r")
-            sys.stderr.flush()
-            self._shown = 0
+            self._next = time.monotonic() + LINE_INTERVAL
+            print_line(text, sys.stderr)

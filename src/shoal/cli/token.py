@@ -11,12 +11,13 @@ import click
 
 from shoal import app
 from shoal.cli.command import Command, Group
+from shoal.cli.console import clean, count, local_time, print_json, print_line, print_table
+from shoal.cli.hints import print_hint
 from shoal.cli.options import as_json, click_options
-from shoal.cli.show import clean, count, document, line, moment, table
-from shoal.config import Settings
-from shoal.errors import Usage
+from shoal.config.load import Settings
+from shoal.errors import UsageError
 from shoal.queue.base import Queue
-from shoal.web import tokens
+from shoal.web.auth import tokens
 
 T = TypeVar("T")
 
@@ -25,16 +26,16 @@ T = TypeVar("T")
     cls=Group,
     examples="""
     shoal token add grafana                  may look
-    shoal token add ops --scope operate      may look and act
+    shoal token add ops --scope operate      read and operate
     shoal token list
     shoal token remove grafana
     """,
 )
 def token() -> None:
-    """Tokens for the control room: who may look, and who may act.
+    """Manage access tokens for the server: who may look, and who may act.
 
-    Without any token the control room is open, to this machine alone. With the first one everybody needs
-    one. They are kept in the queue as digests, so that every server of it knows them.
+    Without any token the server answers only to this machine. Once there is one, everybody needs
+    one. They are stored in the queue as hashes, so every server of that queue knows them.
     """
 
 
@@ -43,7 +44,7 @@ def token() -> None:
     examples="""
     shoal token add grafana
     shoal token add ops --scope operate
-    shoal token add crew --scope read --scope work
+    shoal token add workers --scope read --scope work
     """,
 )
 @click.argument("name")
@@ -52,40 +53,39 @@ def token() -> None:
     "scopes",
     type=click.Choice(tokens.SCOPES),
     multiple=True,
-    help="read (look), operate (submit, pause, revive …), admin (tokens, purge), work (speak as a worker"
-    " does); read unless given, may be given several times.",
+    help="read (look), operate (submit, pause, revive …), admin (tokens, purge), work (act as a worker);"
+    " default: read; may be given several times.",
 )
 @as_json
 @click_options("look")
 def add(settings: Settings, name: str, scopes: tuple[str, ...], as_json: bool) -> int:
-    """Make a token and print it, once: it cannot be shown again."""
-    made, text = _with(settings, lambda queue: tokens.add(queue, name, scopes, _who()))
+    """Create a token and print it once: it cannot be shown again."""
+    made, text = _with_queue(settings, lambda queue: tokens.add(queue, name, scopes, _user_name()))
     if as_json:
-        document(made.document() | {"token": text})
+        print_json(made.document() | {"token": text})
         return 0
-    line(text)
-    line(f"This is token {made.name} ({', '.join(made.scopes)}). Keep it: it is not shown again.")
-    line("In a browser: paste it where you are asked. Elsewhere: Authorization: Bearer TOKEN")
+    print_line(text)
+    print_line(f"This is token {made.name} ({', '.join(made.scopes)}). Save it: it is not shown again.")
+    print_line("In a browser: paste it at the login. Elsewhere: Authorization: Bearer TOKEN")
     return 0
 
 
 @token.command(name="list", cls=Command, examples="shoal token list")
 @as_json
 @click_options("look")
-def listing(settings: Settings, as_json: bool) -> int:
-    """The tokens there are, by name; not what they are."""
-    known = _with(settings, tokens.known)
+def list_tokens(settings: Settings, as_json: bool) -> int:
+    """List tokens by name, not their values."""
+    known = _with_queue(settings, tokens.list_tokens)
     if as_json:
-        document([it.document() for it in known])
+        print_json([it.document() for it in known])
         return 0
     if not known:
-        line("No tokens: the control room is open, to this machine alone.   shoal token add NAME")
+        print_hint("No tokens: the server answers only to this machine.   shoal token add NAME")
         return 0
     rows = [
-        [clean(it.name), ", ".join(it.scopes), f"…{it.tail}", moment(it.made_at), clean(it.made_by)]
-        for it in known
+        [clean(it.name), ", ".join(it.scopes), f"…{it.tail}", local_time(it.made_at), clean(it.made_by)] for it in known
     ]
-    table(["TOKEN", "MAY", "ENDS WITH", "MADE", "BY"], rows)
+    print_table(["TOKEN", "MAY", "ENDS WITH", "MADE", "BY"], rows)
     return 0
 
 
@@ -93,30 +93,27 @@ def listing(settings: Settings, as_json: bool) -> int:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click_options("look")
 def remove(settings: Settings, names: tuple[str, ...]) -> int:
-    """Take tokens back: whoever holds them is refused, sessions that began with them end."""
+    """Revoke tokens: their holders are refused, and sessions begun with them end."""
 
     async def work(queue: Queue) -> list[str]:
         return [name for name in names if not await tokens.remove(queue, name)]
 
-    unknown = _with(settings, work)
+    unknown = _with_queue(settings, work)
     if unknown:
-        raise Usage(f"there is no token {unknown[0]}", hint="shoal token list")
-    line(f"{count(len(names), 'token')} removed.")
+        raise UsageError(f"there is no token {unknown[0]}", hint="shoal token list")
+    print_line(f"{count(len(names), 'token')} removed.")
     return 0
 
 
-def _with(settings: Settings, work: Callable[[Queue], Awaitable[T]]) -> T:
+def _with_queue(settings: Settings, work: Callable[[Queue], Awaitable[T]]) -> T:
     async def opened() -> T:
-        queue = await app.open_queue(settings, small=True)
-        try:
+        async with app.opened_queue(settings, small=True) as queue:
             return await work(queue)
-        finally:
-            await queue.close()
 
     return asyncio.run(opened())
 
 
-def _who() -> str:
+def _user_name() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):

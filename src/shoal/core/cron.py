@@ -1,4 +1,4 @@
-"""Cron: when something is to happen again and again, as people write it. Pure: the caller brings the time.
+"""Cron expressions, parsed and evaluated. Pure: the caller brings the time.
 
 Five fields (minute hour day month weekday) with names, lists, ranges and steps; @hourly and its like; or
 "every 15m", which counts from the beginning of 1970 whatever the zone. Where day and weekday are both
@@ -16,12 +16,12 @@ from datetime import UTC, datetime, timedelta, tzinfo
 
 import msgspec
 
-from shoal.core import measure
-from shoal.errors import Usage
+from shoal.core import units
+from shoal.errors import UsageError
 
 MINUTE = timedelta(minutes=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-WORDS = {
+MACROS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
     "@monthly": "0 0 1 * *",
@@ -31,8 +31,8 @@ WORDS = {
     "@hourly": "0 * * * *",
 }
 HINT = '"0 3 * * *" is every day at three, "*/15 * * * *" and "every 15m" are every quarter of an hour'
-LONGEST_EVERY = 366 * 86_400
-LONGEST_DAYS = 366 * 9  # the 29th of February is at most eight years away
+MAX_INTERVAL = 366 * 86_400
+MAX_DAYS_AHEAD = 366 * 9  # the 29th of February is at most eight years away
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _LENGTHS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -66,7 +66,7 @@ class Cron(msgspec.Struct, frozen=True):
     either: bool = False  # both kinds of days were narrowed, and one of them is enough
     every: int = 0
 
-    def on(self, day: datetime) -> bool:
+    def matches_day(self, day: datetime) -> bool:
         """Whether it happens at all on a day."""
         if day.month not in self.months:
             return False
@@ -79,13 +79,12 @@ def parse(text: str) -> Cron:
     words = " ".join(text.lower().split())
     if words.startswith("every"):
         return _every(words, text)
-    if words.startswith("@") and words not in WORDS:
-        raise Usage(f"{text!r} is not a time", hint="known are: " + ", ".join(WORDS) + ", or " + HINT)
-    parts = WORDS.get(words, words).split()
+    if words.startswith("@") and words not in MACROS:
+        raise UsageError(f"{text!r} is not a time", hint="known are: " + ", ".join(MACROS) + ", or " + HINT)
+    parts = MACROS.get(words, words).split()
     if len(parts) != len(FIELDS):
-        raise Usage(
-            f"{text!r} is not a time: it takes five fields,"
-            f" minute hour day month weekday, and has {len(parts)}",
+        raise UsageError(
+            f"{text!r} is not a time: it takes five fields, minute hour day month weekday, and has {len(parts)}",
             hint=HINT,
         )
     sets = [_values(part, field) for part, field in zip(parts, FIELDS, strict=True)]
@@ -100,7 +99,7 @@ def parse(text: str) -> Cron:
         either=len(days) < 31 and len(weekdays) < 7,
     )
     if not found.either and all(min(days) > _LENGTHS[month - 1] for month in months):
-        raise Usage(f"{text!r} never comes: no such month has a day {min(days)}", hint=HINT)
+        raise UsageError(f"{text!r} never occurs: no such month has a day {min(days)}", hint=HINT)
     return found
 
 
@@ -113,7 +112,7 @@ def zone_of(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError) as error:
-        raise Usage(
+        raise UsageError(
             f"there is no time zone {name} here",
             hint="a name such as Europe/Berlin; where the system has none of them: pip install tzdata",
         ) from error
@@ -125,11 +124,11 @@ def next_after(cron: Cron | str, when: datetime, zone: tzinfo = UTC) -> datetime
     if cron.every:
         step = timedelta(seconds=cron.every)
         return EPOCH + ((when - EPOCH) // step + 1) * step
-    for wall in _walls(cron, _wall(when, zone)):
+    for wall in _wall_times(cron, _wall_time(when, zone)):
         found = _moment(wall, zone)
         if found > when:
             return found
-    raise Usage("this time never comes", hint=HINT)
+    raise UsageError("this time never occurs", hint=HINT)
 
 
 def latest_until(cron: Cron | str, when: datetime, zone: tzinfo = UTC) -> datetime:
@@ -139,19 +138,17 @@ def latest_until(cron: Cron | str, when: datetime, zone: tzinfo = UTC) -> dateti
         step = timedelta(seconds=cron.every)
         return EPOCH + (when - EPOCH) // step * step
     local = when.astimezone(zone)
-    begin = _wall(when, zone)
+    begin = _wall_time(when, zone)
     # Where the clock was put back, later wall clock times than the one it shows have been there already.
     begin += timedelta(days=1) if local.fold else timedelta()
-    for wall in _walls_back(cron, begin):
+    for wall in _wall_times_back(cron, begin):
         found = _moment(wall, zone)
         if found <= when:
             return found
-    raise Usage("this time never came", hint=HINT)
+    raise UsageError("this time never came", hint=HINT)
 
 
-def times_between(
-    cron: Cron | str, after: datetime, until: datetime, zone: tzinfo = UTC
-) -> Iterator[datetime]:
+def times_between(cron: Cron | str, after: datetime, until: datetime, zone: tzinfo = UTC) -> Iterator[datetime]:
     """All times after `after`, up to `until` and with it."""
     cron = parse(cron) if isinstance(cron, str) else cron
     when = next_after(cron, after, zone)
@@ -162,13 +159,12 @@ def times_between(
 
 def _every(words: str, text: str) -> Cron:
     try:
-        found = measure.seconds()(words.removeprefix("every").strip())
+        found = units.seconds()(words.removeprefix("every").strip())
     except ValueError:
         found = 0.0
-    if not 1 <= found <= LONGEST_EVERY or found != int(found):
-        raise Usage(
-            f"{text!r} is not a time: every so many whole seconds, minutes, hours or days, at most a year",
-            hint='"every 15m"',
+    if not 1 <= found <= MAX_INTERVAL or found != int(found):
+        raise UsageError(
+            f"{text!r} is not a time: every N whole seconds, minutes, hours or days, at most a year", hint='"every 15m"'
         )
     return Cron(every=int(found))
 
@@ -184,7 +180,7 @@ def _part(text: str, field: Field) -> range:
     span, slash, step_text = text.partition("/")
     step = _number(step_text, field, text) if slash else 1
     if step < 1:
-        raise _wrong(field, text, "a step is 1 or more")
+        raise _field_error(field, text, "a step is 1 or more")
     first_text, dash, last_text = span.partition("-")
     if span == "*":
         return range(field.least, field.most + 1, step)
@@ -193,7 +189,7 @@ def _part(text: str, field: Field) -> range:
     if last < first and field.name == "weekday" and last == 0:
         last = 7  # fri-sun
     if last < first:
-        raise _wrong(field, text, "a range begins with the smaller one")
+        raise _field_error(field, text, "a range starts with the smaller one")
     return range(first, last + 1, step)
 
 
@@ -202,13 +198,13 @@ def _value(text: str, field: Field, whole: str) -> int:
         return field.words.index(text) + field.first
     found = _number(text, field, whole)
     if not field.least <= found <= field.most:
-        raise _wrong(field, whole, _range(field))
+        raise _field_error(field, whole, _range(field))
     return found
 
 
 def _number(text: str, field: Field, whole: str) -> int:
     if not (text.isascii() and text.isdecimal()) or len(text) > 4:
-        raise _wrong(field, whole, _range(field))
+        raise _field_error(field, whole, _range(field))
     return int(text)
 
 
@@ -217,11 +213,11 @@ def _range(field: Field) -> str:
     return f"{field.least} to {field.most}{words}"
 
 
-def _wrong(field: Field, text: str, why: str) -> Usage:
-    return Usage(f"{field.name} {text}: {why}", hint=HINT)
+def _field_error(field: Field, text: str, why: str) -> UsageError:
+    return UsageError(f"{field.name} {text}: {why}", hint=HINT)
 
 
-def _wall(when: datetime, zone: tzinfo) -> datetime:
+def _wall_time(when: datetime, zone: tzinfo) -> datetime:
     """What a clock in the zone shows, to the minute and without its zone."""
     return when.astimezone(zone).replace(tzinfo=None, second=0, microsecond=0, fold=0)
 
@@ -230,20 +226,20 @@ def _moment(wall: datetime, zone: tzinfo) -> datetime:
     """The first minute at which a clock in the zone shows this time or a later one."""
     early = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)
     late = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
-    if late <= early or _wall(late, zone) == wall:
+    if late <= early or _wall_time(late, zone) == wall:
         return late
     low, high = early, late  # the clock jumps over it somewhere between these
     while high - low > MINUTE:
         middle = low + (high - low) // 2 // MINUTE * MINUTE
-        low, high = (low, middle) if _wall(middle, zone) >= wall else (middle, high)
+        low, high = (low, middle) if _wall_time(middle, zone) >= wall else (middle, high)
     return high
 
 
-def _walls(cron: Cron, begin: datetime) -> Iterator[datetime]:
+def _wall_times(cron: Cron, begin: datetime) -> Iterator[datetime]:
     """Matching wall clock times from `begin` on."""
     day = begin.replace(hour=0, minute=0)
-    for number in range(LONGEST_DAYS):
-        if cron.on(day):
+    for number in range(MAX_DAYS_AHEAD):
+        if cron.matches_day(day):
             for hour in cron.hours:
                 if number or hour >= begin.hour:
                     walls = (day.replace(hour=hour, minute=minute) for minute in cron.minutes)
@@ -251,11 +247,11 @@ def _walls(cron: Cron, begin: datetime) -> Iterator[datetime]:
         day += timedelta(days=1)
 
 
-def _walls_back(cron: Cron, begin: datetime) -> Iterator[datetime]:
+def _wall_times_back(cron: Cron, begin: datetime) -> Iterator[datetime]:
     """Matching wall clock times from `begin` back."""
     day = begin.replace(hour=0, minute=0)
-    for number in range(LONGEST_DAYS):
-        if cron.on(day):
+    for number in range(MAX_DAYS_AHEAD):
+        if cron.matches_day(day):
             for hour in reversed(cron.hours):
                 if number or hour <= begin.hour:
                     walls = (day.replace(hour=hour, minute=minute) for minute in reversed(cron.minutes))

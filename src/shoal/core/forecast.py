@@ -28,16 +28,14 @@ def held_seconds(lane: LaneState, now: int) -> float:
     return max(0.0, (lane.held_until - now) / 1e6)
 
 
-def forecast(
-    stats: Stats, lanes: Sequence[LaneState], *, rate: float, now: int, max_pages: int = 0
-) -> Forecast:
+def forecast(stats: Stats, lanes: Sequence[LaneState], *, rate: float, now: int, max_pages: int = 0) -> Forecast:
     """Combine the pace of hosts with the pages per second seen lately (0: unknown)."""
     left = stats.open
     if max_pages:
         left = min(left, max(0, max_pages - stats.done - stats.dead))
     if not left:
         return Forecast(0.0)
-    if any(lane.ready and lane.for_good(now) for lane in lanes):
+    if any(lane.ready and lane.is_held_indefinitely(now) for lane in lanes):
         return Forecast(None)
     ranked = sorted(((lane_seconds(lane, now), lane) for lane in lanes), key=lambda pair: -pair[0])
     slowest, lane = ranked[0] if ranked else (0.0, None)

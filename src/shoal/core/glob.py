@@ -1,12 +1,12 @@
-"""Glob: a text in which a star is any text, found in time whatever the pattern and the text are."""
+"""Glob patterns in which * stands for any text, matched in linear time whatever the pattern and the text."""
 
 from __future__ import annotations
 
 import re
 
 
-def glob(pattern: str) -> re.Pattern[str]:
-    """To be asked with `fullmatch`.
+def compile_glob(pattern: str) -> re.Pattern[str]:
+    """A pattern to be matched with `fullmatch`.
 
     The first place where a part fits is as good as any later one, so none is tried again: with stars that
     may all be tried anew, a text of some hundred letters that is made for it takes hours.

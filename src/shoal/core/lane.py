@@ -1,8 +1,39 @@
-"""Lane: what a queue knows of one host, so that the whole fleet is polite as one."""
+"""Lane: what a queue knows of one host, so that the whole fleet is polite as one.
+
+A lane is named `host`, or `host@exit` where its requests leave by an exit of their own: the host sees other
+visitors there, so each has a pace of its own. The name of a task's lane is fixed when it is admitted.
+"""
 
 from __future__ import annotations
 
+import re
+
 import msgspec
+
+EXIT_RULE = "1 to 63 small letters, digits, dots, dashes and underscores, beginning with a letter or a digit"
+_EXIT = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+
+
+def is_exit_name(name: str) -> bool:
+    return _EXIT.fullmatch(name) is not None
+
+
+def lane_name(host: str, exit: str = "") -> str:
+    """The lane of a host's requests by an exit; ValueError for what cannot be the name of one."""
+    if not exit:
+        return host
+    if not is_exit_name(exit):
+        raise ValueError(f"{exit!r} is not the name of an exit: {EXIT_RULE}")
+    return f"{host}@{exit}"
+
+
+def host_of_lane(lane: str) -> str:
+    return lane.partition("@")[0]
+
+
+def exit_of_lane(lane: str) -> str:
+    """The exit by which its requests leave; empty: the usual way."""
+    return lane.partition("@")[2]
 
 
 class Pace(msgspec.Struct, frozen=True, gc=False):
@@ -12,8 +43,8 @@ class Pace(msgspec.Struct, frozen=True, gc=False):
     max_in_flight: int = 2  # 0 is unlimited
 
 
-FREE = Pace(0.0, 0)
-FOR_GOOD = 10 * 365 * 86_400.0  # seconds; parked for so long is until somebody releases it
+UNLIMITED_PACE = Pace(0.0, 0)
+INDEFINITELY = 10 * 365 * 86_400.0  # seconds; parked for so long is until it is released
 
 
 class Slot(msgspec.Struct, frozen=True, gc=False):
@@ -29,7 +60,7 @@ class LaneState(msgspec.Struct, frozen=True, gc=False):
     name: str
     next_at: int
     spacing: float  # in force
-    asked: float  # the slowest pace any unfinished run asks for
+    requested: float  # spacing: the slowest any unfinished run asks for
     learned: float  # from robots, 429 and the like
     max_in_flight: int
     in_flight: int
@@ -37,16 +68,16 @@ class LaneState(msgspec.Struct, frozen=True, gc=False):
     held_until: int = 0
     parked: bool = False
     reason: str = ""
-    rule: float = -1.0  # the spacing that a person set; below 0: nobody did
+    spacing_override: float = -1.0  # the spacing that a person set; below 0: nobody did
     limit: int = -1  # likewise the requests at once
 
-    def for_good(self, now: int) -> bool:
+    def is_held_indefinitely(self, now: int) -> bool:
         """Whether it waits for a person, not for a moment."""
-        return self.held_until - now > FOR_GOOD / 2 * 1e6
+        return self.held_until - now > INDEFINITELY / 2 * 1e6
 
 
-class Mark(msgspec.Struct, frozen=True, gc=False):
-    """A worker in the registry."""
+class WorkerStatus(msgspec.Struct, frozen=True, gc=False):
+    """A worker as the registry knows it: who it is, what it does, what it has counted."""
 
     id: str
     name: str
@@ -56,12 +87,13 @@ class Mark(msgspec.Struct, frozen=True, gc=False):
     started_at: int
     seen_at: int
     state: str = "working"
-    doing: str = ""
+    activity: str = ""
     leased: int = 0
     serves: tuple[str, ...] = ()  # scrapers it has the code for
     code: str = ""  # which version of them
     done: int = 0  # since it started
     failed: int = 0
     memory: int = 0  # bytes
-    asked: str = ""  # what a person asked of it and it may not have done yet: drain, pause
-    figures: bytes = b""  # what it has counted, as core.figures packs it; the queue only keeps it
+    command: str = ""  # drain or pause, as a person asked; the worker may not have obeyed yet
+    capabilities: tuple[str, ...] = ()  # what tasks may need of it, such as "browser"
+    counters: bytes = b""  # what it has counted, as core.counters packs it; the queue only keeps it

@@ -11,8 +11,9 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes | None = None
     timeout: float = 30.0
-    key: bytes = b""  # what it is known by, where the address alone does not say it
+    key: bytes = b""  # what it is known by, where the URL alone does not say it
     proxy: str = ""  # http://, https:// or socks5h:// with its login, if it has one; "" is direct
+    connections: str = ""  # whose connections it uses: those that anybody's plain requests share, or its run's own
     first: int = 0  # so many bytes of the body are enough: no more is read, and the answer is good
 
 
@@ -25,7 +26,7 @@ class Response(msgspec.Struct, frozen=True):
     body: bytes
     seconds: float = 0.0
     address: str = ""  # the IP really connected to
-    redirects: tuple[str, ...] = ()  # the addresses that led here, first to last
+    redirects: tuple[str, ...] = ()  # the URLs that led here, first to last
 
     def header(self, name: str, default: str = "") -> str:
         name = name.lower()

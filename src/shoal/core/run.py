@@ -8,7 +8,8 @@ import msgspec
 
 RunState = Literal["running", "paused", "cancelled", "finished"]
 
-LETTERS = "23456789abcdefghjkmnpqrstvwxyz"  # of the suffix of a name: nothing that looks like something else
+# Of the suffix of a name: nothing that looks like something else.
+NAME_ALPHABET = "23456789abcdefghjkmnpqrstvwxyz"
 TASK_BITS = 32  # a task id is (run id << TASK_BITS) | number within the run
 
 
@@ -22,8 +23,11 @@ class NewRun(msgspec.Struct, frozen=True):
     name: str = ""  # short name for people; made up by the queue's caller
     spec: dict[str, Any] = {}  # what a worker needs to serve it, and what people may want to see
     weight: int = 1
+    priority: int = 0  # in a lane that several runs want, the highest comes first
     max_pages: int = 0  # 0 is no limit; when so many have ended, the rest is cancelled
     once: bool = False  # a run with this key is never started again, not even when it has ended
+    seen_set: str = ""  # shared with other runs of this name: what one of them has had, the others do not take
+    seen_for: float = 0.0  # seconds for which that set remembers a task; 0 leaves it as it is, for ever if it is new
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -36,8 +40,11 @@ class Run(msgspec.Struct, frozen=True):
     changed_at: int
     finished_at: int = 0
     weight: int = 1
+    priority: int = 0
     max_pages: int = 0
     spec: dict[str, Any] = {}
+    seen_set: str = ""
+    seen_for: float = 0.0
 
     @property
     def began_at(self) -> int:

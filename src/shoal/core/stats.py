@@ -19,13 +19,20 @@ class Stats(msgspec.Struct, frozen=True):
     stale: int = 0  # late answers that were dropped
     bytes: int = 0
     trimmed: int = 0  # of the records, so many have gone to a store of their own
+    outbox: int = 0  # entries that settled tasks left for elsewhere, and nobody has acknowledged yet
     claimable: int = 0  # could be handed out this second; bounded by the lanes that are due
     skipped: dict[str, int] = {}  # links refused by rule, by reason; these are not tasks
+    needs: dict[str, int] = {}  # ready tasks, without delayed ones, by the capabilities they need ("browser+exit:de")
 
     @property
     def open(self) -> int:
         return self.ready + self.leased
 
     @property
-    def balanced(self) -> bool:
+    def is_over(self) -> bool:
+        """Whether nothing is open and nothing waits to be drained."""
+        return not self.open and not self.outbox
+
+    @property
+    def is_balanced(self) -> bool:
         return self.seen == self.done + self.dead + self.cancelled + self.open

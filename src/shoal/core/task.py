@@ -17,13 +17,17 @@ import msgspec
 State = Literal["ready", "delayed", "leased", "done", "dead", "cancelled"]
 Result = Literal["done", "retry", "dead", "released", "cancelled", "part"]
 Verdict = Literal["ok", "already", "stale"]
-Admission = Literal["added", "known", "rejected"]
+Admission = Literal["added", "known", "seen", "rejected"]
+Ack = Literal["manual", "auto"]
 
 BANDS = 8
 REVIVED = "revived"  # the cause that marks, in a task's history, where a person gave it a fresh start
+SEEN = "seen"  # the reason for which a found link is skipped that another run of the same seen-set has had
 DROPPED = "dropped"  # the cause of a task that a person gave up
+UNACKNOWLEDGED = "unacknowledged"  # the cause of an auto-acknowledged task whose lease ended before it was settled
+UNACKNOWLEDGED_MESSAGE = "its lease ended before it was settled, and it is handed out once at most"
 SHORT_DIGEST = 10  # bytes of a digest that every queue keeps; some keep no more
-ALONE = -1  # the band of a task that has lost a worker: it is claimed by itself, before all others
+ISOLATED = -1  # the band of a task that has lost a worker: it is claimed by itself, before all others
 
 
 def band(priority: int) -> int:
@@ -38,19 +42,20 @@ def digest(request: str) -> bytes:
     return hashlib.sha256(request.encode("utf-8", "surrogatepass")).digest()[:16]
 
 
-class Ask(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """How a task's address is to be asked for, where a plain GET will not do."""
+class RequestOptions(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """How a task's URL is requested where a plain GET will not do."""
 
     method: str = "GET"
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes | None = None
     session: str = ""  # cookies are kept apart by this name
-    proxy: str = ""  # the name of a secret: addresses with passwords are not kept in queues
+    proxy: str = ""  # the name of a secret: URLs with passwords are not kept in queues
     auth: str = ""  # the name of a secret
+    exit: str = ""  # by which it leaves, if not the usual way; its lane is host@exit
 
 
 class Task(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Work to be added. `lane` is the host (or a synthetic lane for work without one)."""
+    """Work to be added. `lane` is the host, or host@exit (core/lane.py); or a synthetic lane for work without one."""
 
     url: str
     lane: str
@@ -62,10 +67,14 @@ class Task(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     meta: dict[str, Any] | None = None  # travels to the handler as page.meta; JSON values only
     delay: float = 0.0
     ttl: float | None = None
-    ask: Ask | None = None
+    request_options: RequestOptions | None = None
+    # manual: at least once, until it is settled. auto: at most once; whatever goes wrong, it is never tried again.
+    ack: Ack = "manual"
+    needs: tuple[str, ...] = ()  # capabilities, such as "browser"; only a worker that declares all of them gets it
+    revisit: bool = False  # added although its run's seen-set has it
 
 
-class Leased(msgspec.Struct, frozen=True, gc=False):
+class LeasedTask(msgspec.Struct, frozen=True, gc=False):
     """A task as a worker holds it: (id, lease) is what every later word about it must repeat."""
 
     id: int
@@ -83,13 +92,15 @@ class Leased(msgspec.Struct, frozen=True, gc=False):
     start_in: float = 0.0  # its reserved slot, in seconds after the claim
     spacing: float = 0.0  # the lane's spacing when claimed; 0 means its requests need no slots
     failures: dict[str, int] | None = None  # earlier failures by cause, for the retry policy
-    ask: Ask | None = None
+    request_options: RequestOptions | None = None
     probe: int = 0  # not 0: its lane was parked so often in a row, and this request is to find out
+    ack: Ack = "manual"
+    needs: tuple[str, ...] = ()
 
 
 class Claim(msgspec.Struct, frozen=True):
     lease: int  # 0 when nothing was handed out
-    tasks: tuple[Leased, ...] = ()
+    tasks: tuple[LeasedTask, ...] = ()
     next_in: float | None = None  # seconds until a lane comes due; None if nothing waits for time
 
 
@@ -113,12 +124,13 @@ class LaneChange(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     spacing: float | None = None  # learned spacing (Crawl-delay, slow-down); 0 forgets it
     park_for: float | None = None  # a hold, after which one request at a time goes out until 0 releases it
     reason: str = ""
-    rule: float | None = None  # spacing set by a person, in place of all others; below 0 takes it back
+    # Spacing set by a person, in place of all others; below 0 takes it back.
+    spacing_override: float | None = None
     limit: int | None = None  # requests at once set by a person, in place of all others; below 0 likewise
 
 
-class Carried(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A task on its way from one queue to another. Its number is that within its run, there as here."""
+class ExportedTask(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A task as it is moved from one queue to another. Its number within its run is the same in both."""
 
     number: int
     task: Task  # with `delay` and `ttl` as what is left of them, and `parent` as a number within the run
@@ -132,7 +144,15 @@ class Carried(msgspec.Struct, frozen=True, omit_defaults=True):
     evidence: dict[str, Any] | None = None
     first_record: int = 0  # the seq of its first record; the others follow one another. 0: it has none
     records: int = 0
-    also: tuple[bytes, ...] = ()  # other identities that are this task's: where its redirects led
+    aliases: tuple[bytes, ...] = ()  # other digests of this task: where its redirects led
+
+
+class OutboxEntry(msgspec.Struct, frozen=True, gc=False):
+    """What a settled task wants done elsewhere. `key` is what makes doing it twice harmless."""
+
+    kind: str  # who drains it
+    key: str
+    data: bytes
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -142,14 +162,16 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     lease: int
     result: Result
     attempt: Attempt | None = None
-    after: float = 0.0  # with retry: seconds until it is due
+    after: float = 0.0  # with retry and released: seconds until it is due
     cause: str = ""  # with retry, dead, cancelled
     evidence: dict[str, Any] | None = None  # with dead: what a person needs to judge it
     records: tuple[bytes, ...] = ()  # each one JSON object
     found: tuple[Task, ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()  # (reason, url) of links refused by rule
     lanes: tuple[LaneChange, ...] = ()
-    same_as: bytes | None = None  # digest of the address a redirect led to (see Queue.settle)
+    redirect_digest: bytes | None = None  # digest of the URL that a redirect led to (see Queue.settle)
+    outbox: tuple[OutboxEntry, ...] = ()  # with done
+    counters: dict[str, int] = {}  # sums for its run, by name; see shoal.core.run_counters
 
 
 def failures(history: Iterable[Attempt]) -> dict[str, int]:

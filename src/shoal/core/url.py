@@ -1,6 +1,6 @@
-"""Canonical URLs: the one spelling under which an address is fetched, compared and remembered.
+"""Canonical URLs: the one spelling under which a URL is fetched, compared and remembered.
 
-Addresses are read as browsers do (WHATWG, by ada). Most links on real pages are plain already, so
+URLs are parsed as browsers do (WHATWG, by ada). Most links on real pages are plain already, so
 each entry point first tries a string path that answers only what ada would have answered; anything
 with an escape, a dot segment or an odd character goes to ada.
 """
@@ -13,8 +13,8 @@ from functools import cache
 
 import msgspec
 
-from shoal.core.refusal import why
-from shoal.core.task import Ask, digest
+from shoal.core.task import RequestOptions, digest
+from shoal.core.url_problem import explain_invalid_url
 from shoal.errors import InvalidUrl
 
 MAX_LENGTH = 8_192
@@ -34,10 +34,11 @@ _escape = re.compile(r"%([0-9A-Fa-f]{2})")
 _stray_percent = re.compile(r"%(?![0-9A-Fa-f]{2})").search
 _scheme = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:").match
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-_EDGES = "".join(map(chr, range(33)))  # what WHATWG strips from both ends
+_STRIPPED_CHARACTERS = "".join(map(chr, range(33)))  # what WHATWG strips from both ends
 
-_NOT_HERE = "/?\\" + _EDGES  # beginnings of links that are not relative to the directory of a page
-_MAY_NAME_HOST = frozenset("/\\" + _EDGES)  # after a "/"; tabs and newlines count as not there
+# Beginnings of links that are not relative to the directory of a page.
+_NOT_RELATIVE = "/?\\" + _STRIPPED_CHARACTERS
+_MAY_NAME_HOST = frozenset("/\\" + _STRIPPED_CHARACTERS)  # after a "/"; tabs and newlines count as not there
 
 _TRACKING_GROUPS = ("utm_", "mtm_", "hsa_", "pk_campaign", "pk_kwd", "aspsessionid")
 _TRACKING = frozenset((
@@ -63,7 +64,7 @@ def canonical(url: str) -> str:
         return url
     found = _fetchable(_read(url + mark))
     if found is None:
-        raise InvalidUrl(f"{_shown(url)}: {problem(url + mark)}", hint=_hint(url))
+        raise InvalidUrl(f"{_display(url)}: {problem(url + mark)}", hint=_hint(url))
     return found
 
 
@@ -76,7 +77,7 @@ def problem(text: str) -> str:
     size = max(len(url), len(parsed or ""))
     if size > MAX_LENGTH:
         return f"{size:,} characters long, at most {MAX_LENGTH:,} are allowed"
-    return why(url, parsed)
+    return explain_invalid_url(url, parsed)
 
 
 def resolve(base: str, href: str) -> str | None:
@@ -85,16 +86,16 @@ def resolve(base: str, href: str) -> str | None:
 
 
 class Resolver:
-    """Resolves the links of one page; raises InvalidUrl if `base` is not a fetchable address."""
+    """Resolves the links of one page; raises InvalidUrl if `base` is not a fetchable URL."""
 
-    __slots__ = ("_directory", "_ladder", "_page", "base", "origin")
+    __slots__ = ("_directory", "_page", "_parent_directories", "base", "origin")
 
     def __init__(self, base: str) -> None:
         self.base = base = canonical(base)
         self.origin = base[: base.index("/", 8)]
         self._page = base.partition("?")[0]
         self._directory = self._page[: self._page.rindex("/") + 1]
-        self._ladder: list[str] | None = None
+        self._parent_directories: list[str] | None = None
 
     def __repr__(self) -> str:
         return f"Resolver({self.base!r})"
@@ -107,13 +108,13 @@ class Resolver:
         url = self._plain(href)
         if url is not None and len(url) <= MAX_LENGTH and len(href) <= MAX_LENGTH:
             return url
-        return self._any(href, mark)
+        return self._parsed(href, mark)
 
     def _plain(self, href: str) -> str | None:
         """The answer for hrefs that need no parsing, None for all others."""
         first = href[:1]
         if first == "." and href.startswith("../"):
-            return self._upwards(href)
+            return self._plain_parent_link(href)
         if "/." in href:
             return None
         if first == "/":
@@ -140,9 +141,9 @@ class Resolver:
             if href[:1] == "/":
                 path = href
             elif href[:3] == "../":
-                directory, rest = self._climb(href)
+                directory, rest = self._resolve_parent(href)
                 path = directory[root:] + rest
-            elif href[:1] not in _NOT_HERE and ":" not in href:
+            elif href[:1] not in _NOT_RELATIVE and ":" not in href:
                 path = here + href
             elif href.startswith(whole):
                 path = href[root:]
@@ -151,23 +152,23 @@ class Resolver:
             if path[1:2] not in _MAY_NAME_HOST:
                 yield href, path
 
-    def _climb(self, href: str) -> tuple[str, str]:
+    def _resolve_parent(self, href: str) -> tuple[str, str]:
         """The directory that a link beginning with "../" climbs to, and what is left of the link."""
-        if self._ladder is None:
-            self._ladder = _ladder(self._directory, len(self.origin) + 1)
+        if self._parent_directories is None:
+            self._parent_directories = _parent_directories(self._directory, len(self.origin) + 1)
         steps = 0
         while href.startswith("../", 3 * steps):
             steps += 1
-        return self._ladder[min(steps, len(self._ladder) - 1)], href[3 * steps :]
+        return self._parent_directories[min(steps, len(self._parent_directories) - 1)], href[3 * steps :]
 
-    def _upwards(self, href: str) -> str | None:
-        directory, rest = self._climb(href)
+    def _plain_parent_link(self, href: str) -> str | None:
+        directory, rest = self._resolve_parent(href)
         if rest[:1] == "." or "/." in rest or not _plain(rest):
             return None
         return directory + rest
 
-    def _any(self, href: str, mark: str = "") -> str | None:
-        return _fetchable(_read(href + mark, self.base)) if href.strip(_EDGES) else None
+    def _parsed(self, href: str, mark: str = "") -> str | None:
+        return _fetchable(_read(href + mark, self.base)) if href.strip(_STRIPPED_CHARACTERS) else None
 
 
 def host_of(url: str) -> str:
@@ -187,26 +188,26 @@ def path_of(url: str) -> str:
     return url[url.index("/", 8) :]
 
 
-def request_digest(url: str, ask: Ask | None = None) -> bytes:
+def request_digest(url: str, request_options: RequestOptions | None = None) -> bytes:
     """The identity of fetching a canonical URL: who asks counts, and how, but not by which way."""
-    if ask is None:
+    if request_options is None:
         return digest("GET " + url)
-    method = ask.method.upper()
-    headers = sorted((name.lower(), value) for name, value in ask.headers if name.lower() != "referer")
-    if method == "GET" and not (headers or ask.body or ask.session or ask.auth):
+    method = request_options.method.upper()
+    headers = sorted((name.lower(), value) for name, value in request_options.headers if name.lower() != "referer")
+    if method == "GET" and not (headers or request_options.body or request_options.session or request_options.auth):
         return digest("GET " + url)
-    told = (method, url, ask.session, ask.auth, headers, ask.body or b"")
-    return digest(msgspec.json.encode(told).decode())
+    identity = (method, url, request_options.session, request_options.auth, headers, request_options.body or b"")
+    return digest(msgspec.json.encode(identity).decode())
 
 
-def other_scheme(href: str) -> bool:
-    """True for links that are no web addresses by their own word (mailto:, javascript:, tel: …)."""
-    href = href.lstrip(_EDGES)
+def has_other_scheme(href: str) -> bool:
+    """True for links that are not web URLs by their own word (mailto:, javascript:, tel: …)."""
+    href = href.lstrip(_STRIPPED_CHARACTERS)
     found = _scheme(href)
     return found is not None and found.group().lower() not in ("http:", "https:")
 
 
-class Rewrite(msgspec.Struct, frozen=True):
+class UrlNormalizer(msgspec.Struct, frozen=True):
     """Makes one of several canonical URLs that lead to the same page; false if it has nothing to do."""
 
     sort_query: bool = False  # by name; what has the same name keeps its order
@@ -231,7 +232,7 @@ class Rewrite(msgspec.Struct, frozen=True):
             if self.drop_tracking:
                 parts = [part for part in parts if not is_tracking(part)]
             if self.sort_query:
-                parts.sort(key=_name_of)
+                parts.sort(key=lambda part: part.partition("=")[0])
             query = "&".join(parts)
             mark = "?" if parts else ""
         return url[:at] + path + mark + query
@@ -260,7 +261,7 @@ def _ada() -> Callable[..., str]:
 def _read(text: str, *base: str) -> str | None:
     """What the parser makes of a text that ends where its fragment begins, if it has one.
 
-    The "#" is parsed along: a space before it is part of the address, one at the end is not.
+    The "#" is parsed along: a space before it is part of the URL, one at the end is not.
     """
     if len(text.removesuffix("#")) > MAX_LENGTH:
         return None
@@ -301,11 +302,7 @@ def _normal_escape(match: re.Match[str]) -> str:
     return char if char in _UNRESERVED else match[0].upper()
 
 
-def _name_of(part: str) -> str:
-    return part.partition("=")[0]
-
-
-def _ladder(directory: str, root: int) -> list[str]:
+def _parent_directories(directory: str, root: int) -> list[str]:
     """A directory and those above it, up to the root of the site."""
     steps = [directory]
     while len(directory) > root:
@@ -314,20 +311,20 @@ def _ladder(directory: str, root: int) -> list[str]:
     return steps
 
 
-def _shown(url: str) -> str:
-    if _may_tell(url):
-        return "an address with a user name"
+def _display(url: str) -> str:
+    if _may_contain_password(url):
+        return "a URL with a user name"
     return repr(url if len(url) <= 200 else url[:200] + "…")
 
 
 def _hint(url: str) -> str:
     if len(url) > MAX_LENGTH:
-        return "Shorten it; no server can be relied on to take longer ones."
-    if _may_tell(url):
-        return "Take user name and password out: addresses are stored and shown. Name a secret by auth."
-    return "Write the address in full, like https://example.com/page."
+        return "Shorten it; servers may refuse longer ones."
+    if _may_contain_password(url):
+        return "Remove user name and password: URLs are stored and shown. Name a secret with auth."
+    return "Write the URL in full, like https://example.com/page."
 
 
-def _may_tell(url: str) -> bool:
+def _may_contain_password(url: str) -> bool:
     """Whether a password may stand in it."""
-    return "@" in url and not other_scheme(url)
+    return "@" in url and not has_other_scheme(url)

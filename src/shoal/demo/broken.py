@@ -6,7 +6,7 @@ scripts and templates lead to /gone/bait-…, which nobody should ever ask for.
 
 from __future__ import annotations
 
-from shoal.demo.answer import Answer, html
+from shoal.demo.messages import SiteResponse, html_response
 
 _TEMPLATES = (
     # 1: hardly anything is ever closed
@@ -52,7 +52,7 @@ _TEMPLATES = (
 COUNT = len(_TEMPLATES)
 
 
-def broken(name: str) -> Answer | None:
+def broken(name: str) -> SiteResponse | None:
     if not (name.isascii() and name.isdigit() and len(name) < 4 and 1 <= int(name) <= COUNT):
         return None
-    return html(_TEMPLATES[int(name) - 1])
+    return html_response(_TEMPLATES[int(name) - 1])

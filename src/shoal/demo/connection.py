@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import cast
 
 from shoal.demo import wire
-from shoal.demo.answer import Answer, plain
+from shoal.demo.messages import SiteResponse, text_response
 
 
 class Connection(asyncio.Protocol):
@@ -15,30 +15,30 @@ class Connection(asyncio.Protocol):
 
     def __init__(
         self,
-        answer: Callable[[wire.Request], Answer],
-        open_ones: set[Connection],
+        answer: Callable[[wire.WireRequest], SiteResponse],
+        open_connections: set[Connection],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.lost = asyncio.Event()
-        self._ask = answer
-        self._open_ones = open_ones
+        self._handle = answer
+        self._open_connections = open_connections
         self._loop = loop
         self._buffer = b""
         self._transport: asyncio.Transport
-        self._request: wire.Request | None = None  # being answered
+        self._request: wire.WireRequest | None = None  # being answered
         self._chunks: Iterator[bytes] | None = None
-        self._answer: Answer | None = None
+        self._answer: SiteResponse | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._held = False  # it sends more than we can answer, so we stopped listening
-        self._full = False  # it reads more slowly than we write
+        self._reading_paused = False  # it sends more than we can answer, so we stopped listening
+        self._writing_paused = False  # it reads more slowly than we write
         self._active = loop.time()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._open_ones.add(self)
+        self._open_connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._open_ones.discard(self)
+        self._open_connections.discard(self)
         self.lost.set()
         if self._timer:
             self._timer.cancel()
@@ -47,20 +47,20 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._active = self._loop.time()
         self._buffer = self._buffer + data if self._buffer else data
-        self._work()
-        if (self._request or self._full) and len(self._buffer) > wire.MOST_HEAD and not self._held:
-            self._held = True
+        self._process_buffer()
+        if (self._request or self._writing_paused) and len(self._buffer) > wire.MAX_HEAD and not self._reading_paused:
+            self._reading_paused = True
             self._transport.pause_reading()
 
     def pause_writing(self) -> None:
-        self._full = True
+        self._writing_paused = True
 
     def resume_writing(self) -> None:
-        self._full = False
+        self._writing_paused = False
         if self._chunks is not None and self._timer is None:
-            self._pump()
+            self._send_chunks()
         else:
-            self._work_on()
+            self._resume()
 
     def close_if_idle(self, since: float) -> None:
         if self._request is None and self._active < since:
@@ -69,9 +69,9 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         self._transport.abort()
 
-    def _work(self) -> None:
+    def _process_buffer(self) -> None:
         """Answer what is complete in the buffer, until one answer takes time."""
-        while self._request is None and not self._full and not self._transport.is_closing():
+        while self._request is None and not self._writing_paused and not self._transport.is_closing():
             try:
                 request = self._next()
             except wire.BadRequest as error:
@@ -81,21 +81,26 @@ class Connection(asyncio.Protocol):
                 return
             self._begin(request)
 
-    def _work_on(self) -> None:
+    def _resume(self) -> None:
         """Go on with what arrived while an answer took its time."""
-        self._work()
-        if self._held and self._request is None and not self._full and not self._transport.is_closing():
-            self._held = False
+        self._process_buffer()
+        if (
+            self._reading_paused
+            and self._request is None
+            and not self._writing_paused
+            and not self._transport.is_closing()
+        ):
+            self._reading_paused = False
             self._transport.resume_reading()
 
-    def _next(self) -> wire.Request | None:
+    def _next(self) -> wire.WireRequest | None:
         """Take one whole request off the buffer; its body is skipped."""
         end = self._buffer.find(b"\r\n\r\n")
         if end < 0:
-            if len(self._buffer) > wire.MOST_HEAD:
+            if len(self._buffer) > wire.MAX_HEAD:
                 raise wire.BadRequest(431)
             return None
-        if end > wire.MOST_HEAD:
+        if end > wire.MAX_HEAD:
             raise wire.BadRequest(431)
         request = wire.parse(self._buffer[:end].lstrip(b"\r\n"))
         if len(self._buffer) < end + 4 + request.length:
@@ -105,9 +110,9 @@ class Connection(asyncio.Protocol):
         self._buffer = self._buffer[end + 4 + request.length :]
         return request
 
-    def _begin(self, request: wire.Request) -> None:
+    def _begin(self, request: wire.WireRequest) -> None:
         self._request = request
-        self._answer = self._ask(request)
+        self._answer = self._handle(request)
         if self._answer.delay > 0:
             self._timer = self._loop.call_later(self._answer.delay, self._send)
         else:
@@ -127,16 +132,16 @@ class Connection(asyncio.Protocol):
         else:
             self._transport.write(head)
             self._chunks = answer.chunks()
-            self._pump()
+            self._send_chunks()
             return
         self._finish(keep)
 
-    def _pump(self) -> None:
+    def _send_chunks(self) -> None:
         """Write chunks while the client keeps up."""
         self._timer = None
         request, answer, chunks = self._request, self._answer, self._chunks
         assert request is not None and answer is not None
-        while chunks is not None and not self._full:
+        while chunks is not None and not self._writing_paused:
             data = next(chunks, None)
             if data is None:
                 self._chunks = None
@@ -146,7 +151,7 @@ class Connection(asyncio.Protocol):
                 return
             self._transport.write(wire.chunk(data) if request.chunked else data)
             if answer.pause:
-                self._timer = self._loop.call_later(answer.pause, self._pump)
+                self._timer = self._loop.call_later(answer.pause, self._send_chunks)
                 return
 
     def _finish(self, keep_alive: bool) -> None:
@@ -157,9 +162,9 @@ class Connection(asyncio.Protocol):
         if not keep_alive:
             self._transport.close()
         elif late:
-            self._loop.call_soon(self._work_on)
+            self._loop.call_soon(self._resume)
 
     def _refuse(self, status: int) -> None:
-        answer = plain("The request could not be understood.\n", status)
+        answer = text_response("The request could not be understood.\n", status)
         self._transport.write(wire.head(answer, keep_alive=False, chunked=False) + answer.body)
         self._transport.close()

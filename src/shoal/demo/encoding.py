@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shoal.demo.answer import Answer, html
+from shoal.demo.messages import SiteResponse, html_response
 
 _WEST = "Déjà vu: naïve façade, 25 € at the Übermut café, œuvre “à la carte”."
 _LATIN = "Où est la bibliothèque? Année 1999, señor Ångström, größer."
@@ -42,7 +42,7 @@ VARIANTS: dict[str, Variant] = {
 }
 
 
-def encoded(name: str) -> Answer | None:
+def encoded(name: str) -> SiteResponse | None:
     variant = VARIANTS.get(name)
     if variant is None:
         return None
@@ -54,4 +54,4 @@ def encoded(name: str) -> Answer | None:
         '<p><a href="/odd/">back</a></p>\n</body>\n</html>\n'
     )
     kind = f"text/html; charset={variant.header}" if variant.header else "text/html"
-    return html(variant.mark + document.encode(variant.codec), kind=kind)
+    return html_response(variant.mark + document.encode(variant.codec), kind=kind)

@@ -5,29 +5,29 @@ from __future__ import annotations
 import struct
 import zlib
 
-from shoal.demo.answer import Answer, html
+from shoal.demo.messages import SiteResponse, html_response
 from shoal.demo.shop import Shop
 
-MOST_ROWS = 1000
+MAX_ROWS = 1000
 
 
-def file(path: str, shop: Shop) -> Answer | None:
+def file(path: str, shop: Shop) -> SiteResponse | None:
     match path:
         case "/empty":
-            return html("")
+            return html_response("")
         case "/binary.pdf":
-            return html(pdf(), kind="application/pdf")
+            return html_response(pdf(), kind="application/pdf")
         case "/image.png":
-            return html(png(), kind="image/png")
+            return html_response(png(), kind="image/png")
         case "/download.csv":
             saved = ("content-disposition", 'attachment; filename="books.csv"')
-            return Answer(200, (("content-type", "text/csv; charset=utf-8"), saved), csv(shop).encode())
+            return SiteResponse(200, (("content-type", "text/csv; charset=utf-8"), saved), csv(shop).encode())
     return None
 
 
 def csv(shop: Shop) -> str:
     rows = ["number,title,price"]
-    for number in range(1, min(shop.count, MOST_ROWS) + 1):
+    for number in range(1, min(shop.count, MAX_ROWS) + 1):
         product = shop.product(number)
         rows.append(f'{number},"{product.title}",{product.cents / 100:.2f}')
     return "\r\n".join(rows) + "\r\n"
@@ -42,9 +42,7 @@ def png() -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     size = struct.pack(">IIBBBBB", 64, 64, 8, 2, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n" + part(b"IHDR", size) + part(b"IDAT", zlib.compress(rows)) + part(b"IEND", b"")
-    )
+    return b"\x89PNG\r\n\x1a\n" + part(b"IHDR", size) + part(b"IDAT", zlib.compress(rows)) + part(b"IEND", b"")
 
 
 def pdf() -> bytes:

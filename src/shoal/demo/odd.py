@@ -8,16 +8,23 @@ from collections.abc import Iterator
 from html import escape
 
 from shoal.demo import words
-from shoal.demo.answer import Answer, Ask, html, jsoned, plain, redirect
 from shoal.demo.broken import COUNT as BROKEN
-from shoal.demo.dice import Dice
 from shoal.demo.encoding import VARIANTS
 from shoal.demo.layout import link, page
+from shoal.demo.messages import (
+    SiteRequest,
+    SiteResponse,
+    html_response,
+    json_response,
+    redirect_response,
+    text_response,
+)
+from shoal.demo.seeded_random import SeededRandom
 from shoal.demo.shop import Shop
 
-SLOWEST = 30_000  # milliseconds
-BIGGEST = 65_536  # kilobytes
-MOST_DRIPS = 600
+MAX_DELAY_MS = 30_000  # milliseconds
+MAX_SIZE_KB = 65_536  # kilobytes
+MAX_DRIPS = 600
 LINE = 1024
 
 GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -67,112 +74,112 @@ class Odd:
         }
         self.names = frozenset(self._sections)
 
-    def answer(self, section: str, ask: Ask) -> Answer | None:
-        return self._sections[section](ask)
+    def answer(self, section: str, request: SiteRequest) -> SiteResponse | None:
+        return self._sections[section](request)
 
-    def index(self, ask: Ask) -> Answer | None:
+    def index(self, request: SiteRequest) -> SiteResponse | None:
         """/odd/ itself, /odd/links/ and /odd/maze/."""
-        match ask.parts:
+        match request.parts:
             case []:
-                return redirect("/odd/", 301)
+                return redirect_response("/odd/", 301)
             case [""]:
-                return html(_index())
+                return html_response(_index())
             case ["links", ""]:
-                return html(_links())
+                return html_response(_links())
             case ["maze", ""]:
-                return html(_maze_door())
+                return html_response(_maze_door())
         return None
 
     def paths(self) -> Iterator[str]:
-        """Every odd address that /odd/ links to, itself included."""
+        """Every odd URL that /odd/ links to, itself included."""
         yield "/odd/"
         yield "/odd/links/"
-        for _, addresses in GROUPS.values():
-            yield from addresses
+        for _, paths in GROUPS.values():
+            yield from paths
 
-    def _redirect(self, ask: Ask) -> Answer | None:
-        match ask.parts:
+    def _redirect(self, request: SiteRequest) -> SiteResponse | None:
+        match request.parts:
             case [digits] if (number := _number(digits)) is not None:
-                return redirect(self.shop.product(number % self.shop.count + 1).path)
+                return redirect_response(self.shop.product(number % self.shop.count + 1).path)
             case ["loop", "a" | "b" as here]:
-                return redirect("/redirect/loop/" + ("b" if here == "a" else "a"))
+                return redirect_response("/redirect/loop/" + ("b" if here == "a" else "a"))
             case ["chain", digits] if (number := _number(digits)) is not None:
                 return _chain(number)
             case ["away"]:
-                port = ask.origin.rpartition(":")[2]
-                return redirect(f"http://127.0.0.2:{port}/" if port.isdigit() else "http://127.0.0.2/")
+                port = request.origin.rpartition(":")[2]
+                return redirect_response(f"http://127.0.0.2:{port}/" if port.isdigit() else "http://127.0.0.2/")
         return None
 
 
-def slow(ask: Ask) -> Answer | None:
-    ms = _only_number(ask)
+def slow(request: SiteRequest) -> SiteResponse | None:
+    ms = _only_number(request)
     if ms is None:
         return None
-    ms = min(ms, SLOWEST)
-    return html(_note("Slow", f"This page took {ms} ms."), delay=ms / 1000)
+    ms = min(ms, MAX_DELAY_MS)
+    return html_response(_note("Slow", f"This page took {ms} ms."), delay=ms / 1000)
 
 
-def drip(ask: Ask) -> Answer | None:
+def drip(request: SiteRequest) -> SiteResponse | None:
     """/drip/<n>: so many pieces, a tenth of a second apart."""
-    count = _only_number(ask)
+    count = _only_number(request)
     if count is None:
         return None
-    pieces = [f"<p>Drop {n}.</p>\n".encode() for n in range(1, min(count, MOST_DRIPS) + 1)]
+    pieces = [f"<p>Drop {n}.</p>\n".encode() for n in range(1, min(count, MAX_DRIPS) + 1)]
     start = b"<!DOCTYPE html>\n<title>Drip</title>\n<h1>Drip</h1>\n"
-    return Answer(200, (("content-type", "text/html"),), chunks=lambda: iter([start, *pieces]), pause=0.1)
+    return SiteResponse(200, (("content-type", "text/html"),), chunks=lambda: iter([start, *pieces]), pause=0.1)
 
 
-def flaky(ask: Ask) -> Answer | None:
-    number = _only_number(ask)
+def flaky(request: SiteRequest) -> SiteResponse | None:
+    number = _only_number(request)
     if number is None:
         return None
-    if ask.visit <= number % 3 + 1:
-        return html(_note("Internal error", "Something fell off a shelf. It may work next time."), 500)
-    return html(_note(f"Flaky page {number}", "It works now."))
+    if request.visit <= number % 3 + 1:
+        return html_response(_note("Internal error", "Something fell off a shelf. It may work next time."), 500)
+    return html_response(_note(f"Flaky page {number}", "It works now."))
 
 
-def busy(ask: Ask) -> Answer | None:
-    number = _only_number(ask)
+def busy(request: SiteRequest) -> SiteResponse | None:
+    number = _only_number(request)
     if number is None:
         return None
-    if ask.visit <= 2:
-        return plain("Too many requests. Come back in a second.\n", 429, ("retry-after", "1"))
-    return html(_note(f"Busy page {number}", "Thank you for waiting."))
+    if request.visit <= 2:
+        return text_response("Too many requests. Come back in a second.\n", 429, ("retry-after", "1"))
+    return html_response(_note(f"Busy page {number}", "Thank you for waiting."))
 
 
-def down(ask: Ask) -> Answer | None:
-    return plain("Closed for stocktaking.\n", 503, ("retry-after", "1")) if len(ask.parts) == 1 else None
+def down(request: SiteRequest) -> SiteResponse | None:
+    return text_response("Closed for stocktaking.\n", 503, ("retry-after", "1")) if len(request.parts) == 1 else None
 
 
-def gone(ask: Ask) -> Answer | None:
-    return html(_note("Not found", "This book was never written."), 404)
+def gone(request: SiteRequest) -> SiteResponse | None:
+    return html_response(_note("Not found", "This book was never written."), 404)
 
 
-def forbidden(ask: Ask) -> Answer | None:
-    return html(_note("Forbidden", "This shelf is not for you."), 403) if len(ask.parts) == 1 else None
+def forbidden(request: SiteRequest) -> SiteResponse | None:
+    return html_response(_note("Forbidden", "This shelf is not for you."), 403) if len(request.parts) == 1 else None
 
 
-def compressed(ask: Ask) -> Answer | None:
+def compressed(request: SiteRequest) -> SiteResponse | None:
     """Compressed although nobody asked for it, as some servers do."""
-    body = _note("Compressed", words.paragraph(Dice("compressed"), 12)).encode()
-    match ask.parts:
+    body = _note("Compressed", words.paragraph(SeededRandom("compressed"), 12)).encode()
+    match request.parts:
         case ["gzip"]:
             packed = gzip.compress(body, mtime=0)
         case ["deflate"]:
             packed = zlib.compress(body)
         case _:
             return None
-    return Answer(
-        200, (("content-type", "text/html; charset=utf-8"), ("content-encoding", ask.parts[0])), packed
+    return SiteResponse(
+        200, (("content-type", "text/html; charset=utf-8"), ("content-encoding", request.parts[0])), packed
     )
 
 
-def big(ask: Ask) -> Answer | None:
+def big(request: SiteRequest) -> SiteResponse | None:
     """/big/<kb>: exactly so many kilobytes, in chunks of sixteen."""
-    size = _only_number(ask)
+    size = _only_number(request)
     if size is None:
         return None
-    size = min(max(size, 2), BIGGEST)
+    size = min(max(size, 2), MAX_SIZE_KB)
 
     def lines() -> Iterator[str]:
         yield f"<!DOCTYPE html><title>Big</title><h1>{size} KB</h1>"
@@ -190,44 +197,40 @@ def big(ask: Ask) -> Answer | None:
         if held:
             yield held
 
-    return Answer(200, (("content-type", "text/html; charset=utf-8"),), chunks=chunks)
+    return SiteResponse(200, (("content-type", "text/html; charset=utf-8"),), chunks=chunks)
 
 
-def echo(ask: Ask) -> Answer:
+def echo(request: SiteRequest) -> SiteResponse:
     """What the server understood of the request."""
-    return jsoned(
+    return json_response(
         {
-            "method": ask.method,
-            "path": ask.path,
-            "query": ask.query,
-            "headers": dict(ask.headers),
-            "visit": ask.visit,
+            "method": request.method,
+            "path": request.path,
+            "query": request.query,
+            "headers": dict(request.headers),
+            "visit": request.visit,
         }
     )
 
 
-def _chain(hops: int) -> Answer | None:
+def _chain(hops: int) -> SiteResponse | None:
     if hops > 1000:
         return None
     if hops == 0:
-        return html(_note("The end of the chain", "You followed every hop."))
-    return redirect(f"/redirect/chain/{hops - 1}", (301, 302, 303, 307, 308)[hops % 5])
+        return html_response(_note("The end of the chain", "You followed every hop."))
+    return redirect_response(f"/redirect/chain/{hops - 1}", (301, 302, 303, 307, 308)[hops % 5])
 
 
 def _number(digits: str) -> int | None:
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else None
 
 
-def _only_number(ask: Ask) -> int | None:
-    return _number(ask.parts[0]) if len(ask.parts) == 1 else None
+def _only_number(request: SiteRequest) -> int | None:
+    return _number(request.parts[0]) if len(request.parts) == 1 else None
 
 
 def _note(title: str, text: str) -> str:
-    return page(
-        title,
-        f'<h1>{escape(title)}</h1>\n<p class="body">{escape(text)}</p>',
-        crumbs=[("/odd/", "Odd pages")],
-    )
+    return page(title, f'<h1>{escape(title)}</h1>\n<p class="body">{escape(text)}</p>', crumbs=[("/odd/", "Odd pages")])
 
 
 def _index() -> str:
@@ -240,7 +243,7 @@ def _index() -> str:
     main = (
         "<h1>Odd pages</h1>\n<p>Everything that goes wrong on the web, in one place.</p>\n"
         f"{sections}\n<h2>Links</h2>\n<p "
-        f'class="odd">{link("/odd/links/", "many spellings of one address")}</p>\n'
+        f'class="odd">{link("/odd/links/", "many spellings of one URL")}</p>\n'
         f'<h2>Traps</h2>\n<p class="odd">{link("/trap/calendar/2026/01", "an endless calendar")}, '
         "which robots.txt forbids. There is also a maze; it is not linked from anywhere, so that a crawl of "
         "the whole site comes to an end. Its door is at <code>/odd/maze/</code>.</p>"
@@ -251,10 +254,7 @@ def _index() -> str:
 def _links() -> str:
     same = "\n".join(f'<li><a href="{escape(href)}">this page</a></li>' for href in SPELLINGS)
     none = "\n".join(f'<li><a href="{escape(href)}">not a page</a></li>' for href in NOT_LINKS)
-    main = (
-        f"<h1>Links</h1>\n<h2>All the same page</h2>\n<ul>\n{same}\n</ul>\n"
-        f"<h2>No pages</h2>\n<ul>\n{none}\n</ul>"
-    )
+    main = f"<h1>Links</h1>\n<h2>All the same page</h2>\n<ul>\n{same}\n</ul>\n<h2>No pages</h2>\n<ul>\n{none}\n</ul>"
     return page("Links", main, crumbs=[("/", "Home"), ("/odd/", "Odd pages")])
 
 

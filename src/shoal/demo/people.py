@@ -10,14 +10,14 @@ from html import escape
 from typing import Any
 
 from shoal.demo import words
-from shoal.demo.answer import Answer, Ask, html, jsoned, redirect
-from shoal.demo.dice import Dice
 from shoal.demo.layout import link, numbered, page, page_number, pager
+from shoal.demo.messages import SiteRequest, SiteResponse, html_response, json_response, redirect_response
+from shoal.demo.seeded_random import SeededRandom
 
 PER_PAGE = 20
 FOLLOWERS_PER_PAGE = 12
 API_LIMIT = 10
-API_MOST = 100
+API_MAX_LIMIT = 100
 HOME = ("/", "Home")
 PEOPLE = ("/people/", "Readers")
 
@@ -66,26 +66,26 @@ class People:
         return f"{first}.{last}".lower() + (str(turn + 1) if turn else "")
 
     def _profile(self, index: int) -> Profile:
-        dice = Dice(self.seed, "profile", index)
+        rng = SeededRandom(self.seed, "profile", index)
         first, last, _ = self._names(index)
-        trade, place = dice.pick(words.TRADES), dice.pick(words.PLACES)
+        trade, place = rng.choice(words.TRADES), rng.choice(words.PLACES)
         return Profile(
             index=index,
             username=self._username(index),
             name=f"{first} {last}",
             trade=trade,
             place=place,
-            bio=words.fill(dice, dice.pick(words.SAYINGS)),
-            joined=f"{dice.between(2009, 2025)}-{dice.between(1, 12):02}-{dice.between(1, 28):02}",
-            posts=dice.between(0, 900),
-            followers=self._popularity(index, dice),
+            bio=words.fill(rng, rng.choice(words.SAYINGS)),
+            joined=f"{rng.between(2009, 2025)}-{rng.between(1, 12):02}-{rng.between(1, 28):02}",
+            posts=rng.between(0, 900),
+            followers=self._popularity(index, rng),
         )
 
-    def _popularity(self, index: int, dice: Dice) -> int:
+    def _popularity(self, index: int, rng: SeededRandom) -> int:
         """Everybody follows the first reader, nobody the last; the others lie between."""
         if index == 0 or self.count == 1:
             return self.count - 1
-        return 0 if index == self.count - 1 else dice.between(1, self.count - 1)
+        return 0 if index == self.count - 1 else rng.between(1, self.count - 1)
 
     def followers(self, profile: Profile, start: int, limit: int) -> list[Profile]:
         """A slice of the followers: different readers, never the profile itself."""
@@ -93,18 +93,15 @@ class People:
         stop = min(start + limit, profile.followers)
         if others < 1:
             return []
-        offset = Dice(self.seed, "followers", profile.index).below(others)
-        return [
-            self.profile((profile.index + 1 + (offset + at) % others) % self.count)
-            for at in range(start, stop)
-        ]
+        offset = SeededRandom(self.seed, "followers", profile.index).below(others)
+        return [self.profile((profile.index + 1 + (offset + at) % others) % self.count) for at in range(start, stop)]
 
     def cursor(self, scope: str, start: int) -> str:
         """An opaque word for a place in a list, with a check that it is ours."""
         check = blake2b(f"{self.seed}:{scope}:{start}".encode(), digest_size=5).hexdigest()
         return f"{check}{start:x}"
 
-    def start_of(self, scope: str, cursor: str) -> int:
+    def seed_tasks(self, scope: str, cursor: str) -> int:
         if not cursor:
             return 0
         try:
@@ -115,37 +112,35 @@ class People:
             raise BadCursor(cursor)
         return start
 
-    def answer(self, ask: Ask) -> Answer | None:
-        parts = ask.parts
+    def answer(self, request: SiteRequest) -> SiteResponse | None:
+        parts = request.parts
         if not parts:
-            return redirect("/people/", 301)
+            return redirect_response("/people/", 301)
         if len(parts) == 1 and (number := page_number(parts[0])):
             return self._directory(number)
         profile = self.find(parts[0])
         if profile is None:
             return None
         if len(parts) == 1:
-            return html(self._page(profile))
-        return self._followers_page(profile, ask) if parts[1:] == ["followers"] else None
+            return html_response(self._page(profile))
+        return self._followers_page(profile, request) if parts[1:] == ["followers"] else None
 
     def find(self, username: str) -> Profile | None:
         index = self._index.get(username)
         return None if index is None else self.profile(index)
 
-    def _directory(self, number: int) -> Answer | None:
+    def _directory(self, number: int) -> SiteResponse | None:
         last = max(1, -(-self.count // PER_PAGE))
         if number > last:
             return None
         shown = range(self.count)[(number - 1) * PER_PAGE : number * PER_PAGE]
-        main = (
-            f"<h1>Readers</h1>\n{_cards([self.profile(i) for i in shown])}\n{pager('/people/', number, last)}"
-        )
-        return html(page("Readers" if number == 1 else f"Readers, page {number}", main, crumbs=[HOME]))
+        main = f"<h1>Readers</h1>\n{_cards([self.profile(i) for i in shown])}\n{pager('/people/', number, last)}"
+        return html_response(page("Readers" if number == 1 else f"Readers, page {number}", main, crumbs=[HOME]))
 
     def _page(self, profile: Profile) -> str:
         near = self.followers(profile, 0, 8)
-        dice = Dice(self.seed, "posts", profile.index)
-        posts = "\n".join(f'<li class="post">{escape(words.paragraph(dice, 2))}</li>' for _ in range(6))
+        rng = SeededRandom(self.seed, "posts", profile.index)
+        posts = "\n".join(f'<li class="post">{escape(words.paragraph(rng, 2))}</li>' for _ in range(6))
         api = f"/api/people/{profile.username}"
         main = (
             f'<h1 class="name">{escape(profile.name)}</h1>\n<p class="note">@<span class="username">'
@@ -164,11 +159,11 @@ class People:
         alternate = f'<link rel="alternate" type="application/json" href="{api}">\n'
         return page(profile.name, main, crumbs=[HOME, PEOPLE], head=alternate)
 
-    def _followers_page(self, profile: Profile, ask: Ask) -> Answer:
+    def _followers_page(self, profile: Profile, request: SiteRequest) -> SiteResponse:
         try:
-            start = self.start_of(profile.username, ask.query.get("cursor", ""))
+            start = self.seed_tasks(profile.username, request.query.get("cursor", ""))
         except BadCursor:
-            return html(page("Unknown cursor", "<h1>Unknown cursor</h1>"), 400)
+            return html_response(page("Unknown cursor", "<h1>Unknown cursor</h1>"), 400)
         shown = self.followers(profile, start, FOLLOWERS_PER_PAGE)
         more = self._next(profile.username, start + FOLLOWERS_PER_PAGE, profile.followers)
         forward = link(f"{profile.followers_path}?cursor={more}", "more followers") if more else ""
@@ -177,42 +172,40 @@ class People:
             f"{profile.followers}</span> in all</p>\n{_cards(shown)}\n"
             f'<ul class="pager"><li class="next">{forward}</li></ul>'
         )
-        return html(page("Followers", main, crumbs=[HOME, PEOPLE, (profile.path, profile.name)]))
+        return html_response(page("Followers", main, crumbs=[HOME, PEOPLE, (profile.path, profile.name)]))
 
     def _next(self, scope: str, start: int, end: int) -> str | None:
         return self.cursor(scope, start) if start < end else None
 
-    def api(self, ask: Ask) -> Answer | None:
+    def api(self, request: SiteRequest) -> SiteResponse | None:
         """/api/people, /api/people/<name>, /api/people/<name>/followers."""
-        parts = ask.parts
+        parts = request.parts
         if not parts or parts[0] != "people":
             return None
         try:
-            limit = min(max(int(ask.query.get("limit", API_LIMIT)), 1), API_MOST)
+            limit = min(max(int(request.query.get("limit", API_LIMIT)), 1), API_MAX_LIMIT)
             if parts[1:] in ([], [""]):
-                return self._api_list("*", ask, limit, None)
+                return self._api_list("*", request, limit, None)
             profile = self.find(parts[1])
             if profile is None:
-                return jsoned({"error": "no such reader"}, 404)
+                return json_response({"error": "no such reader"}, 404)
             if len(parts) == 2:
-                return jsoned(_fields(profile))
-            return (
-                self._api_list(profile.username, ask, limit, profile) if parts[2:] == ["followers"] else None
-            )
+                return json_response(_fields(profile))
+            return self._api_list(profile.username, request, limit, profile) if parts[2:] == ["followers"] else None
         except BadCursor:
-            return jsoned({"error": "unknown cursor"}, 400)
+            return json_response({"error": "unknown cursor"}, 400)
         except ValueError:
-            return jsoned({"error": "limit must be a number"}, 400)
+            return json_response({"error": "limit must be a number"}, 400)
 
-    def _api_list(self, scope: str, ask: Ask, limit: int, profile: Profile | None) -> Answer:
-        start = self.start_of(scope, ask.query.get("cursor", ""))
+    def _api_list(self, scope: str, request: SiteRequest, limit: int, profile: Profile | None) -> SiteResponse:
+        start = self.seed_tasks(scope, request.query.get("cursor", ""))
         if profile is None:
             total = self.count
             items = [self.profile(i) for i in range(start, min(start + limit, total))]
         else:
             total = profile.followers
             items = self.followers(profile, start, limit)
-        return jsoned(
+        return json_response(
             {
                 "total": total,
                 "items": [_fields(item) for item in items],
@@ -248,7 +241,6 @@ def _fields(profile: Profile) -> dict[str, Any]:
 
 def _cards(profiles: list[Profile]) -> str:
     items = "\n".join(
-        f'<li class="person">{link(p.path, p.name)} <span class="username">{p.username}</span></li>'
-        for p in profiles
+        f'<li class="person">{link(p.path, p.name)} <span class="username">{p.username}</span></li>' for p in profiles
     )
     return f'<ul class="grid">\n{items}\n</ul>'

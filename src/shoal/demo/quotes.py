@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from html import escape
 
 from shoal.demo import words
-from shoal.demo.answer import Answer, Ask, html, redirect
-from shoal.demo.dice import Dice
 from shoal.demo.layout import numbered, page, page_number, pager
+from shoal.demo.messages import SiteRequest, SiteResponse, html_response, redirect_response
+from shoal.demo.seeded_random import SeededRandom
 
 COUNT = 60
 PER_PAGE = 10
@@ -20,23 +20,22 @@ class Quotes:
         self.all = [self._quote(seed, number) for number in range(COUNT)]
 
     def _quote(self, seed: int, number: int) -> tuple[str, str]:
-        dice = Dice(seed, "quote", number)
-        text = words.fill(dice, words.SAYINGS[number % len(words.SAYINGS)])
-        return text, f"{dice.pick(words.FIRST)} {dice.pick(words.LAST)}"
+        rng = SeededRandom(seed, "quote", number)
+        text = words.fill(rng, words.SAYINGS[number % len(words.SAYINGS)])
+        return text, f"{rng.choice(words.FIRST)} {rng.choice(words.LAST)}"
 
-    def answer(self, ask: Ask) -> Answer | None:
-        if not ask.parts:
-            return redirect("/quotes/", 301)
-        number = page_number(ask.parts[0]) if len(ask.parts) == 1 else 0
+    def answer(self, request: SiteRequest) -> SiteResponse | None:
+        if not request.parts:
+            return redirect_response("/quotes/", 301)
+        number = page_number(request.parts[0]) if len(request.parts) == 1 else 0
         if not 1 <= number <= LAST:
             return None
         items = "\n".join(
-            f'<blockquote class="quote"><p class="text">{escape(text)}</p><p class="author">{who}</p>'
-            f"</blockquote>"
+            f'<blockquote class="quote"><p class="text">{escape(text)}</p><p class="author">{who}</p></blockquote>'
             for text, who in self.all[(number - 1) * PER_PAGE : number * PER_PAGE]
         )
         main = f"<h1>Overheard in the shop</h1>\n{items}\n{pager('/quotes/', number, LAST)}"
-        return html(
+        return html_response(
             page("Overheard" if number == 1 else f"Overheard, page {number}", main, crumbs=[("/", "Home")])
         )
 

@@ -20,11 +20,11 @@ from pathlib import Path
 from types import TracebackType
 
 from shoal.demo import wire
-from shoal.demo.answer import Answer, jsoned
 from shoal.demo.connection import Connection
+from shoal.demo.messages import SiteResponse, json_response
 from shoal.demo.site import Site
 
-MOST_TARGETS = 1_000_000  # different targets that are counted; the maze has more rooms than memory
+MAX_TARGETS = 1_000_000  # different targets that are counted; the maze has more rooms than memory
 LOG_LENGTH = 100_000
 IDLE = 75.0
 
@@ -55,20 +55,20 @@ class Server:
         self.port = self._listener.sockets[0].getsockname()[1]
         self._sweep = loop.call_later(IDLE / 5, self._close_idle, loop)
 
-    def answer(self, request: wire.Request) -> Answer:
+    def answer(self, request: wire.WireRequest) -> SiteResponse:
         if request.target in ("/_hits", "/_log"):
-            return self._account(request)
+            return self._hit_report(request)
         visit = self.hits[request.target] + 1
-        if visit > 1 or len(self.hits) < MOST_TARGETS:
+        if visit > 1 or len(self.hits) < MAX_TARGETS:
             self.hits[request.target] = visit
         self.log.append((time.monotonic(), request.target))
         return self.site.answer(request.method, request.target, request.headers, visit)
 
-    def _account(self, request: wire.Request) -> Answer:
+    def _hit_report(self, request: wire.WireRequest) -> SiteResponse:
         if request.method == "DELETE":
             self.hits.clear()
             self.log.clear()
-        return jsoned(self.hits if request.target == "/_hits" else list(self.log))
+        return json_response(self.hits if request.target == "/_hits" else list(self.log))
 
     def _close_idle(self, loop: asyncio.AbstractEventLoop) -> None:
         for connection in list(self._connections):
@@ -107,9 +107,7 @@ async def serve(site: Site, host: str = "127.0.0.1", port: int = 0) -> Server:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m shoal.demo.server", description="Serve the demo web site."
-    )
+    parser = argparse.ArgumentParser(prog="python -m shoal.demo.server", description="Serve the demo web site.")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0 takes a free port (default)")
     parser.add_argument("--products", type=int, default=200)
@@ -117,9 +115,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--delay", type=float, default=0.0, metavar="SECONDS", help="added to every answer")
     parser.add_argument("--port-file", type=Path, metavar="PATH", help="write the port there once it listens")
-    parser.add_argument(
-        "--until-stdin-closes", action="store_true", help="stop when the parent process is gone"
-    )
+    parser.add_argument("--until-stdin-closes", action="store_true", help="stop when the parent process is gone")
     return parser.parse_args()
 
 

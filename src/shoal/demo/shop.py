@@ -9,9 +9,9 @@ from functools import lru_cache
 from html import escape
 
 from shoal.demo import words
-from shoal.demo.answer import Answer, Ask, html, redirect
-from shoal.demo.dice import Dice
 from shoal.demo.layout import link, numbered, page, page_number, pager
+from shoal.demo.messages import SiteRequest, SiteResponse, html_response, redirect_response
+from shoal.demo.seeded_random import SeededRandom
 
 PER_PAGE = 20
 RELATED = 14
@@ -55,33 +55,33 @@ class Shop:
         self.count = products
         self.product = lru_cache(maxsize=8192)(self._product)
         self._card = lru_cache(maxsize=8192)(self._draw_card)
-        self._paragraph = lru_cache(maxsize=PARAGRAPHS)(self._write)
-        self._review = lru_cache(maxsize=REVIEWS)(self._judge)
+        self._paragraph = lru_cache(maxsize=PARAGRAPHS)(self._write_paragraph)
+        self._review = lru_cache(maxsize=REVIEWS)(self._write_review)
 
     def _product(self, number: int) -> Product:
-        dice = Dice(self.seed, "product", number)
-        title = words.title(dice)
+        rng = SeededRandom(self.seed, "product", number)
+        title = words.title(rng)
         return Product(
             number=number,
             title=title,
             path=f"/catalogue/{words.slug(title)}_{number}/",
-            author=f"{dice.pick(words.FIRST)} {dice.pick(words.LAST)}",
+            author=f"{rng.choice(words.FIRST)} {rng.choice(words.LAST)}",
             category=(number + self.seed) % len(words.CATEGORIES),
-            cents=dice.between(450, 5995),
-            copies=dice.below(9) and dice.between(2, 40),
-            rating=dice.between(1, 5),
-            year=dice.between(1951, 2025),
-            pages=dice.between(64, 712),
+            cents=rng.between(450, 5995),
+            copies=rng.below(9) and rng.between(2, 40),
+            rating=rng.between(1, 5),
+            year=rng.between(1951, 2025),
+            pages=rng.between(64, 712),
         )
 
-    def _write(self, number: int) -> str:
-        dice = Dice(self.seed, "paragraph", number)
-        return f"<p>{escape(words.paragraph(dice, dice.between(4, 6)))}</p>"
+    def _write_paragraph(self, number: int) -> str:
+        rng = SeededRandom(self.seed, "paragraph", number)
+        return f"<p>{escape(words.paragraph(rng, rng.between(4, 6)))}</p>"
 
-    def _judge(self, number: int) -> str:
-        dice = Dice(self.seed, "review", number)
-        who = f"{dice.pick(words.FIRST)} {dice.pick(words.LAST)[0]}., {dice.pick(words.TRADES)}"
-        text = escape(words.fill(dice, dice.pick(words.OPINIONS)))
+    def _write_review(self, number: int) -> str:
+        rng = SeededRandom(self.seed, "review", number)
+        who = f"{rng.choice(words.FIRST)} {rng.choice(words.LAST)[0]}., {rng.choice(words.TRADES)}"
+        text = escape(words.fill(rng, rng.choice(words.OPINIONS)))
         return f'<li class="review"><p>{text}</p><p class="author">{who}</p></li>'
 
     def _draw_card(self, number: int) -> str:
@@ -96,23 +96,21 @@ class Shop:
     def cards(self, numbers: Iterable[int]) -> str:
         return '<ul class="grid">\n' + "\n".join(map(self._card, numbers)) + "\n</ul>"
 
-    def answer(self, ask: Ask) -> Answer | None:
-        parts = ask.parts
+    def answer(self, request: SiteRequest) -> SiteResponse | None:
+        parts = request.parts
         if parts and parts[-1] != "" and not parts[-1].endswith(".html"):
-            return redirect(ask.path + "/", 301) if self._found(ask.path + "/") else None
+            return redirect_response(request.path + "/", 301) if self._found(request.path + "/") else None
         if not parts:
-            return redirect("/catalogue/", 301)
+            return redirect_response("/catalogue/", 301)
         text = self._page(parts)
-        return html(text) if text else None
+        return html_response(text) if text else None
 
     def _found(self, path: str) -> bool:
         return bool(self._page(path.split("/")[2:]))
 
     def _page(self, parts: list[str]) -> str:
         if len(parts) == 1:
-            return self._listing(
-                "/catalogue/", "Catalogue", range(1, self.count + 1), page_number(parts[0]), [HOME]
-            )
+            return self._listing("/catalogue/", "Catalogue", range(1, self.count + 1), page_number(parts[0]), [HOME])
         if parts[0] == "category" and len(parts) == 3:
             return self._category(parts[1], page_number(parts[2]))
         if len(parts) == 2 and parts[1] == "":
@@ -146,9 +144,7 @@ class Shop:
 
     def _book(self, name: str) -> str:
         digits = name.rpartition("_")[2]
-        if not (
-            digits.isascii() and digits.isdigit() and len(digits) < 10 and 1 <= int(digits) <= self.count
-        ):
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 10 and 1 <= int(digits) <= self.count):
             return ""
         product = self.product(int(digits))
         if product.path != f"/catalogue/{name}/":
@@ -158,9 +154,9 @@ class Shop:
         return page(product.title, self._book_main(product), crumbs=crumbs, head=_linked_data(product))
 
     def _book_main(self, product: Product) -> str:
-        dice = Dice(self.seed, "text", product.number)
-        reviews = "\n".join(self._review(dice.below(REVIEWS)) for _ in range(dice.between(2, 5)))
-        story = "\n".join(self._paragraph(dice.below(PARAGRAPHS)) for _ in range(5))
+        rng = SeededRandom(self.seed, "text", product.number)
+        reviews = "\n".join(self._review(rng.below(REVIEWS)) for _ in range(rng.between(2, 5)))
+        story = "\n".join(self._paragraph(rng.below(PARAGRAPHS)) for _ in range(5))
         return (
             f'<div class="with-side">{_SIDE}<section>\n<article class="book">\n'
             f'<img src="/covers/{product.number}.svg" alt="Cover of {escape(product.title)}" '
@@ -177,10 +173,10 @@ class Shop:
 
     def related(self, product: Product) -> list[int]:
         """Other books: half from the same category, half from anywhere."""
-        dice = Dice(self.seed, "related", product.number)
-        shelf = self.members(product.category)
-        numbers = [shelf[dice.below(len(shelf))] for _ in range(RELATED // 2)]
-        numbers += [dice.between(1, self.count) for _ in range(RELATED)]
+        rng = SeededRandom(self.seed, "related", product.number)
+        members = self.members(product.category)
+        numbers = [members[rng.below(len(members))] for _ in range(RELATED // 2)]
+        numbers += [rng.between(1, self.count) for _ in range(RELATED)]
         chosen = dict.fromkeys(n for n in numbers if n != product.number)
         return list(chosen)[:RELATED]
 
@@ -192,14 +188,14 @@ class Shop:
                 items.append(f'<li class="{css}">{link(near.path, near.title)}</li>')
         return f'<ul class="pager">{"".join(items)}</ul>'
 
-    def cover(self, ask: Ask) -> Answer | None:
-        name = ask.parts[0] if len(ask.parts) == 1 else ""
+    def cover(self, request: SiteRequest) -> SiteResponse | None:
+        name = request.parts[0] if len(request.parts) == 1 else ""
         digits = name.removesuffix(".svg")
         if not (name.endswith(".svg") and digits.isascii() and digits.isdigit() and len(digits) < 10):
             return None
         if not 1 <= int(digits) <= self.count:
             return None
-        return html(_cover(self.product(int(digits))), kind="image/svg+xml")
+        return html_response(_cover(self.product(int(digits))), kind="image/svg+xml")
 
     def paths(self) -> Iterator[str]:
         """Every listing, category and product that links lead to."""
@@ -257,8 +253,7 @@ def _linked_data(product: Product) -> str:
 def _cover(product: Product) -> str:
     hue = product.number * 47 % 360
     lines = "".join(
-        f'<text x="24" y="{90 + 38 * at}">{escape(word)}</text>'
-        for at, word in enumerate(product.title.split()[:7])
+        f'<text x="24" y="{90 + 38 * at}">{escape(word)}</text>' for at, word in enumerate(product.title.split()[:7])
     )
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 300 400" font-family="Georgia, serif">'

@@ -9,11 +9,11 @@ from functools import lru_cache
 from urllib.parse import parse_qsl
 
 from shoal.demo import endless, odd
-from shoal.demo.answer import Answer, Ask, html, jsoned, redirect, tagged
 from shoal.demo.broken import broken
 from shoal.demo.encoding import encoded
 from shoal.demo.files import file
 from shoal.demo.layout import link, page
+from shoal.demo.messages import SiteRequest, SiteResponse, html_response, json_response, redirect_response, with_etag
 from shoal.demo.odd import Odd
 from shoal.demo.people import People
 from shoal.demo.quotes import Quotes
@@ -23,7 +23,7 @@ from shoal.demo.sitemap import robots, sitemap
 CACHED_PAGES = 2048
 _AUTHORITY = re.compile(r"[A-Za-z0-9.-]+(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?")
 _CACHED = frozenset(("", "catalogue", "covers", "people", "quotes"))
-_NOBODY: Mapping[str, str] = {}
+_NO_HEADERS: Mapping[str, str] = {}
 
 
 class Site:
@@ -46,58 +46,58 @@ class Site:
         self.quotes = Quotes(seed)
         self.odd = Odd(self.shop)
         self.seed = seed
-        self._steady = lru_cache(maxsize=CACHED_PAGES)(self._steady_page)
+        self._cached_page = lru_cache(maxsize=CACHED_PAGES)(self._render_cached)
 
     def answer(
-        self, method: str, target: str, headers: Mapping[str, str] = _NOBODY, visit_number: int = 1
-    ) -> Answer:
+        self, method: str, target: str, headers: Mapping[str, str] = _NO_HEADERS, visit_number: int = 1
+    ) -> SiteResponse:
         """Header names are lower case; HEAD is answered like GET and the server leaves the body out."""
         path, _, query = target.partition("?")
         if method not in ("GET", "HEAD") and path != "/echo":
-            answer = Answer(
+            answer = SiteResponse(
                 405, (("allow", "GET, HEAD"), ("content-type", "text/plain")), b"Only GET and HEAD.\n"
             )
         elif not query and path[1:].partition("/")[0] in _CACHED:
-            answer = self._unless_known(self._steady(path), headers)
+            answer = self._or_not_modified(self._cached_page(path), headers)
         else:
             fields = dict(parse_qsl(query, keep_blank_values=True)) if query else {}
-            answer = self._route(Ask(method, path, fields, headers, visit_number, _origin(headers)))
+            answer = self._route(SiteRequest(method, path, fields, headers, visit_number, _origin(headers)))
         return replace(answer, delay=answer.delay + self.host_delay) if self.host_delay else answer
 
-    def _steady_page(self, path: str) -> Answer:
+    def _render_cached(self, path: str) -> SiteResponse:
         """A page that neither visits nor headers change, so that it can be kept."""
-        return tagged(self._route(Ask("GET", path, {}, _NOBODY, 1, "")))
+        return with_etag(self._route(SiteRequest("GET", path, {}, _NO_HEADERS, 1, "")))
 
-    def _unless_known(self, answer: Answer, headers: Mapping[str, str]) -> Answer:
+    def _or_not_modified(self, answer: SiteResponse, headers: Mapping[str, str]) -> SiteResponse:
         known = headers.get("if-none-match")
         if known and answer.status == 200 and answer.header("etag") in known:
-            return Answer(304, (("etag", answer.header("etag")),))
+            return SiteResponse(304, (("etag", answer.header("etag")),))
         return answer
 
-    def _route(self, ask: Ask) -> Answer:
-        return self._section(ask) or html(
+    def _route(self, request: SiteRequest) -> SiteResponse:
+        return self._section(request) or html_response(
             page("Not found", "<h1>Not found</h1>\n<p>There is no such page.</p>"), 404
         )
 
-    def _section(self, ask: Ask) -> Answer | None:
-        parts = ask.parts
-        match ask.path.split("/")[1:2]:
-            case [""] if ask.path == "/":
-                return html(self._home())
+    def _section(self, request: SiteRequest) -> SiteResponse | None:  # noqa: C901 - a routing table
+        parts = request.parts
+        match request.path.split("/")[1:2]:
+            case [""] if request.path == "/":
+                return html_response(self._home())
             case ["catalogue"]:
-                return self.shop.answer(ask)
+                return self.shop.answer(request)
             case ["covers"]:
-                return self.shop.cover(ask)
+                return self.shop.cover(request)
             case ["people"]:
-                return self.people.answer(ask)
+                return self.people.answer(request)
             case ["api"]:
-                return self.people.api(ask)
+                return self.people.api(request)
             case ["quotes"]:
-                return self.quotes.answer(ask)
+                return self.quotes.answer(request)
             case ["odd"]:
-                return self.odd.index(ask)
+                return self.odd.index(request)
             case [name] if name in self.odd.names:
-                return self.odd.answer(name, ask)
+                return self.odd.answer(name, request)
             case ["broken"] if len(parts) == 1:
                 return broken(parts[0])
             case ["encoding"] if len(parts) == 1:
@@ -105,18 +105,18 @@ class Site:
             case ["trap"]:
                 return endless.calendar(parts)
             case ["maze"] if parts and parts[0]:
-                return endless.maze(ask, self.seed)
+                return endless.maze(request, self.seed)
             case ["private"]:
                 return _private(parts)
             case ["health"]:
-                return jsoned({"status": "ok"})
+                return json_response({"status": "ok"})
             case ["echo"]:
-                return odd.echo(ask)
+                return odd.echo(request)
             case ["robots.txt"]:
-                return robots(ask, self.crawl_delay)
+                return robots(request, self.crawl_delay)
             case [name] if name.startswith("sitemap"):
-                return sitemap(ask, self.shop, self.people)
-        return file(ask.path, self.shop)
+                return sitemap(request, self.shop, self.people)
+        return file(request.path, self.shop)
 
     def _home(self) -> str:
         sections = (
@@ -158,7 +158,7 @@ class Site:
         return [{"text": text, "author": author} for text, author in self.quotes.all]
 
     def all_paths(self) -> list[str]:
-        """Every address that links lead to from `/` and robots.txt allows; redirects are not followed."""
+        """Every URL that links lead to from `/` and robots.txt allows; redirects are not followed."""
         return list(self._all_paths())
 
     def _all_paths(self) -> Iterator[str]:
@@ -170,7 +170,7 @@ class Site:
         yield from self.odd.paths()
 
     def disallowed_paths(self) -> list[str]:
-        """Every address that an allowed page links to and robots.txt forbids."""
+        """Every URL that an allowed page links to and robots.txt forbids."""
         return ["/private/", "/trap/calendar/2026/01"]
 
 
@@ -179,14 +179,14 @@ def _origin(headers: Mapping[str, str]) -> str:
     return f"http://{host}" if _AUTHORITY.fullmatch(host) else "http://127.0.0.1"
 
 
-def _private(parts: list[str]) -> Answer | None:
+def _private(parts: list[str]) -> SiteResponse | None:
     pages = {"": "Staff only", "ledger.html": "The ledger", "rota.html": "The rota"}
     if not parts:
-        return redirect("/private/", 301)
+        return redirect_response("/private/", 301)
     if len(parts) != 1 or parts[0] not in pages:
         return None
     links = "\n".join(f"<li>{link('/private/' + name, text)}</li>" for name, text in pages.items())
     title = pages[parts[0]]
-    return html(
+    return html_response(
         page(title, f"<h1>{title}</h1>\n<p>robots.txt asks you not to be here.</p>\n<ul>\n{links}\n</ul>")
     )

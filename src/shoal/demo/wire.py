@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from shoal.demo.answer import Answer
+from shoal.demo.messages import SiteResponse
 
-MOST_HEAD = 32 * 1024
-MOST_BODY = 1024 * 1024
+MAX_HEAD = 32 * 1024
+MAX_BODY = 1024 * 1024
 _LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\nserver: shoal-demo\r\n" for s in HTTPStatus}
 _BODILESS = frozenset((204, 304))
 
@@ -22,7 +22,7 @@ class BadRequest(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class WireRequest:
     method: str
     target: str
     headers: dict[str, str]
@@ -31,7 +31,7 @@ class Request:
     length: int  # bytes of body that follow the head
 
 
-def parse(head: bytes) -> Request:
+def parse(head: bytes) -> WireRequest:
     """Read a request's head, which ends before its empty line."""
     lines = head.decode("latin-1").split("\r\n")
     words = lines[0].split(" ")
@@ -48,7 +48,7 @@ def parse(head: bytes) -> Request:
     modern = words[2] == "HTTP/1.1"
     connection = headers.get("connection", "").lower()
     keep_alive = "close" not in connection if modern else "keep-alive" in connection
-    return Request(words[0], _target(words[1]), headers, keep_alive, modern, _length(headers))
+    return WireRequest(words[0], _target(words[1]), headers, keep_alive, modern, _length(headers))
 
 
 def _target(target: str) -> str:
@@ -63,12 +63,12 @@ def _length(headers: dict[str, str]) -> int:
     text = headers.get("content-length", "0")
     if not (text.isascii() and text.isdigit()):
         raise BadRequest(400)
-    if len(text) > 9 or int(text) > MOST_BODY:
+    if len(text) > 9 or int(text) > MAX_BODY:
         raise BadRequest(413)
     return int(text)
 
 
-def head(answer: Answer, *, keep_alive: bool, chunked: bool) -> bytes:
+def head(answer: SiteResponse, *, keep_alive: bool, chunked: bool) -> bytes:
     """The head of an answer, with its framing; without chunks the length is exact."""
     lines = [_LINES[answer.status]]
     lines += [f"{name}: {value}\r\n" for name, value in answer.headers]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from shoal.demo.dice import Dice
+from shoal.demo.seeded_random import SeededRandom
 
 _GAPS = re.compile("[^a-z0-9]+")
 
@@ -99,14 +99,14 @@ SAYINGS = (
 )
 
 
-def fill(dice: Dice, template: str) -> str:
+def fill(rng: SeededRandom, template: str) -> str:
     """A template with every slot filled by a fresh choice."""
     choices = {
-        "place": lambda: dice.pick(PLACES),
-        "trade": lambda: dice.pick(TRADES),
-        "noun": lambda: dice.pick(NOUNS).lower(),
-        "adjective": lambda: dice.pick(ADJECTIVES).lower(),
-        "count": lambda: str(dice.between(3, 48)),
+        "place": lambda: rng.choice(PLACES),
+        "trade": lambda: rng.choice(TRADES),
+        "noun": lambda: rng.choice(NOUNS).lower(),
+        "adjective": lambda: rng.choice(ADJECTIVES).lower(),
+        "count": lambda: str(rng.between(3, 48)),
     }
     text = template
     while "{" in text:
@@ -131,8 +131,8 @@ def _plural(noun: str) -> str:
     return noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
 
 
-def title(dice: Dice) -> str:
-    adjective, noun, place = dice.pick(ADJECTIVES), dice.pick(NOUNS), dice.pick(PLACES)
+def title(rng: SeededRandom) -> str:
+    adjective, noun, place = rng.choice(ADJECTIVES), rng.choice(NOUNS), rng.choice(PLACES)
     shapes = (
         f"The {adjective} {noun}",
         f"The {noun} of {place}",
@@ -143,11 +143,11 @@ def title(dice: Dice) -> str:
         f"{noun}: A History",
         f"Beyond {place}",
     )
-    return _articles(dice.pick(shapes))
+    return _articles(rng.choice(shapes))
 
 
-def paragraph(dice: Dice, sentences: int) -> str:
-    return " ".join(fill(dice, template) for template in dice.some(SENTENCES, sentences))
+def paragraph(rng: SeededRandom, sentences: int) -> str:
+    return " ".join(fill(rng, template) for template in rng.sample(SENTENCES, sentences))
 
 
 def slug(text: str) -> str:

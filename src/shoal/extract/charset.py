@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from shoal.extract.labels import REPLACEMENT, USER_DEFINED, codec_of
+from shoal.extract.charset_labels import REPLACEMENT, USER_DEFINED, codec_of
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _PRESCAN = 1_024
@@ -36,7 +36,7 @@ def encoding_of(body: bytes, content_type: str) -> str:
         for bom, codec in _BOMS:
             if body.startswith(bom):
                 return codec
-    return _declared(content_type) or _prescan(body[:_PRESCAN]) or _guessed(body)
+    return _declared(content_type) or _prescan(body[:_PRESCAN]) or _guess(body)
 
 
 def decode(body: bytes, encoding: str) -> str:
@@ -46,7 +46,7 @@ def decode(body: bytes, encoding: str) -> str:
     if encoding == USER_DEFINED:
         return body.decode("latin-1").translate(_user_defined())
     text = body.decode(encoding, _ON_ERROR.get(encoding, "replace")).removeprefix("\ufeff")
-    differs = _DIFFERENT.get(encoding)
+    differs = _CODEC_FIXES.get(encoding)
     return text if differs is None else text.translate(differs)
 
 
@@ -56,7 +56,7 @@ def _declared(content_type: str) -> str | None:
     return codec_of(next(filter(None, found.groups()), "")) if found else None
 
 
-def _guessed(body: bytes) -> str:
+def _guess(body: bytes) -> str:
     try:
         body.decode("utf-8")
     except UnicodeDecodeError:
@@ -80,14 +80,14 @@ def _prescan(head: bytes) -> str | None:
             elif found := _tag(head, at):
                 attributes = list(_attributes(head, found.end()))
                 at = attributes[-1][2] if attributes else found.end()
-                if found[1] and (codec := _of_meta(attributes)):
-                    return _readable(codec)
+                if found[1] and (codec := _charset_of_meta(attributes)):
+                    return _ascii_compatible(codec)
             elif head[at + 1 : at + 2] in (b"!", b"/", b"?") and at + 1 < len(head):
                 at = head.find(b">", at)
             else:
                 at += 1
             at = head.find(b"<", at) if at >= 0 else -1
-    return _in_xml(head)
+    return _charset_of_xml(head)
 
 
 def _attributes(head: bytes, at: int) -> Iterator[tuple[bytes, bytes, int]]:
@@ -102,7 +102,7 @@ def _attributes(head: bytes, at: int) -> Iterator[tuple[bytes, bytes, int]]:
         yield b"", b"", len(head)
 
 
-def _of_meta(attributes: list[tuple[bytes, bytes, int]]) -> str | None:
+def _charset_of_meta(attributes: list[tuple[bytes, bytes, int]]) -> str | None:
     seen: set[bytes] = set()
     codec, pragma, needs_pragma = None, False, None
     if not attributes or not attributes[-1][0]:
@@ -114,28 +114,28 @@ def _of_meta(attributes: list[tuple[bytes, bytes, int]]) -> str | None:
         if name == b"http-equiv":
             pragma = value.lower() == b"content-type"
         elif name == b"content" and codec is None:
-            codec = _of_content(value.decode("latin-1"))
+            codec = _charset_of_content(value.decode("latin-1"))
             needs_pragma = True if codec else needs_pragma
         elif name == b"charset":
             codec, needs_pragma = codec_of(value.decode("latin-1")), False
     return codec if needs_pragma is False or (needs_pragma and pragma) else None
 
 
-def _of_content(content: str) -> str | None:
+def _charset_of_content(content: str) -> str | None:
     found = _in_content(content)
     if found is None or found[2] == "" or found[4] == "":
         return None
     return codec_of(found[1] or found[3] or found[5] or "")
 
 
-def _in_xml(head: bytes) -> str | None:
+def _charset_of_xml(head: bytes) -> str | None:
     found = _xml(head)
     label = (found[1] or found[2] or b"").decode("latin-1") if found else ""
     codec = codec_of(label) if label and min(label) > " " else None
-    return _readable(codec) if codec else None
+    return _ascii_compatible(codec) if codec else None
 
 
-def _readable(codec: str) -> str:
+def _ascii_compatible(codec: str) -> str:
     """A declaration that could be read byte by byte cannot be in UTF-16, whatever it says."""
     if codec == USER_DEFINED:
         return "cp1252"
@@ -182,13 +182,12 @@ _ON_ERROR = {
     "gb18030": "shoal-euro",
     "euc_jp": "shoal-shift-jis",
     **dict.fromkeys(
-        ("cp874", "cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255", "cp1257", "cp1258"),
-        "shoal-control",
+        ("cp874", "cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255", "cp1257", "cp1258"), "shoal-control"
     ),
 }
 # Where the standard's tables and Python's disagree.
 _JAPANESE = {0x301C: 0xFF5E, 0x2016: 0x2225, 0x2212: 0xFF0D, 0xA2: 0xFFE0, 0xA3: 0xFFE1, 0xAC: 0xFFE2}
-_DIFFERENT: dict[str, dict[int, int]] = {
+_CODEC_FIXES: dict[str, dict[int, int]] = {
     "euc_jp": _JAPANESE,
     "iso2022_jp_ext": _JAPANESE,
     "koi8-u": {0x255D: 0x045E, 0x256C: 0x040E},

@@ -8,36 +8,36 @@ from functools import lru_cache
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
-from shoal.errors import Usage
+from shoal.errors import UsageError
 
-Found = LexborNode | str
+Match = LexborNode | str
 Root = LexborHTMLParser | LexborNode
 
 _TEXT = "::text"  # kinds of a compiled part: "" for elements, _TEXT, or the name of an attribute
 _pseudo = re.compile(r"::\s*(?:(text)|attr\(\s*([^\s()]+)\s*\))\s*$").search
 
 
-def select(root: Root, selector: str) -> list[Found]:
+def select(root: Root, selector: str) -> list[Match]:
     """What a selector finds below a root, in document order and each once."""
-    parts = _compiled(selector)
+    parts = _compile(selector)
     try:
         if len(parts) == 1:
             (query, kind), *_ = parts
-            return _read(_found(root, query), kind)
+            return _read(_find_nodes(root, query), kind)
         return _read_mixed(root, parts)
     except SelectolaxError as error:
-        raise _not_understood(selector) from error
+        raise _selector_error(selector) from error
 
 
-def select_first(root: Root, selector: str) -> Found | None:
+def select_first(root: Root, selector: str) -> Match | None:
     """What `select` would give first, where that can be told from the first element found."""
-    ((query, kind), *more) = _compiled(selector)
+    ((query, kind), *more) = _compile(selector)
     if more or "," in query:
         return None
     try:
         node = root.css_first(query)
     except SelectolaxError as error:
-        raise _not_understood(selector) from error
+        raise _selector_error(selector) from error
     if node is None or not kind:
         return node
     if kind != _TEXT:
@@ -47,14 +47,14 @@ def select_first(root: Root, selector: str) -> Found | None:
     return child.text_content or "" if child is not None and child.is_text_node else None
 
 
-def _found(root: Root, query: str) -> list[LexborNode]:
+def _find_nodes(root: Root, query: str) -> list[LexborNode]:
     nodes = root.css(query)
     if "," in query and len(nodes) > 1:  # lexbor repeats an element for each part that matches it
         nodes = list({node.mem_id: node for node in nodes}.values())
     return nodes
 
 
-def _read(nodes: list[LexborNode], kind: str) -> list[Found]:
+def _read(nodes: list[LexborNode], kind: str) -> list[Match]:
     if not kind:
         return list(nodes)
     if kind != _TEXT:
@@ -64,17 +64,17 @@ def _read(nodes: list[LexborNode], kind: str) -> list[Found]:
     return _walk(nodes, {node.mem_id: (_TEXT,) for node in nodes})
 
 
-def _read_mixed(root: Root, parts: tuple[tuple[str, str], ...]) -> list[Found]:
+def _read_mixed(root: Root, parts: tuple[tuple[str, str], ...]) -> list[Match]:
     wanted: dict[int, tuple[str, ...]] = {}
     for query, kind in parts:
-        for node in _found(root, query):
+        for node in _find_nodes(root, query):
             wanted[node.mem_id] = (*wanted.get(node.mem_id, ()), kind)
-    return _walk(_found(root, ", ".join(query for query, _ in parts)), wanted)
+    return _walk(_find_nodes(root, ", ".join(query for query, _ in parts)), wanted)
 
 
-def _walk(nodes: list[LexborNode], wanted: dict[int, tuple[str, ...]]) -> list[Found]:
+def _walk(nodes: list[LexborNode], wanted: dict[int, tuple[str, ...]]) -> list[Match]:
     """Read nodes that may lie in each other, so that all pieces come in document order."""
-    items: list[Found] = []
+    items: list[Match] = []
     passed: set[int] = set()
     for top in nodes:
         if top.mem_id in passed:
@@ -93,13 +93,13 @@ def _walk(nodes: list[LexborNode], wanted: dict[int, tuple[str, ...]]) -> list[F
 
 
 @lru_cache(maxsize=1024)
-def check(selector: str) -> None:
+def check_selector(selector: str) -> None:
     """Say what is wrong with a selector, here and now."""
     select(LexborHTMLParser(""), selector)
 
 
 @lru_cache(maxsize=1024)
-def _compiled(selector: str) -> tuple[tuple[str, str], ...]:
+def _compile(selector: str) -> tuple[tuple[str, str], ...]:
     """Pairs of (plain selector, kind), one for each kind asked for."""
     if "::" not in selector:
         return ((selector, ""),)
@@ -109,7 +109,7 @@ def _compiled(selector: str) -> tuple[tuple[str, str], ...]:
         query = part[: found.start()] if found else part
         if "::" in _outside_strings(query):
             at = start + query.index("::")
-            raise Usage(
+            raise UsageError(
                 f"cannot understand the CSS selector {selector!r}: unknown pseudo-element"
                 f" at character {at + 1}, {selector[at : at + 20]!r}",
                 hint="Only ::text and ::attr(name) exist, each at the end of a part.",
@@ -152,8 +152,8 @@ def _outside_strings(selector: str) -> str:
     return re.sub(r"\\.|\"(?:\\.|[^\"\\])*\"?|'(?:\\.|[^'\\])*'?", lambda m: "_" * len(m[0]), selector)
 
 
-def _not_understood(selector: str) -> Usage:
-    at = _trouble(selector)
+def _selector_error(selector: str) -> UsageError:
+    at = _error_position(selector)
     if selector.lstrip().startswith(("/", "./", "@")):
         hint = "This looks like XPath: use page.xpath()."
     elif ":contains(" in selector:
@@ -161,10 +161,10 @@ def _not_understood(selector: str) -> Usage:
     else:
         hint = "Selectors are those of browsers, with ::text and ::attr(name) at the end of a part."
     where = f"character {at + 1}, {selector[at : at + 20]!r}" if selector[at:] else "its end"
-    return Usage(f"cannot understand the CSS selector {selector!r}: trouble at {where}", hint=hint)
+    return UsageError(f"cannot understand the CSS selector {selector!r}: error at {where}", hint=hint)
 
 
-def _trouble(selector: str) -> int:
+def _error_position(selector: str) -> int:
     """Where a selector stops making sense: the end of its longest beginning that can be parsed."""
     empty = LexborHTMLParser("")
     plain = re.sub(r"::(?:text|attr\([^)]*\))", lambda m: " " * len(m[0]), selector[:500])

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, timedelta, timezone
 from datetime import datetime as _Moment
 
-MAX = 1_000
+MAX_CHARS = 1_000
 
 _MONTHS = (
     "jan january januar janvier enero ene gennaio gen janeiro januari",
@@ -22,7 +22,7 @@ _MONTHS = (
     "nov november novembre noviembre novembro",
     "dec december dezember dez décembre decembre déc diciembre dic dicembre dezembro",
 )
-_NUMBER_OF = {name: at for at, names in enumerate(_MONTHS, 1) for name in names.split()}
+_MONTH_NUMBERS = {name: at for at, names in enumerate(_MONTHS, 1) for name in names.split()}
 
 _DAY = r"(?<!\d)(?P<d>\d{1,2})(?:st|nd|rd|th|er)?"
 _WORD = r"(?P<name>[^\W\d_]{3,10})\.?"
@@ -59,38 +59,38 @@ def datetime(s: str, *, day_first: bool | None = None) -> str:
     moment, rest = _day(s, day_first)
     if moment.tzinfo is not None:
         return moment.isoformat()
-    found = _time(rest) or _time(s[:MAX])
-    return (_at(moment, found, s) if found else moment).isoformat()
+    found = _time(rest) or _time(s[:MAX_CHARS])
+    return (_with_time(moment, found, s) if found else moment).isoformat()
 
 
 def _day(s: str, day_first: bool | None) -> tuple[_Moment, str]:
     """The day, or the moment where seconds since 1970 are written, and the text after it."""
-    looked = s[:MAX].strip()
-    if seconds := _clock_number(looked):
+    text = s[:MAX_CHARS].strip()
+    if seconds := _clock_number(text):
         return _Moment.fromtimestamp(int(seconds[1]), UTC) + timedelta(milliseconds=int(seconds[2] or 0)), ""
-    looked = _compact(r"\1T\2:\3:\4", looked)
-    hits = [found for form in _FORMS if (found := form(looked)) and _is_month(found)]
+    text = _compact(r"\1T\2:\3:\4", text)
+    hits = [found for form in _FORMS if (found := form(text)) and _has_known_month(found)]
     if not hits:
-        raise ValueError(f"no date in {_shown(s)}" if looked else "no date: it is empty")
+        raise ValueError(f"no date in {_shown(s)}" if text else "no date: it is empty")
     found = min(hits, key=lambda hit: hit.start())
     parts = found.groupdict()
     if "a" in parts:
-        day, month = _which(int(parts["a"]), int(parts["b"]), day_first, s)
+        day, month = _day_and_month(int(parts["a"]), int(parts["b"]), day_first, s)
     else:
         day = int(parts["d"])
-        month = _NUMBER_OF[parts["name"].lower()] if "name" in parts else int(parts["m"])
+        month = _MONTH_NUMBERS[parts["name"].lower()] if "name" in parts else int(parts["m"])
     try:
-        return _Moment(_full_year(parts["y"]), month, day), looked[found.end() :]
+        return _Moment(_full_year(parts["y"]), month, day), text[found.end() :]
     except ValueError:
         raise ValueError(f"no such day: {found[0]!r}") from None
 
 
-def _is_month(found: re.Match[str]) -> bool:
+def _has_known_month(found: re.Match[str]) -> bool:
     parts = found.groupdict()
-    return "name" not in parts or parts["name"].lower() in _NUMBER_OF
+    return "name" not in parts or parts["name"].lower() in _MONTH_NUMBERS
 
 
-def _which(a: int, b: int, day_first: bool | None, s: str) -> tuple[int, int]:
+def _day_and_month(a: int, b: int, day_first: bool | None, s: str) -> tuple[int, int]:
     if a > 12 or (a == b and day_first is None):
         return a, b
     if b > 12:
@@ -106,7 +106,7 @@ def _full_year(year: str) -> int:
     return int(year) + (2000 if int(year) < 69 else 1900)
 
 
-def _at(day: _Moment, found: re.Match[str], s: str) -> _Moment:
+def _with_time(day: _Moment, found: re.Match[str], s: str) -> _Moment:
     hour, half = int(found["h"]), (found["half"] or "").lower()
     if half:
         hour = hour % 12 + (12 if half == "p" else 0)
@@ -119,11 +119,7 @@ def _at(day: _Moment, found: re.Match[str], s: str) -> _Moment:
         zone = timezone(offset if found["sign"] == "+" else -offset)
     try:
         return day.replace(
-            hour=hour,
-            minute=int(found["min"]),
-            second=int(found["s"] or 0),
-            microsecond=fraction,
-            tzinfo=zone,
+            hour=hour, minute=int(found["min"]), second=int(found["s"] or 0), microsecond=fraction, tzinfo=zone
         )
     except ValueError:
         raise ValueError(f"no such time: {_shown(s)}") from None

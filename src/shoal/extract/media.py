@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import Literal
 
-Kind = Literal["html", "xml", "json", "text", "binary"]
+MediaKind = Literal["html", "xml", "json", "text", "binary"]
 
 _BINARY = ("image/", "audio/", "video/", "font/", "model/")
 _TEXT = frozenset(
@@ -31,18 +31,18 @@ def media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-def kind_of(content_type: str, body: bytes) -> Kind:
+def media_kind(content_type: str, body: bytes) -> MediaKind:
     """What to read a body as; a declared type is believed unless the bytes are plainly a binary file."""
-    declared = _declared(content_type)
+    declared = _declared_kind(content_type)
     if declared == "binary" or (body and body[0] in _FIRST and body.startswith(_MAGIC)):
         return "binary"
     if declared is None or (declared == "json" and body[:64].lstrip()[:1] == b"<"):
-        return _sniffed(body)
+        return _sniff(body)
     return declared
 
 
 @lru_cache(maxsize=256)
-def _declared(content_type: str) -> Kind | None:
+def _declared_kind(content_type: str) -> MediaKind | None:
     """None where the type says nothing."""
     name = media_type(content_type)
     if "html" in name:
@@ -56,7 +56,7 @@ def _declared(content_type: str) -> Kind | None:
     return "binary" if name.startswith(_BINARY) else None
 
 
-def _sniffed(body: bytes) -> Kind:
+def _sniff(body: bytes) -> MediaKind:
     head = body[:_SNIFFED]
     if not head.startswith(_BOMS) and _control(head):
         return "binary"

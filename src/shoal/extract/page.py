@@ -1,4 +1,4 @@
-"""Page: an answer as a handler sees it, parsed only as far as it is asked for."""
+"""Page: a response as a handler sees it, parsed only as far as it is asked for."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode, SelectolaxError
 
+from shoal.core.capability import capability_names
 from shoal.core.page import Response
-from shoal.core.task import Ask
+from shoal.core.task import RequestOptions
 from shoal.core.url import Resolver
-from shoal.errors import GiveUp, Usage
-from shoal.extract.asking import Body, Headers, ask_for
+from shoal.errors import GiveUp, UsageError
 from shoal.extract.charset import decode, encoding_of
-from shoal.extract.headroom import Headroom
-from shoal.extract.media import Kind, kind_of, media_type
+from shoal.extract.media import MediaKind, media_kind, media_type
+from shoal.extract.memory_limit import MemoryLimit
+from shoal.extract.request_options import RequestBody, RequestHeaders, make_request_options
 from shoal.extract.selection import Selection, find_all
 
 if TYPE_CHECKING:
     from shoal.extract.table import Header
-    from shoal.extract.xpath import Element, Tree
+    from shoal.extract.xpath import LxmlElement, LxmlTree
 
 # Without mutation events parsing is 8 % cheaper; they only fill <selectedcontent>.
 _OPTIONS = int(LexborDocumentOptions.WO_EVENTS)
-_ADDRESS = ("http://", "https://", "/", "./", "../", "?")
+_URL_PREFIXES = ("http://", "https://", "/", "./", "../", "?")
 # What no selector looks like: a path, a query or the name of a web page.
-_address_like = re.compile(r"[^\s\[\]()\"']*[/?%&=][^\s\[\]()\"']*|[\w.~-]+\.(html?|php|aspx?|jsp)").fullmatch
+_looks_like_url = re.compile(r"[^\s\[\]()\"']*[/?%&=][^\s\[\]()\"']*|[\w.~-]+\.(html?|php|aspx?|jsp)").fullmatch
 _LINKS = "a[href], area[href]"
 _long_reference = re.compile("&(?:nGt|nLt);").search
 _long_reference_bytes = re.compile(b"&(?:nGt|nLt);").search
@@ -41,11 +42,13 @@ class Follow(msgspec.Struct, frozen=True):
     base: str
     meta: dict[str, Any] | None = None
     priority: int = 0
-    ask: Ask | None = None  # where a plain GET will not do
+    request_options: RequestOptions | None = None  # where a plain GET will not do
+    needs: tuple[str, ...] = ()  # capabilities that its worker must have
 
 
-What = str | Selection | Iterable[str | Selection] | None
-Fetch = Callable[[str, Ask | None], Awaitable["Page"]]  # given by the worker: an address in full, and how
+FollowTarget = str | Selection | Iterable[str | Selection] | None
+# Given by the worker: an absolute URL, and how to ask for it.
+PageFetch = Callable[[str, RequestOptions | None], Awaitable["Page"]]
 
 
 class Page:
@@ -64,7 +67,7 @@ class Page:
         depth: int = 0,
         run: str = "",
         task: int = 0,
-        fetch: Fetch | None = None,
+        fetch: PageFetch | None = None,
     ) -> None:
         self.response = response
         self.url = response.url
@@ -77,10 +80,10 @@ class Page:
         self._encoding: str | None = None
         self._headers: dict[str, str] | None = None
         self._html: LexborHTMLParser | None = None
-        self._kind: Kind | None = None
+        self._kind: MediaKind | None = None
         self._resolver: Resolver | None = None
         self._text: str | None = None
-        self._tree: Tree | None = None
+        self._tree: LxmlTree | None = None
 
     @property
     def status(self) -> int:
@@ -105,12 +108,12 @@ class Page:
     @property
     def is_html(self) -> bool:
         """Whether it is HTML, by its type or, where that says nothing, its first bytes."""
-        return self._media == "html"
+        return self._media_kind == "html"
 
     @property
     def is_text(self) -> bool:
         """Whether it can be read at all; of a PDF or an image there is only `body`."""
-        return self._media != "binary"
+        return self._media_kind != "binary"
 
     @property
     def encoding(self) -> str:
@@ -124,7 +127,7 @@ class Page:
         """The decoded body; empty for a binary file."""
         if self._text is None:
             try:
-                with Headroom(len(self.body)):
+                with MemoryLimit(len(self.body)):
                     self._text = decode(self.body, self.encoding) if self.is_text else ""
             except MemoryError as error:
                 raise GiveUp("too_complex", "its text takes too much memory") from error
@@ -135,7 +138,7 @@ class Page:
         """The parsed document; empty for JSON and binary files."""
         if self._html is None:
             try:
-                with Headroom(len(self.body)):
+                with MemoryLimit(len(self.body)):
                     self._html = LexborHTMLParser(self._source(), options=_OPTIONS)
             except (SelectolaxError, MemoryError) as error:
                 raise GiveUp("too_complex", "parsing it takes too much memory") from error
@@ -148,7 +151,7 @@ class Page:
 
     @property
     def base(self) -> str:
-        """What relative links are relative to: the address of the page, or its <base href>."""
+        """What relative links are relative to: the URL of the page, or its <base href>."""
         if self._base is None:
             self._base = self.url
             for node in self.html.tags("base") if self._may_have_links() else ():
@@ -158,8 +161,8 @@ class Page:
         return self._base
 
     def absolute(self, href: str) -> str | None:
-        """The canonical address that a link of this page leads to; None if it leads nowhere."""
-        return self._links_from_here.resolve(href)
+        """The canonical URL that a link of this page leads to; None if it leads nowhere."""
+        return self._link_resolver.resolve(href)
 
     def css(self, selector: str) -> Selection:
         return Selection.of(self.html, selector, self)
@@ -176,13 +179,13 @@ class Page:
         """The body as JSON, or what a JMESPath finds in it; given up with cause "decode" if it is none."""
         plain = self.encoding == "utf-8" and not self.body.startswith(b"\xef\xbb\xbf")
         try:
-            with Headroom(len(self.body)):
+            with MemoryLimit(len(self.body)):
                 value = msgspec.json.decode(self.body if plain else self.text)
         except (msgspec.DecodeError, RecursionError) as error:
             raise GiveUp("decode", f"{self.url} is not JSON: {error}") from error
         except MemoryError as error:
             raise GiveUp("too_complex", "reading it as JSON takes too much memory") from error
-        return value if path is None else look_up(path, value)
+        return value if path is None else search_jmespath(path, value)
 
     def data(self, path: str | None = None) -> list[Any]:
         """What JSON stands in the page's scripts: JSON-LD and the like, each block a value."""
@@ -192,7 +195,9 @@ class Page:
                 found.append(msgspec.json.decode(node.text(deep=True).strip()))
             except (msgspec.DecodeError, RecursionError):
                 continue  # one of many on a page, often broken
-        return found if path is None else [hit for one in found if (hit := look_up(path, one)) is not None]
+        if path is None:
+            return found
+        return [hit for one in found if (hit := search_jmespath(path, one)) is not None]
 
     def table(self, what: str | Selection = "table", *, header: Header = None) -> list[dict[str, str]]:
         """The rows of the first table found, as dicts.
@@ -200,14 +205,14 @@ class Page:
         header: how many rows are the header, the names themselves, or "column" if each column is a record;
         without it, th and thead tell.
         """
-        from shoal.extract.table import records  # late: few handlers need it
+        from shoal.extract.table import table_records  # late: few handlers need it
 
         for node in (self.css(what) if isinstance(what, str) else what).nodes:
             # What xpath() found belongs to another parser, and is read by this one.
             here = node if isinstance(node, LexborNode) else LexborHTMLParser(node.html)
             inner = here if isinstance(here, LexborNode) and here.tag == "table" else here.css_first("table")
             if inner is not None:
-                return records(inner, header)
+                return table_records(inner, header)
         return []
 
     async def fetch(
@@ -215,8 +220,8 @@ class Page:
         url: str,
         *,
         method: str = "",
-        headers: Headers | None = None,
-        body: Body | None = None,
+        headers: RequestHeaders | None = None,
+        body: RequestBody | None = None,
         json: Any = None,
         session: str = "",
         proxy: str = "",
@@ -224,38 +229,40 @@ class Page:
     ) -> Page:
         """Fetch another page from inside a handler, as politely as any."""
         if self._fetch is None:
-            raise Usage(
+            raise UsageError(
                 "page.fetch works in a running scraper only", hint="Yield page.follow(…), or run the scraper."
             )
         target = self.absolute(url)
         if target is None:
-            raise Usage(f"{url!r} is no address that can be fetched", hint="Give one of http or https.")
-        return await self._fetch(target, ask_for(method, headers, body, json, session, proxy, auth))
+            raise UsageError(f"{url!r} is not a URL that can be fetched", hint="Use http or https.")
+        return await self._fetch(target, make_request_options(method, headers, body, json, session, proxy, auth))
 
     def links(self, selector: str | None = None) -> list[str]:
-        """The canonical addresses of all links, or of those a selector finds, each once."""
+        """The canonical URLs of all links, or of those a selector finds, each once."""
         hrefs = self._all_hrefs() if selector is None else self._hrefs(selector)
-        urls = map(self._links_from_here.resolve, hrefs)
+        urls = map(self._link_resolver.resolve, hrefs)
         return list(dict.fromkeys(url for url in urls if url is not None))
 
     def follow(
         self,
-        what: What = _LINKS,
+        what: FollowTarget = _LINKS,
         *,
         meta: dict[str, Any] | None = None,
         priority: int = 0,
         method: str = "",
-        headers: Headers | None = None,
-        body: Body | None = None,
+        headers: RequestHeaders | None = None,
+        body: RequestBody | None = None,
         json: Any = None,
         session: str = "",
         proxy: str = "",
         auth: str = "",
+        needs: str | Iterable[str] = (),
     ) -> tuple[Follow, ...]:
-        """Links to visit: all of them, or those of a selector, a Selection, an address or several.
+        """Links to visit: all of them, or those of a selector, a Selection, a URL or several.
 
-        A string is an address if it looks like one ("/a", "?page=2", "page-2.html"), else a
-        selector; in a list every string is an address. None, as an empty `.get()` gives, is nothing.
+        A string is a URL if it looks like one ("/a", "?page=2", "page-2.html"), else a
+        selector; in a list every string is a URL. None, as an empty `.get()` gives, is nothing.
+        needs: capabilities, such as "browser"; only workers that have them (--has browser) visit the links.
         """
         if what is _LINKS:
             hrefs = self._all_hrefs()
@@ -265,10 +272,10 @@ class Page:
             hrefs = list(self._several(what or ()))
         if not hrefs:
             return ()
-        ask = None
+        request_options = None
         if method or headers or body is not None or json is not None or session or proxy or auth:
-            ask = ask_for(method, headers, body, json, session, proxy, auth)
-        return (Follow(tuple(hrefs), self.base, meta, priority, ask),)
+            request_options = make_request_options(method, headers, body, json, session, proxy, auth)
+        return (Follow(tuple(hrefs), self.base, meta, priority, request_options, capability_names(needs)),)
 
     def _all_hrefs(self) -> list[str]:
         if not self._may_have_links():
@@ -279,7 +286,7 @@ class Page:
     def _hrefs(self, what: str | Selection) -> list[str]:
         if isinstance(what, Selection):
             return what.strings + _hrefs_of_any(what.nodes)
-        if what.startswith(_ADDRESS) or _address_like(what):
+        if what.startswith(_URL_PREFIXES) or _looks_like_url(what):
             return [what]
         if "::" in what:
             return self._hrefs(self.css(what))
@@ -296,44 +303,44 @@ class Page:
                 yield from self._hrefs(one)
 
     @property
-    def _media(self) -> Kind:
+    def _media_kind(self) -> MediaKind:
         if self._kind is None:
-            self._kind = kind_of(self.response.header("content-type"), self.response.body)
+            self._kind = media_kind(self.response.header("content-type"), self.response.body)
         return self._kind
 
     def _source(self) -> bytes | str:
         """What there is to parse; UTF-8 need not be decoded for it."""
-        if self._media in ("json", "binary"):
+        if self._media_kind in ("json", "binary"):
             return ""
         plain = self.encoding == "utf-8" and not self.body.startswith(b"\xef\xbb\xbf")
-        return _harmless(self.body if plain else self.text)
+        return _without_long_references(self.body if plain else self.text)
 
     @property
-    def _links_from_here(self) -> Resolver:
+    def _link_resolver(self) -> Resolver:
         if self._resolver is None:
             self._resolver = Resolver(self.base)
         return self._resolver
 
     @property
-    def _lxml(self) -> Tree:
+    def _lxml(self) -> LxmlTree:
         if self._tree is None:
-            from shoal.extract.xpath import Tree  # late: lxml is big and few pages need it
+            from shoal.extract.xpath import LxmlTree  # late: lxml is big and few pages need it
 
-            text = "" if self._media == "json" else self.text
-            self._tree = Tree(text, xml=self._media == "xml")
+            text = "" if self._media_kind == "json" else self.text
+            self._tree = LxmlTree(text, xml=self._media_kind == "xml")
         return self._tree
 
-    def _twin(self, node: LexborNode) -> Element:
-        return self._lxml.twin(node, self.html)
+    def _lxml_element(self, node: LexborNode) -> LxmlElement:
+        return self._lxml.element_for(node, self.html)
 
     def _may_have_links(self) -> bool:
-        return self._media in ("html", "xml", "text")
+        return self._media_kind in ("html", "xml", "text")
 
     def __repr__(self) -> str:
         return f"<Page {self.status} {self.url} {self.content_type or 'no type'}, {len(self.body):,} bytes>"
 
 
-def look_up(path: str, value: Any) -> Any:
+def search_jmespath(path: str, value: Any) -> Any:
     """What a JMESPath finds in a value."""
     import jmespath  # late: few handlers need it
 
@@ -342,12 +349,12 @@ def look_up(path: str, value: Any) -> Any:
     except jmespath.exceptions.JMESPathError as error:
         said = " ".join(str(error).split())
         hint = "A path looks like items[0].name or items[].name."
-        raise Usage(f"cannot use the JMESPath {path!r}: {said}", hint=hint) from error
+        raise UsageError(f"cannot use the JMESPath {path!r}: {said}", hint=hint) from error
     except RecursionError as error:
         raise GiveUp("too_complex", f"the JSON is too deep for the path {path!r}") from error
 
 
-def _harmless(source: bytes | str) -> bytes | str:
+def _without_long_references(source: bytes | str) -> bytes | str:
     """Without the two references that are longer when read than when written: lexbor overruns its buffer."""
     if len(source) < 12_000:  # its buffer has 16,384 bytes
         return source
@@ -361,7 +368,7 @@ def _harmless(source: bytes | str) -> bytes | str:
     return source.replace("&nGt;", "≫⃒").replace("&nLt;", "≪⃒")
 
 
-def _hrefs_of_any(nodes: list[LexborNode | Element]) -> list[str]:
+def _hrefs_of_any(nodes: list[LexborNode | LxmlElement]) -> list[str]:
     hrefs: list[str] = []
     for node in nodes:
         if isinstance(node, LexborNode):

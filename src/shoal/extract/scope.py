@@ -1,4 +1,4 @@
-"""Scope: which addresses belong to a run, by host, by site and by pattern."""
+"""CrawlScope: which URLs belong to a run, by host, by site and by pattern."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from functools import cache
 from typing import Any
 from urllib.parse import quote
 
-from shoal.core.glob import glob as starred
+from shoal.core.glob import compile_glob as compile_glob
 from shoal.core.url import canonical, host_of, lane_of, path_of
 from shoal.errors import InvalidUrl
 
 MAX_CACHED = 10_000
 _PRINTABLE = "".join(map(chr, range(33, 127)))
-_address = re.compile(r"\[.*\]|[0-9.]+").fullmatch  # in a lane, a host of digits and dots is an IPv4 address
+# In a lane, a host of digits and dots is an IPv4 address.
+_is_ip_address = re.compile(r"\[.*\]|[0-9.]+").fullmatch
 
 
-class Scope:
+class CrawlScope:
     """Start hosts and named hosts; their whole sites, or everything, where that is asked for.
 
     `hosts` are written as lanes are, or "*.example.com", or "*".
@@ -39,11 +40,11 @@ class Scope:
         self._any = reach == "any" or "*" in hosts
         self._sites = frozenset(map(site_of, self._lanes)) if reach == "site" else frozenset()
         self._same_site: dict[str, bool] = {}
-        self._include = tuple(map(matcher, include))
-        self._exclude = tuple(map(matcher, exclude))
+        self._include = tuple(map(url_matcher, include))
+        self._exclude = tuple(map(url_matcher, exclude))
         self._start = frozenset(urls) if self.has_patterns else frozenset()
 
-    def lane(self, lane: str) -> bool:
+    def allows_lane(self, lane: str) -> bool:
         """Whether a host (with its port, if that is not the usual one) belongs to the run."""
         if self._any or lane in self._lanes:
             return True
@@ -65,7 +66,7 @@ class Scope:
 
     def reason(self, url: str, lane: str) -> str:
         """Why a link is not followed: "scope", or nothing."""
-        return "" if self.lane(lane) and self.allows(url) else "scope"
+        return "" if self.allows_lane(lane) and self.allows(url) else "scope"
 
     def _in_site(self, lane: str) -> bool:
         known = self._same_site.get(lane)
@@ -79,35 +80,35 @@ class Scope:
 def site_of(lane: str) -> str:
     """The registrable domain of a lane by the public suffix list, or its host where it has none."""
     host = host_of(f"http://{lane}/").rstrip(".")
-    if _address(host) or "." not in host:
+    if _is_ip_address(host) or "." not in host:
         return host
-    return _suffixes().privatesuffix(host) or host
+    return _public_suffix_list().privatesuffix(host) or host
 
 
 def glob(pattern: str) -> Callable[[str], object]:
     """A matcher in which "*" is any text; what is not ASCII is escaped as it is in canonical URLs."""
-    return starred(quote(pattern, safe=_PRINTABLE)).fullmatch
+    return compile_glob(quote(pattern, safe=_PRINTABLE)).fullmatch
 
 
-def matcher(pattern: str) -> Callable[[str], bool]:
+def url_matcher(pattern: str) -> Callable[[str], bool]:
     """A test of canonical URLs against a glob.
 
-    A pattern with "://" is compared with the whole address, any other with path and query or the
+    A pattern with "://" is compared with the whole URL, any other with path and query or the
     path alone.
     """
-    fits = glob(pattern)
+    matches_glob = glob(pattern)
     if "://" in pattern:
-        return lambda url: fits(url) is not None
+        return lambda url: matches_glob(url) is not None
 
-    def path_fits(url: str) -> bool:
+    def path_matches(url: str) -> bool:
         path = path_of(url)
-        return fits(path) is not None or ("?" in path and fits(path.partition("?")[0]) is not None)
+        return matches_glob(path) is not None or ("?" in path and matches_glob(path.partition("?")[0]) is not None)
 
-    return path_fits
+    return path_matches
 
 
 @cache
-def _suffixes() -> Any:
+def _public_suffix_list() -> Any:
     from publicsuffixlist import PublicSuffixList  # late: reading the list takes a while, few runs need it
 
     return PublicSuffixList()

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from shoal.core.typed import Task, check_retries, check_type, standing_name
+from shoal.core.typed_task import Task, check_retries, check_type, daily_scraper_name, parse_backoff
 from shoal.core.url import canonical, lane_of, path_of
-from shoal.errors import InvalidUrl, Usage
-from shoal.extract.scope import Scope, glob
+from shoal.errors import InvalidUrl, UsageError
+from shoal.extract.scope import CrawlScope, glob
 
 if TYPE_CHECKING:
     from shoal.extract.page import Follow, Page
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 Mode = Literal["", "single", "distributed"]
+HandlerForm = Literal["coroutine", "async_generator", "plain"]
 MODES: tuple[Mode, ...] = ("", "single", "distributed")
 _name = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}").fullmatch
 
@@ -38,10 +40,18 @@ class TaskHandler:
     retries: int | None = None  # None: as the run says
     timeout: float | None = None  # None: as the run says; 0: it may take as long as it likes
     rows: bool = False  # a list that it returns is one record per item
+    retry_backoff: float | None = None  # seconds before the first retry; None: as the run says
+    form: HandlerForm = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Once: asking costs more than calling a small handler.
+        is_generator, is_coroutine = inspect.isasyncgenfunction(self.func), inspect.iscoroutinefunction(self.func)
+        form = "async_generator" if is_generator else "coroutine" if is_coroutine else "plain"
+        object.__setattr__(self, "form", form)
 
 
 class Scraper:
-    """A name, start addresses, hosts in scope, and handlers in the order they were defined.
+    """A name, start URLs, hosts in scope, and handlers in the order they were defined.
 
     mode: "single" is for one process at a time, "distributed" for a fleet; "" leaves it open.
     """
@@ -56,12 +66,12 @@ class Scraper:
         **settings: Any,
     ) -> None:
         if not isinstance(name, str) or not _name(name):
-            raise Usage(
+            raise UsageError(
                 f"{name!r} cannot be the name of a scraper",
                 hint="Use up to 64 letters, digits, _ and -, beginning with a letter or digit, like books-2.",
             )
         if mode not in MODES:
-            raise Usage(
+            raise UsageError(
                 f"scraper {name} has the mode {mode!r}, which is not known",
                 hint='mode="single" (one process at a time) or mode="distributed" (any number of workers)',
             )
@@ -72,32 +82,32 @@ class Scraper:
         self.settings = settings
         self.handlers: list[Handler] = []
         self._rules: list[tuple[Callable[[str], object], bool, Handler]] = []
-        self._scope: Scope | None = None
+        self._scope: CrawlScope | None = None
         self.tasks: dict[str, TaskHandler] = {}
-        self.seeds: tuple[Task, ...] = ()  # typed tasks that a run begins with, beside the start addresses
-        self.opening: Callable[[], Any] | None = None
-        self.closing: Callable[[Any], Any] | None = None
+        self.seeds: tuple[Task, ...] = ()  # typed tasks that a run begins with, beside the start URLs
+        self.open_client: Callable[[], Any] | None = None
+        self.close_client: Callable[[Any], Any] | None = None
 
     @property
     def serves(self) -> tuple[str, ...]:
         """What workers with this scraper can work on: runs of its own, and tasks of its types."""
-        return (self.name, *map(standing_name, self.tasks))
+        return (self.name, *map(daily_scraper_name, self.tasks))
 
     def page(self, pattern: str = "*") -> Callable[[_F], _F]:
-        """Declare the handler for pages whose address matches a glob; the first that matches wins.
+        """Declare the handler for pages whose URL matches a glob; the first that matches wins.
 
         "/catalogue/*" is compared with path and query (the path alone is enough), a pattern
-        with "://" with the whole address; "*" stands for any run of characters.
+        with "://" with the whole URL; "*" stands for any run of characters.
         """
         if not isinstance(pattern, str) or not pattern:
-            raise Usage(
+            raise UsageError(
                 f"the pattern of a page must be text, not {pattern!r}",
                 hint='Write @scraper.page("/catalogue/*"), or @scraper.page() for every page.',
             )
 
         def declare(func: _F) -> _F:
             if not callable(func):
-                raise Usage(f"the handler for {pattern!r} is not a function", hint="Put @… above a def.")
+                raise UsageError(f"the handler for {pattern!r} is not a function", hint="Put @… above a def.")
             handler = Handler(pattern, func)
             self.handlers.append(handler)
             self._rules.append((glob(pattern), "://" in pattern, handler))
@@ -106,7 +116,12 @@ class Scraper:
         return declare
 
     def task(
-        self, type: str, *, retries: int | None = None, timeout: float | None = None
+        self,
+        type: str,
+        *,
+        retries: int | None = None,
+        timeout: float | None = None,
+        retry_backoff: float | str | None = None,
     ) -> Callable[[_F], _F]:
         """Declare the handler for tasks of a type: handler(task), where task.payload says what to do.
 
@@ -115,26 +130,27 @@ class Scraper:
         check_type(type)
         check_retries(retries)
         if timeout is not None and not (isinstance(timeout, int | float) and timeout >= 0):
-            raise Usage(f"timeout {timeout!r} of task {type} is not a time", hint="seconds; 0 is no limit")
+            raise UsageError(f"timeout {timeout!r} of task {type} is not a time", hint="seconds; 0 is no limit")
+        backoff = None if retry_backoff is None else parse_backoff(retry_backoff)
         if type in self.tasks:
-            raise Usage(f"scraper {self.name} has two handlers for tasks of the type {type}", hint="keep one")
+            raise UsageError(f"scraper {self.name} has two handlers for tasks of the type {type}", hint="keep one")
 
         def declare(func: _F) -> _F:
             if not callable(func):
-                raise Usage(f"the handler for {type!r} is not a function", hint="Put @… above a def.")
-            self.tasks[type] = TaskHandler(type, func, retries, timeout)
+                raise UsageError(f"the handler for {type!r} is not a function", hint="Put @… above a def.")
+            self.tasks[type] = TaskHandler(type, func, retries, timeout, retry_backoff=backoff)
             return func
 
         return declare
 
     def open(self, func: _F) -> _F:
         """Declare what opens the client of the task handlers: its result is task.client, once per worker."""
-        self.opening = func
+        self.open_client = func
         return func
 
     def close(self, func: _F) -> _F:
         """Declare what closes the client when the worker stops; it is given the client."""
-        self.closing = func
+        self.close_client = func
         return func
 
     def handler_for(self, url: str) -> Handler | None:
@@ -159,8 +175,8 @@ class Scraper:
     def in_scope(self, lane: str) -> bool:
         """Whether a host (with its port, if that is not the usual one) belongs to this scraper."""
         if self._scope is None:
-            self._scope = Scope(self.start, hosts=self.hosts)
-        return self._scope.lane(lane)
+            self._scope = CrawlScope(self.start, hosts=self.hosts)
+        return self._scope.allows_lane(lane)
 
     def __repr__(self) -> str:
         known = [*(handler.pattern for handler in self.handlers), *self.tasks]
@@ -171,7 +187,7 @@ def _strings(value: str | Iterable[str], what: str) -> tuple[str, ...]:
     values = (value,) if isinstance(value, str) else tuple(value)
     for one in values:
         if not isinstance(one, str):
-            raise Usage(f"{what} must be text or several texts, not {one!r}", hint=f'Write {what}="…".')
+            raise UsageError(f"{what} must be text or several texts, not {one!r}", hint=f'Write {what}="…".')
     return values
 
 
@@ -186,6 +202,6 @@ def _host(host: str) -> str:
             raise InvalidUrl("not a host")
         return star + lane_of(canonical(f"{'https' if name.endswith(':443') else 'http'}://{name}/"))
     except InvalidUrl as error:
-        raise Usage(
+        raise UsageError(
             f"{host!r} in hosts is not a host name", hint='Write "example.com", "*.example.com" or "*".'
         ) from error

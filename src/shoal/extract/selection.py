@@ -1,4 +1,4 @@
-"""Selection: what a search on a page found, and what it means as text, numbers, dates and addresses."""
+"""Selection: what a search on a page found, and what it means as text, numbers, dates and URLs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar, overload
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from shoal.errors import Usage
+from shoal.errors import UsageError
 from shoal.extract import css, values
 from shoal.extract.css import select as select
 from shoal.extract.css import select_first as select_first
 
 if TYPE_CHECKING:
     from shoal.extract.page import Page
-    from shoal.extract.xpath import Element
+    from shoal.extract.xpath import LxmlElement
 
-    Item = LexborNode | Element | str
+    Item = LexborNode | LxmlElement | str
 
 _D = TypeVar("_D")
 _V = TypeVar("_V")
@@ -27,17 +27,17 @@ _Int: TypeAlias = int
 _Float: TypeAlias = float
 _Bool: TypeAlias = bool
 
-_UNSPOKEN = frozenset(("script", "style"))
-_ADDRESSES = ("href", "src", "action", "data", "content")  # attributes that hold one, likeliest first
+_INVISIBLE_TAGS = frozenset(("script", "style"))
+_URL_ATTRIBUTES = ("href", "src", "action", "data", "content")  # attributes that hold one, likeliest first
 
 
 class Selection:
     """Elements, texts or attribute values in document order; iterating gives single Selections."""
 
-    __slots__ = ("_known", "_page", "_query", "_root")
+    __slots__ = ("_found", "_page", "_query", "_root")
 
     def __init__(self, items: list[Item], page: Page | None = None) -> None:
-        self._known: list[Item] | None = items
+        self._found: list[Item] | None = items
         self._page = page
         self._root: LexborHTMLParser | LexborNode | None = None
         self._query = ""
@@ -45,17 +45,17 @@ class Selection:
     @classmethod
     def of(cls, root: LexborHTMLParser | LexborNode, selector: str, page: Page | None = None) -> Selection:
         """A selection that searches when it is looked at, and no further than it is looked at."""
-        css.check(selector)  # what is wrong with it is said here and now
+        css.check_selector(selector)  # what is wrong with it is said here and now
         selection = cls.__new__(cls)
-        selection._known, selection._root, selection._query, selection._page = None, root, selector, page
+        selection._found, selection._root, selection._query, selection._page = None, root, selector, page
         return selection
 
     @property
     def _items(self) -> list[Item]:
-        if self._known is None:
+        if self._found is None:
             assert self._root is not None
-            self._known = list(select(self._root, self._query))
-        return self._known
+            self._found = list(select(self._root, self._query))
+        return self._found
 
     def css(self, selector: str) -> Selection:
         """Search in and below each element, as parsel does."""
@@ -80,7 +80,7 @@ class Selection:
     def get(self, default: _D) -> str | _D: ...
     def get(self, default: _D | None = None) -> str | _D | None:
         """The first text, attribute value or outer HTML."""
-        if self._known is None and self._root is not None:
+        if self._found is None and self._root is not None:
             first = select_first(self._root, self._query)
             if first is not None:
                 return _markup(first)
@@ -201,14 +201,14 @@ class Selection:
     @overload
     def url(self, default: _D) -> str | _D: ...
     def url(self, default: _D | None = None) -> str | _D | None:
-        """The address that the first thing holds or is, in full."""
+        """The URL that the first thing holds or is, in full."""
         return next(iter(self[:1].urls()), default)
 
     def urls(self) -> list[str]:
-        """The addresses in full, without what is no address; each as often as it was found."""
+        """The URLs in full, without what is no URL; each as often as it was found."""
         if self._page is None:
-            raise Usage("this selection belongs to no page", hint="Start from page.css() or page.xpath().")
-        found = [self._page.absolute(_address(item)) for item in self._items]
+            raise UsageError("this selection belongs to no page", hint="Start from page.css() or page.xpath().")
+        found = [self._page.absolute(_url_text(item)) for item in self._items]
         return [url for url in found if url is not None]
 
     @property
@@ -217,7 +217,7 @@ class Selection:
         return self[:1]
 
     @property
-    def nodes(self) -> list[LexborNode | Element]:
+    def nodes(self) -> list[LexborNode | LxmlElement]:
         """The elements as the parser knows them."""
         return [item for item in self._items if not isinstance(item, str)]
 
@@ -243,21 +243,19 @@ class Selection:
     def _value(self, read: Callable[[str], _V], default: _D | None) -> _V | _D | None:
         for item in self._items[:1]:
             try:
-                return read(_said(item))
+                return read(_value_text(item))
             except ValueError:
                 return default
         return default
 
-    def _elements(self) -> Iterable[Element]:
+    def _elements(self) -> Iterable[LxmlElement]:
         for node in self.nodes:
             if not isinstance(node, LexborNode):
                 yield node
             elif self._page is not None:
-                yield self._page._twin(node)
+                yield self._page._lxml_element(node)
             else:
-                raise Usage(
-                    "this selection belongs to no page", hint="Start from page.css() or page.xpath()."
-                )
+                raise UsageError("this selection belongs to no page", hint="Start from page.css() or page.xpath().")
 
 
 def find_all(pattern: str | Pattern[str], texts: Iterable[str]) -> list[str]:
@@ -266,7 +264,7 @@ def find_all(pattern: str | Pattern[str], texts: Iterable[str]) -> list[str]:
         search: Callable[[str], list[str | tuple[str, ...]]] = re.compile(pattern).findall
     except re.error as error:
         hint = "See the syntax of Python's re module."
-        raise Usage(f"cannot understand the regular expression {pattern!r}: {error}", hint=hint) from error
+        raise UsageError(f"cannot understand the regular expression {pattern!r}: {error}", hint=hint) from error
     found: list[str] = []
     for text in texts:
         for match in search(text):
@@ -283,7 +281,7 @@ def visible_words(node: LexborNode) -> list[str]:
     for piece in node.traverse(include_text=True, skip_empty=True):
         if piece.is_text_node:
             parent = piece.parent
-            if parent is None or parent.tag not in _UNSPOKEN or parent.mem_id == node.mem_id:
+            if parent is None or parent.tag not in _INVISIBLE_TAGS or parent.mem_id == node.mem_id:
                 words += (piece.text_content or "").split()
     return words
 
@@ -298,16 +296,16 @@ def _text(item: Item) -> str:
     return " ".join(visible_words(item) if isinstance(item, LexborNode) else item.words())
 
 
-def _said(item: Item) -> str:
+def _value_text(item: Item) -> str:
     """The text of an item; some elements say it for machines, in an attribute."""
     if isinstance(item, str):
         return item
-    told = {"meta": "content", "time": "datetime", "input": "value", "data": "value"}.get(item.tag or "")
-    return (item.attributes.get(told) if told else None) or _text(item)
+    attribute = {"meta": "content", "time": "datetime", "input": "value", "data": "value"}.get(item.tag or "")
+    return (item.attributes.get(attribute) if attribute else None) or _text(item)
 
 
-def _address(item: Item) -> str:
+def _url_text(item: Item) -> str:
     if isinstance(item, str):
         return item
-    held = item.attributes
-    return next((value for name in _ADDRESSES if (value := held.get(name))), "")
+    attributes = item.attributes
+    return next((value for name in _URL_ATTRIBUTES if (value := attributes.get(name))), "")

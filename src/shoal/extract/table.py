@@ -19,7 +19,7 @@ _GROUPS = ("thead", "tbody", "tfoot")
 
 
 @dataclass(slots=True)
-class Row:
+class TableRow:
     """One line of the grid; a cell that spans several columns or rows stands in each of them."""
 
     texts: list[str] = field(default_factory=list)
@@ -31,7 +31,7 @@ class Row:
         return bool(self.headers) and all(self.headers)
 
 
-def records(table: LexborNode, header: Header = None) -> list[dict[str, str]]:
+def table_records(table: LexborNode, header: Header = None) -> list[dict[str, str]]:
     """One dict per row, in the order of the table.
 
     header: the number of header rows, the names themselves, or "column" if each column is a record; without
@@ -44,7 +44,7 @@ def records(table: LexborNode, header: Header = None) -> list[dict[str, str]]:
         count = _header_rows(rows)
         header = "column" if not count and all(row.headers[0] for row in rows) else count
     if isinstance(header, str):
-        rows, header = _turned(rows), 1
+        rows, header = _transposed(rows), 1
     width = max(len(row.texts) for row in rows)
     if width * len(rows) > MAX_CELLS:
         raise _too_large()
@@ -55,14 +55,14 @@ def records(table: LexborNode, header: Header = None) -> list[dict[str, str]]:
     return [dict(zip(names, row.texts + [""] * (width - len(row.texts)), strict=True)) for row in rows]
 
 
-def grid(table: LexborNode) -> list[Row]:
+def grid(table: LexborNode) -> list[TableRow]:
     """The rows of a table itself, not of tables in it; rows without cells are left out."""
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     cells = 0
     for group, lines in _groups(table):
-        held: dict[int, tuple[int, str, bool]] = {}  # column -> rows still to fill, text, th
+        spanning: dict[int, tuple[int, str, bool]] = {}  # column -> rows still to fill, text, th
         for line in lines:
-            row = _row(line, held, MAX_CELLS - cells)
+            row = _row(line, spanning, MAX_CELLS - cells)
             row.in_head = group == "thead"
             cells += len(row.texts)
             if row.texts:
@@ -87,15 +87,15 @@ def _groups(table: LexborNode) -> Iterator[tuple[str, list[LexborNode]]]:
     yield from sorted(later, key=lambda group: group[0] == "tfoot")
 
 
-def _row(line: LexborNode, held: dict[int, tuple[int, str, bool]], most: int) -> Row:
-    row = Row()
+def _row(line: LexborNode, spanning: dict[int, tuple[int, str, bool]], max_cells: int) -> TableRow:
+    row = TableRow()
 
     def fill(until: int | None) -> None:
         """Put down what hangs into this row from above, up to the next free column."""
-        while (at := len(row.texts)) in held or (until is not None and at < until):
-            left, text, is_header = held.pop(at, (0, "", False))
+        while (at := len(row.texts)) in spanning or (until is not None and at < until):
+            left, text, is_header = spanning.pop(at, (0, "", False))
             if left > 1:
-                held[at] = (left - 1, text, is_header)
+                spanning[at] = (left - 1, text, is_header)
             row.texts.append(text)
             row.headers.append(is_header)
 
@@ -106,14 +106,14 @@ def _row(line: LexborNode, held: dict[int, tuple[int, str, bool]], most: int) ->
         text, is_header = " ".join(visible_words(cell)), cell.tag == "th"
         down = _span(cell, "rowspan", 65_534)
         for _ in range(_span(cell, "colspan", 1_000) or 1):
-            if len(row.texts) >= most:
+            if len(row.texts) >= max_cells:
                 raise _too_large()
             if down != 1:
-                held[len(row.texts)] = (down - 1 if down else 65_534, text, is_header)
+                spanning[len(row.texts)] = (down - 1 if down else 65_534, text, is_header)
             row.texts.append(text)
             row.headers.append(is_header)
-    if held:
-        fill(max(held) + 1)
+    if spanning:
+        fill(max(spanning) + 1)
     return row
 
 
@@ -121,14 +121,14 @@ def _too_large() -> GiveUp:
     return GiveUp("too_complex", f"a table has more than {MAX_CELLS:,} cells")
 
 
-def _span(cell: LexborNode, name: str, most: int) -> int:
+def _span(cell: LexborNode, name: str, max_cells: int) -> int:
     """What a span says, read as browsers do; 0 means up to the end."""
-    said = (cell.attributes.get(name) or "").strip()
-    digits = said[: len(said) - len(said.lstrip("0123456789"))][:6]
-    return min(int(digits), most) if digits else 1
+    value = (cell.attributes.get(name) or "").strip()
+    digits = value[: len(value) - len(value.lstrip("0123456789"))][:6]
+    return min(int(digits), max_cells) if digits else 1
 
 
-def _header_rows(rows: list[Row]) -> int:
+def _header_rows(rows: list[TableRow]) -> int:
     in_head = sum(row.in_head for row in rows)
     if in_head:
         return in_head
@@ -136,11 +136,11 @@ def _header_rows(rows: list[Row]) -> int:
     return count if count < len(rows) else min(1, count)
 
 
-def _turned(rows: list[Row]) -> list[Row]:
+def _transposed(rows: list[TableRow]) -> list[TableRow]:
     width = max(len(row.texts) for row in rows)
     if width * len(rows) > MAX_CELLS:
         raise _too_large()
-    return [Row([row.texts[at] if at < len(row.texts) else "" for row in rows]) for at in range(width)]
+    return [TableRow([row.texts[at] if at < len(row.texts) else "" for row in rows]) for at in range(width)]
 
 
 def _names(lines: list[list[str]], width: int) -> list[str]:

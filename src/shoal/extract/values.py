@@ -13,19 +13,18 @@ from shoal.extract.dates import date as date
 from shoal.extract.dates import datetime as datetime
 
 _SPACE = "[ \u00a0\u2007\u2009\u202f]"
-_found = re.compile(
+_find_number = re.compile(
     # A minus counts where no word ends before it, also with a currency between: "-$5", but not "SB-5".
     rf"(?P<sign>(?<![\w.,)])[-−+]{_SPACE}?(?:[^\w\s.,+−-]{{1,3}}{_SPACE}?)?)?"
     rf"(?P<digits>\d{{1,3}}(?:{_SPACE}\d{{3}})+(?!\d)(?:[.,]\d+)?|\d+(?:[.,'’]\d+)*|(?<![\w.,])[.,]\d+)"
     r"(?P<power>[eE][+-]?\d{1,3}(?!\w))?"
 ).search
-_blank = re.compile(rf"{_SPACE}|['’]").sub
-_grouped = re.compile(
-    r"[1-9]\d{0,2}(?:,\d{3})+|[1-9]\d?(?:,\d{2})+,\d{3}"
-).fullmatch  # 1,234,567 or 12,34,567
+_strip_group_marks = re.compile(rf"{_SPACE}|['’]").sub
+# 1,234,567 or 12,34,567.
+_grouped = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+|[1-9]\d?(?:,\d{2})+,\d{3}").fullmatch
 _OTHER_MARKS = str.maketrans("٫٬．，－", ".,.,-")
 _TOO_LARGE = 2**63  # nothing that keeps records has larger whole numbers
-MAX = 1_000  # characters that are looked at: values are short, and pages are not to be trusted
+MAX_CHARS = 1_000  # characters that are looked at: values are short, and pages are not to be trusted
 
 _TRUE = frozenset(("true", "yes", "y", "t", "on", "1", "✓", "✔", "✅"))
 _FALSE = frozenset(("false", "no", "n", "f", "off", "0", "✗", "✘", "❌"))
@@ -65,12 +64,12 @@ def number(s: str) -> float:
     Where a separator stands alone, "." is a decimal point, and "," parts thousands only if three digits
     follow each: 1.234 is about one, 1,234 more than a thousand.
     """
-    return _read(s, point=True)
+    return _parse_number(s, point=True)
 
 
 def integer(s: str) -> int:
     """The first number, which must be whole."""
-    found = _found(s[:MAX].translate(_OTHER_MARKS))
+    found = _find_number(s[:MAX_CHARS].translate(_OTHER_MARKS))
     if found is not None and found["digits"].isdecimal() and not found["power"]:
         whole = int(found["digits"])  # exact, where a float would round
         if whole >= _TOO_LARGE:
@@ -86,7 +85,7 @@ def integer(s: str) -> int:
 
 def price(s: str) -> Price:
     """The first amount and its currency; three digits after any separator are thousands."""
-    return Price(_read(s, point=False), _first_currency(s))
+    return Price(_parse_number(s, point=False), _first_currency(s))
 
 
 def currency(s: str) -> str:
@@ -107,11 +106,11 @@ def boolean(s: str) -> bool:
     raise ValueError(f"neither true nor false: {_shown(s)}")
 
 
-def _read(s: str, *, point: bool) -> float:
-    found = _found(s[:MAX].translate(_OTHER_MARKS))
+def _parse_number(s: str, *, point: bool) -> float:
+    found = _find_number(s[:MAX_CHARS].translate(_OTHER_MARKS))
     if found is None:
         raise ValueError(f"no number in {_shown(s)}" if s.strip() else "no number: it is empty")
-    value = float(_plain(_blank("", found["digits"]), point) + (found["power"] or ""))
+    value = float(_to_python_digits(_strip_group_marks("", found["digits"]), point) + (found["power"] or ""))
     if math.isinf(value):
         raise ValueError(f"too large a number: {_shown(s)}")
     return -value if _negative(found) else value
@@ -121,7 +120,7 @@ def _negative(found: re.Match[str]) -> bool:
     return (found["sign"] or "+")[0] in "-−"
 
 
-def _plain(digits: str, point: bool) -> str:
+def _to_python_digits(digits: str, point: bool) -> str:
     """The digits as Python reads them, with a point or none."""
     dots, commas = digits.count("."), digits.count(",")
     if dots and commas:  # the last one is the decimal separator
@@ -142,7 +141,7 @@ def _whole(digits: str) -> str:
 
 
 def _first_currency(s: str) -> str:
-    for found in _currencies(s[:MAX]):
+    for found in _currencies(s[:MAX_CHARS]):
         if found[0] in _SYMBOLS:
             return _SYMBOLS[found[0]]
         if found[0] in _CODES:

@@ -11,8 +11,8 @@ import parsel.csstranslator
 import parsel.xpathfuncs
 from cssselect import SelectorError
 
-from shoal.errors import GiveUp, Usage
-from shoal.extract.headroom import Headroom
+from shoal.errors import GiveUp, UsageError
+from shoal.extract.memory_limit import MemoryLimit
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 etree: Any = import_module("lxml.etree")  # it has no types
 
 _NAMESPACES = {"re": "http://exslt.org/regular-expressions", "set": "http://exslt.org/sets"}
-_MOST_COMMENTS = 3_000  # beyond that they are left out: texts between them take libxml2 quadratic time
-_UNSPOKEN = frozenset(("script", "style"))
+_MAX_COMMENTS = 3_000  # beyond that they are left out: texts between them take libxml2 quadratic time
+_INVISIBLE_TAGS = frozenset(("script", "style"))
 
 parsel.xpathfuncs.setup()  # has-class()
 
 
-class Element:
+class LxmlElement:
     """An element of the tree."""
 
     __slots__ = ("node",)
@@ -50,14 +50,14 @@ class Element:
         """The words that people see."""
         return " ".join(self._pieces()).split()
 
-    def css(self, selector: str) -> list[Element | str]:
-        return self.xpath(_translated(selector))
+    def css(self, selector: str) -> list[LxmlElement | str]:
+        return self.xpath(_css_to_xpath(selector))
 
-    def xpath(self, expression: str) -> list[Element | str]:
+    def xpath(self, expression: str) -> list[LxmlElement | str]:
         try:
-            found = _compiled(expression)(self.node)
+            found = _compile(expression)(self.node)
         except (etree.XPathError, ValueError, TypeError) as error:
-            raise not_understood(expression, error) from error
+            raise xpath_error(expression, error) from error
         if not isinstance(found, list):
             found = [found]
         return [_item(one) for one in found]
@@ -65,37 +65,37 @@ class Element:
     def _pieces(self) -> Iterator[str]:
         for event, node in etree.iterwalk(self.node, events=("start", "end", "comment", "pi")):
             if event == "start":
-                if node.text and (node.tag not in _UNSPOKEN or node is self.node):
+                if node.text and (node.tag not in _INVISIBLE_TAGS or node is self.node):
                     yield node.text
             elif node.tail and node is not self.node:
                 yield node.tail
 
 
-class Tree:
+class LxmlTree:
     """The page as lxml reads it; XML loses its namespaces, so that //entry finds those of Atom."""
 
-    __slots__ = ("_places", "root")
+    __slots__ = ("_positions", "root")
 
     def __init__(self, text: str, *, xml: bool = False) -> None:
-        self.root = Element(_parsed(text, xml=xml))
-        self._places: dict[str, dict[int, int]] = {}
+        self.root = LxmlElement(_parsed(text, xml=xml))
+        self._positions: dict[str, dict[int, int]] = {}
 
-    def twin(self, node: LexborNode, html: LexborHTMLParser) -> Element:
+    def element_for(self, node: LexborNode, html: LexborHTMLParser) -> LxmlElement:
         """The element that lexbor knows as `node`; a copy of it where the two read the page differently."""
         tag = node.tag or ""
-        places = self._places.get(tag)
-        if places is None:
-            places = self._places[tag] = {one.mem_id: at for at, one in enumerate(html.tags(tag))}
+        positions = self._positions.get(tag)
+        if positions is None:
+            positions = self._positions[tag] = {one.mem_id: at for at, one in enumerate(html.tags(tag))}
         same = list(self.root.node.iter(tag.lower())) if tag else []
-        at = places.get(node.mem_id)
-        if at is not None and len(same) == len(places):
+        at = positions.get(node.mem_id)
+        if at is not None and len(same) == len(positions):
             ours = {name: value or "" for name, value in node.attributes.items()}
             if dict(same[at].attrib) == ours:
-                return Element(same[at])
+                return LxmlElement(same[at])
         return _fragment(node.html or "")
 
 
-def not_understood(expression: str, error: Exception) -> Usage:
+def xpath_error(expression: str, error: Exception) -> UsageError:
     """What is wrong with an XPath, where, and what to do."""
     said = str(error) or "it cannot be evaluated"
     log = getattr(error, "error_log", None)
@@ -106,45 +106,45 @@ def not_understood(expression: str, error: Exception) -> Usage:
     hint = "XPath 1.0 is understood, with re: and set: of EXSLT and has-class()."
     if "::text" in expression or "::attr(" in expression or expression.lstrip().startswith((".", "#")):
         hint = "This looks like a CSS selector: use page.css()."
-    return Usage(f"cannot understand the XPath {expression!r}: {said}", hint=hint)
+    return UsageError(f"cannot understand the XPath {expression!r}: {said}", hint=hint)
 
 
 @lru_cache(maxsize=256)
-def _compiled(expression: str) -> Any:
+def _compile(expression: str) -> Any:
     try:
         return etree.XPath(expression, namespaces=_NAMESPACES, smart_strings=False)
     except (etree.XPathError, ValueError) as error:
-        raise not_understood(expression, error) from error
+        raise xpath_error(expression, error) from error
 
 
 @lru_cache(maxsize=256)
-def _translated(selector: str) -> str:
+def _css_to_xpath(selector: str) -> str:
     try:
         return str(parsel.csstranslator.HTMLTranslator().css_to_xpath(selector))
     except SelectorError as error:
         hint = "Selectors on what xpath() found are those of cssselect, with ::text and ::attr(name)."
-        raise Usage(f"cannot understand the CSS selector {selector!r}: {error}", hint=hint) from error
+        raise UsageError(f"cannot understand the CSS selector {selector!r}: {error}", hint=hint) from error
 
 
-def _item(found: Any) -> Element | str:
+def _item(found: Any) -> LxmlElement | str:
     if isinstance(found, str):
         return found
     if isinstance(found, bool):
         return "1" if found else "0"
     if isinstance(found, float):
         return str(int(found)) if found.is_integer() else str(found)
-    return Element(found)
+    return LxmlElement(found)
 
 
 def _parsed(text: str, *, xml: bool) -> Any:
     data = text.replace("\0", "").encode("utf-8", "replace")
     try:
-        with Headroom(len(data)):
+        with MemoryLimit(len(data)):
             root = _as_xml(data) if xml else None
             if root is None:
-                quiet = data.count(b"<!") + data.count(b"<?") > _MOST_COMMENTS
+                skip_comments = data.count(b"<!") + data.count(b"<?") > _MAX_COMMENTS
                 parser = etree.HTMLParser(
-                    encoding="utf-8", huge_tree=True, remove_comments=quiet, remove_pis=quiet
+                    encoding="utf-8", huge_tree=True, remove_comments=skip_comments, remove_pis=skip_comments
                 )
                 root = etree.fromstring(data.strip() or b"<html/>", parser)
     except (MemoryError, etree.XMLSyntaxError) as error:
@@ -154,9 +154,7 @@ def _parsed(text: str, *, xml: bool) -> Any:
 
 def _as_xml(data: bytes) -> Any:
     """The root without namespaces, or None if it is no XML at all."""
-    parser = etree.XMLParser(
-        encoding="utf-8", recover=True, resolve_entities=False, no_network=True, huge_tree=False
-    )
+    parser = etree.XMLParser(encoding="utf-8", recover=True, resolve_entities=False, no_network=True, huge_tree=False)
     root = etree.fromstring(data.strip() or b"<empty/>", parser)
     if root is not None:
         for node in root.iter():
@@ -165,8 +163,8 @@ def _as_xml(data: bytes) -> Any:
     return root
 
 
-def _fragment(html: str) -> Element:
+def _fragment(html: str) -> LxmlElement:
     root = _parsed(html, xml=False)
     body = root.find("body")
     inner = body if body is not None else root
-    return Element(inner[0] if len(inner) else inner)
+    return LxmlElement(inner[0] if len(inner) else inner)

@@ -1,4 +1,4 @@
-"""Fetcher: the smallest seam to the web. A cache or a browser is a fetcher too."""
+"""Fetcher: what a worker asks for pages. A cache or a browser is a fetcher too."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ class Fetcher(Protocol):
         dns, connect, tls, timeout.{connect,headers,total,slow}, too_large, decode,
         bad_response, blocked.{private,scheme,proxy}. HTTP error statuses are answers, not errors.
         """
+        ...
+
+    def note_stall(self, seconds: float) -> None:
+        """The event loop was blocked for so long: exchanges that timed out meanwhile are not to blame."""
         ...
 
     async def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Connections: whether a kept connection has something to say before it was asked.
+"""KeepAliveConnections: whether an idle connection has sent data before it was asked for any.
 
 A server may send more than one answer to a request. libcurl gives what lies waiting on a connection that
 was used within the last second to the next request; here such a connection is not used again.
@@ -10,35 +10,35 @@ import select
 import socket
 from collections.abc import Callable
 
-Ends = tuple[str, str, int, int]  # the addresses and ports of both sides: unique while it is open
+Endpoints = tuple[str, str, int, int]  # the addresses and ports of both sides: unique while it is open
 
 
-class Connections:
+class KeepAliveConnections:
     """The HTTP/1 connections in use or kept alive. HTTP/2 may always say something and is not listed."""
 
     def __init__(self) -> None:
-        self._pending: dict[Ends, Callable[[int], list[tuple[int, int]]]] = {}
-        self._ends: dict[int, Ends] = {}
+        self._pending: dict[Endpoints, Callable[[int], list[tuple[int, int]]]] = {}
+        self._endpoints: dict[int, Endpoints] = {}
 
-    def opened(self, ends: Ends, descriptors: list[int]) -> None:
-        found = _descriptor_of(ends, descriptors)
+    def register(self, endpoints: Endpoints, descriptors: list[int]) -> None:
+        found = _find_descriptor(endpoints, descriptors)
         if found is None:
             return
-        before = self._ends.get(found)
+        before = self._endpoints.get(found)
         if before is not None:
             self._pending.pop(before, None)  # it was closed, and its number given to this one
-        looking = select.poll()
-        looking.register(found, select.POLLIN)
-        self._ends[found] = ends
-        self._pending[ends] = looking.poll
+        poller = select.poll()
+        poller.register(found, select.POLLIN)
+        self._endpoints[found] = endpoints
+        self._pending[endpoints] = poller.poll
 
-    def spoilt(self, ends: Ends) -> bool:
+    def has_unsolicited_data(self, endpoints: Endpoints) -> bool:
         """Has the other side sent something unasked, or closed it?"""
-        pending = self._pending.get(ends)
+        pending = self._pending.get(endpoints)
         return pending is not None and bool(pending(0))
 
 
-def _descriptor_of(ends: Ends, descriptors: list[int]) -> int | None:
+def _find_descriptor(endpoints: Endpoints, descriptors: list[int]) -> int | None:
     """Several are opened where a host has several addresses; all but one are closed again."""
     if len(descriptors) == 1:
         return descriptors[0]
@@ -48,7 +48,7 @@ def _descriptor_of(ends: Ends, descriptors: list[int]) -> int | None:
         except OSError:
             continue
         try:
-            if opened.getsockname()[1] == ends[3]:
+            if opened.getsockname()[1] == endpoints[3]:
                 return descriptor
         except (OSError, IndexError):
             continue

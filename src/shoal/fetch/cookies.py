@@ -1,4 +1,4 @@
-"""Cookies: a bounded jar by RFC 6265bis, and jars by session. Pure: the caller brings the time."""
+"""CookieJar: a bounded jar by RFC 6265bis, and one per session. Pure: the caller brings the time."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from shoal.fetch.cookiedate import parse_date
+from shoal.fetch.cookie_date import parse_cookie_date
 
 MAX_COOKIE = 4_096  # bytes of name and value together
 MAX_ATTRIBUTE = 1_024
 MAX_PER_DOMAIN = 50
 MAX_COOKIES = 3_000
 MAX_SESSIONS = 1_000
-LONGEST = 400 * 86_400  # seconds that a cookie may ask to be kept
-_EDGES = " \t"
+MAX_LIFETIME = 400 * 86_400  # seconds that a cookie may ask to be kept
+_WHITESPACE = " \t"
 _control = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]").search  # all but the tab
-_whole = re.compile(r"-?[0-9]+").fullmatch
+_integer = re.compile(r"-?[0-9]+").fullmatch
 _Key = tuple[str, str]  # name and path; those of one domain are kept together
 
 
@@ -35,7 +35,7 @@ class Cookie(msgspec.Struct, frozen=True):
     expires: float | None  # None: as long as the run
     order: int  # of its first coming
 
-    def goes_to(self, host: str, path: str, secure: bool, now: float) -> bool:
+    def matches_request(self, host: str, path: str, secure: bool, now: float) -> bool:
         return (
             (not self.host_only or host == self.domain)
             and (secure or not self.secure)
@@ -48,7 +48,7 @@ class Cookie(msgspec.Struct, frozen=True):
         return f"{self.name}={self.value}" if self.name else self.value
 
 
-class Cookies:
+class CookieJar:
     """The cookies of one session."""
 
     def __init__(self) -> None:
@@ -63,13 +63,13 @@ class Cookies:
         """What to send in the Cookie header of a request for `url`; empty if nothing."""
         if not self._domains:
             return ""
-        secure, host, path = _place(url)
+        secure, host, path = _request_parts(url)
         found = [
             cookie
-            for domain in _domains_of(host)
+            for domain in _domain_and_parents(host)
             if domain in self._domains
             for cookie in self._domains[domain].values()
-            if cookie.goes_to(host, path, secure, now)
+            if cookie.matches_request(host, path, secure, now)
         ]
         found.sort(key=lambda cookie: (-len(cookie.path), cookie.order))
         return "; ".join(cookie.text for cookie in found)
@@ -77,17 +77,17 @@ class Cookies:
     def store(self, url: str, lines: Iterable[str], now: float) -> None:
         """Keep what the Set-Cookie values of an answer from `url` ask for, as far as they may."""
         for line in lines:
-            cookie = self.admitted(url, line, now)
+            cookie = self.parse_set_cookie(url, line, now)
             if cookie is not None:
-                self.keep(cookie, now)
+                self.set_cookie(cookie, now)
 
-    def admitted(self, url: str, line: str, now: float) -> Cookie | None:
+    def parse_set_cookie(self, url: str, line: str, now: float) -> Cookie | None:
         """The cookie that a Set-Cookie value asks for, None where it must be left out."""
-        secure, host, path = _place(url)
-        cookie = _read(line, secure, host, path, now)
+        secure, host, path = _request_parts(url)
+        cookie = _parse(line, secure, host, path, now)
         return cookie if cookie is not None and not self._shadows_secure(cookie, secure) else None
 
-    def like(self, cookie: Cookie) -> Cookie | None:
+    def existing(self, cookie: Cookie) -> Cookie | None:
         """The one that it would replace."""
         return self._domains.get(cookie.domain, {}).get((cookie.name, cookie.path))
 
@@ -96,10 +96,10 @@ class Cookies:
         found = [cookie for cookies in self._domains.values() for cookie in cookies.values()]
         return iter(sorted(found, key=lambda cookie: cookie.order))
 
-    def keep(self, cookie: Cookie, now: float) -> None:
+    def set_cookie(self, cookie: Cookie, now: float) -> None:
         """Put it in the place of one like it; one that has expired only takes that away."""
         key = (cookie.name, cookie.path)
-        before = self._take(cookie.domain, key)
+        before = self._remove(cookie.domain, key)
         if cookie.expires is not None and cookie.expires <= now:
             return
         self._order += 1
@@ -107,11 +107,11 @@ class Cookies:
         self._domains.setdefault(cookie.domain, {})[key] = msgspec.structs.replace(cookie, order=order)
         self._count += 1
         if len(self._domains[cookie.domain]) > MAX_PER_DOMAIN:
-            self._make_room(cookie.domain, now)
+            self._evict(cookie.domain, now)
         if self._count > MAX_COOKIES:
-            self._make_room("", now)
+            self._evict("", now)
 
-    def _take(self, domain: str, key: _Key) -> Cookie | None:
+    def _remove(self, domain: str, key: _Key) -> Cookie | None:
         kept = self._domains.get(domain, {})
         cookie = kept.pop(key, None)
         if cookie is not None:
@@ -120,13 +120,13 @@ class Cookies:
                 del self._domains[domain]
         return cookie
 
-    def _make_room(self, domain: str, now: float) -> None:
+    def _evict(self, domain: str, now: float) -> None:
         """Drop what has expired; if that is nothing, the oldest. Of one domain, or of all."""
         domains = [domain] if domain else list(self._domains)
         cookies = [cookie for name in domains for cookie in self._domains[name].values()]
         gone = [cookie for cookie in cookies if cookie.expires is not None and cookie.expires <= now]
         for cookie in gone or [min(cookies, key=lambda cookie: cookie.order)]:
-            self._take(cookie.domain, (cookie.name, cookie.path))
+            self._remove(cookie.domain, (cookie.name, cookie.path))
 
     def _shadows_secure(self, cookie: Cookie, secure: bool) -> bool:
         """Over plain http nobody may replace or hide a cookie that was set to be secure."""
@@ -140,30 +140,30 @@ class Cookies:
         )
 
 
-class Sessions:
+class CookieJars:
     """Jars by name; the one not asked for longest is forgotten first. The nameless one always stays."""
 
     def __init__(self) -> None:
-        self._own = Cookies()
-        self._named: dict[str, Cookies] = {}
+        self._default = CookieJar()
+        self._named: dict[str, CookieJar] = {}
 
-    def jar(self, name: str) -> Cookies:
+    def jar(self, name: str) -> CookieJar:
         if not name:
-            return self._own
+            return self._default
         jar = self._named.pop(name, None)
         if jar is None:
-            jar = Cookies()
+            jar = CookieJar()
         self._named[name] = jar  # the most recent stands last
         if len(self._named) > MAX_SESSIONS:
             del self._named[next(iter(self._named))]
         return jar
 
-    def items(self) -> Iterator[tuple[str, Cookies]]:
-        yield "", self._own
+    def items(self) -> Iterator[tuple[str, CookieJar]]:
+        yield "", self._default
         yield from list(self._named.items())
 
 
-def _read(line: str, secure: bool, host: str, path: str, now: float) -> Cookie | None:
+def _parse(line: str, secure: bool, host: str, path: str, now: float) -> Cookie | None:
     """The cookie of a Set-Cookie value, None where it must be left out."""
     if _control(line):
         return None
@@ -171,23 +171,23 @@ def _read(line: str, secure: bool, host: str, path: str, now: float) -> Cookie |
     name, equals, value = pair.partition("=")
     if not equals:
         name, value = "", pair
-    name, value = name.strip(_EDGES), value.strip(_EDGES)
+    name, value = name.strip(_WHITESPACE), value.strip(_WHITESPACE)
     if not (name or value) or len(name.encode()) + len(value.encode()) > MAX_COOKIE:
         return None
-    wants = _attributes(rest)
-    domain, host_only = _domain(wants.get("domain", ""), host)
-    rooted = wants.get("path", "").startswith("/")
+    attributes = _attributes(rest)
+    domain, host_only = _domain(attributes.get("domain", ""), host)
+    has_path = attributes.get("path", "").startswith("/")
     cookie = Cookie(
         name=name,
         value=value,
         domain=domain,
-        path=wants["path"] if rooted else _default_path(path),
+        path=attributes["path"] if has_path else _default_path(path),
         host_only=host_only,
-        secure="secure" in wants,
-        expires=_expiry(wants, now),
+        secure="secure" in attributes,
+        expires=_expiry(attributes, now),
         order=0,
     )
-    allowed = domain and (secure or not cookie.secure) and _prefix_kept(cookie, rooted)
+    allowed = domain and (secure or not cookie.secure) and _prefix_rules_met(cookie, has_path)
     return cookie if allowed else None
 
 
@@ -196,9 +196,9 @@ def _attributes(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for part in text.split(";"):
         name, _, value = part.partition("=")
-        value = value.strip(_EDGES)
+        value = value.strip(_WHITESPACE)
         if len(value) <= MAX_ATTRIBUTE:
-            found[name.strip(_EDGES).lower()] = value
+            found[name.strip(_WHITESPACE).lower()] = value
     return found
 
 
@@ -207,7 +207,7 @@ def _domain(wanted: str, host: str) -> tuple[str, bool]:
     wanted = wanted.removeprefix(".").lower()
     if not wanted or wanted == host:
         # A host that is a public suffix itself may have cookies, but only for itself.
-        return host, not wanted or _is_address(host) or _is_public_suffix(host)
+        return host, not wanted or _is_ip_address(host) or _is_public_suffix(host)
     if not wanted.isascii():
         wanted = _ascii(wanted)
     if not _domain_matches(host, wanted) or _is_public_suffix(wanted):
@@ -222,41 +222,41 @@ def _ascii(domain: str) -> str:
         return domain
 
 
-def _expiry(wants: dict[str, str], now: float) -> float | None:
-    age = wants.get("max-age", "")
-    if _whole(age):
-        seconds = int(age) if len(age) < 20 else 0 if age[0] == "-" else LONGEST
-        return now + min(seconds, LONGEST) if seconds > 0 else 0.0
-    expires = parse_date(wants.get("expires", "")) if "expires" in wants else None
-    return None if expires is None else min(expires, now + LONGEST)
+def _expiry(attributes: dict[str, str], now: float) -> float | None:
+    age = attributes.get("max-age", "")
+    if _integer(age):
+        seconds = int(age) if len(age) < 20 else 0 if age[0] == "-" else MAX_LIFETIME
+        return now + min(seconds, MAX_LIFETIME) if seconds > 0 else 0.0
+    expires = parse_cookie_date(attributes.get("expires", "")) if "expires" in attributes else None
+    return None if expires is None else min(expires, now + MAX_LIFETIME)
 
 
-def _prefix_kept(cookie: Cookie, rooted: bool) -> bool:
+def _prefix_rules_met(cookie: Cookie, has_path: bool) -> bool:
     """Names that promise something: browsers read them in any case."""
     name = (cookie.name or cookie.value).lower()
     if not name.startswith(("__host-", "__secure-")):
         return True
     if not cookie.name or not cookie.secure:
         return False
-    return name.startswith("__secure-") or (cookie.host_only and rooted and cookie.path == "/")
+    return name.startswith("__secure-") or (cookie.host_only and has_path and cookie.path == "/")
 
 
-def _place(url: str) -> tuple[bool, str, str]:
+def _request_parts(url: str) -> tuple[bool, str, str]:
     """Whether it is secure, the host and the path of a URL."""
     parts = urlsplit(url)
     return parts.scheme == "https", (parts.hostname or "").rstrip("."), parts.path or "/"
 
 
-def _domains_of(host: str) -> list[str]:
+def _domain_and_parents(host: str) -> list[str]:
     """The host and the domains above it."""
-    if _is_address(host):
+    if _is_ip_address(host):
         return [host]
     labels = host.split(".")
     return [".".join(labels[first:]) for first in range(len(labels))]
 
 
 def _domain_matches(host: str, domain: str) -> bool:
-    return host == domain or (host.endswith("." + domain) and not _is_address(host))
+    return host == domain or (host.endswith("." + domain) and not _is_ip_address(host))
 
 
 def _path_matches(path: str, wanted: str) -> bool:
@@ -269,7 +269,7 @@ def _default_path(path: str) -> str:
     return path[: path.rindex("/")] or "/" if path.startswith("/") else "/"
 
 
-def _is_address(host: str) -> bool:
+def _is_ip_address(host: str) -> bool:
     if ":" in host:
         return True
     if not host[-1:].isdigit():
@@ -282,11 +282,11 @@ def _is_address(host: str) -> bool:
 
 
 def _is_public_suffix(domain: str) -> bool:
-    return bool(_suffixes().is_public(domain))
+    return bool(_public_suffix_list().is_public(domain))
 
 
 @cache
-def _suffixes() -> Any:
+def _public_suffix_list() -> Any:
     from publicsuffixlist import PublicSuffixList  # late: reading the list takes a moment
 
     return PublicSuffixList()

@@ -1,4 +1,4 @@
-"""Guard: which addresses may be connected to.
+"""PrivateNetworkPolicy: which IP addresses may be connected to.
 
 The question is asked with the address the socket is about to connect to, so it does not matter how
 it was spelled, which name led to it, or what the name resolved to a second ago.
@@ -77,29 +77,29 @@ _METADATA_NAMES = frozenset(
     ("metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal")
 )
 PRIVATE_HINT = "private addresses are refused unless allowed with --allow-private"
-_APART_HINT = "cloud metadata and link-local addresses are refused unless --allow-private names them"
-_YES = frozenset({"1", "true", "yes", "on", "all", "*"})
-_NO = frozenset({"", "0", "false", "no", "off", "none"})
+_SPECIAL_HINT = "cloud metadata and link-local addresses are refused unless --allow-private names them"
+_ALL_WORDS = frozenset({"1", "true", "yes", "on", "all", "*"})
+_NONE_WORDS = frozenset({"", "0", "false", "no", "off", "none"})
 
 
 @lru_cache(maxsize=1024)
-def refusal(ip: str, port: int) -> str:
+def non_public_reason(ip: str, port: int) -> str:
     """Why this address is not on the public internet; empty if it is."""
     try:
         address = ip_address(ip.partition("%")[0])
     except ValueError:
         return f"{ip} is not an IP address"
-    word = _word(address)
-    return f"{_join(ip, port)} is a {word} address" if word else ""
+    word = _range_name(address)
+    return f"{_host_and_port(ip, port)} is a {word} address" if word else ""
 
 
-def way_out(host: str) -> str:
+def private_hint(host: str) -> str:
     """What to do about a refusal."""
-    return _APART_HINT if _apart(_plain(host)) else PRIVATE_HINT
+    return _SPECIAL_HINT if _special_range(_normalize_host(host)) else PRIVATE_HINT
 
 
 @lru_cache(maxsize=1024)
-def _apart(host: str) -> str:
+def _special_range(host: str) -> str:
     """What sets a name or number apart from other private ones; empty if nothing does."""
     if host in _METADATA_NAMES:
         return METADATA
@@ -107,78 +107,80 @@ def _apart(host: str) -> str:
         address = ip_address(host)
     except ValueError:
         return ""
-    word = _word(address)
+    word = _range_name(address)
     if word in (METADATA, LINK_LOCAL):
         return word
     # Networks that translate addresses may have prefixes of their own before the IPv4 address.
-    inside = _word4(IPv4Address(int(address) & 0xFFFFFFFF)) if word and address.version == 6 else ""
+    inside = _ipv4_range(IPv4Address(int(address) & 0xFFFFFFFF)) if word and address.version == 6 else ""
     return METADATA if inside == METADATA else ""
 
 
-def _word(address: IPv4Address | IPv6Address) -> str:
-    return _word4(address) if isinstance(address, IPv4Address) else _word6(address)
+def _range_name(address: IPv4Address | IPv6Address) -> str:
+    return _ipv4_range(address) if isinstance(address, IPv4Address) else _ipv6_range(address)
 
 
-def _word4(address: IPv4Address) -> str:
+def _ipv4_range(address: IPv4Address) -> str:
     return next((word for network, word in _IPV4 if address in network), "")
 
 
-def _word6(address: IPv6Address) -> str:
+def _ipv6_range(address: IPv6Address) -> str:
     for network, word in _IPV6:
         if address in network:
             return word
     inside = IPv4Address(int(address) & 0xFFFFFFFF)
     if any(address in network for network in _EMBEDS_IPV4):
-        return _word4(inside)
+        return _ipv4_range(inside)
     if address not in _GLOBAL_UNICAST:
         return "reserved"
-    return _word4(inside) if int(address) >> 32 & 0xFFFFFFFF in _ISATAP else ""
+    return _ipv4_range(inside) if int(address) >> 32 & 0xFFFFFFFF in _ISATAP else ""
 
 
-def private_by_name(host: str, port: int) -> str:
+def private_name_reason(host: str, port: int) -> str:
     """Why a host is known to be private before anybody has resolved its name; empty if it is not."""
-    host = _plain(host)
-    if _numeric(host):
-        return refusal(host, port)
+    host = _normalize_host(host)
+    if _is_numeric(host):
+        return non_public_reason(host, port)
     return f"{host}:{port} is a private name" if _looks_private(host, port) else ""
 
 
 def looks_private(lane: str) -> bool:
     """Whether the host of a lane is private by its name or number."""
-    return _looks_private(*_place(lane.lower()))
+    return _looks_private(*_split_host_port(lane.lower()))
 
 
-class AllowPrivate(msgspec.Struct, frozen=True):
+class PrivateNetworkPolicy(msgspec.Struct, frozen=True):
     """Which private places may be reached: none, all, or only those listed as host or host:port.
 
     All does not mean cloud metadata and link-local addresses: these have to be listed, too.
     """
 
-    everything: bool = False
-    places: frozenset[tuple[str, int]] = frozenset()  # port 0 stands for every port
+    allow_all: bool = False
+    hosts: frozenset[tuple[str, int]] = frozenset()  # port 0 stands for every port
 
     @classmethod
-    def parse(cls, value: str | bool | Sequence[str] | None) -> AllowPrivate:
+    def parse(cls, value: str | bool | Sequence[str] | None) -> PrivateNetworkPolicy:
         """Read a flag ("1"), a list, or a text with items separated by commas or spaces."""
         if isinstance(value, bool):
-            return cls(everything=value)
+            return cls(allow_all=value)
         items = value.replace(",", " ").split() if isinstance(value, str) else list(value or ())
         words = {item.strip().lower() for item in items}
-        return cls(bool(words & _YES), frozenset(_place(word) for word in words - _NO - _YES))
+        return cls(
+            bool(words & _ALL_WORDS), frozenset(_split_host_port(word) for word in words - _NONE_WORDS - _ALL_WORDS)
+        )
 
     def permits(self, url: str, ip: str, port: int) -> bool:
         """May a request for `url` connect to this address although it is private?"""
-        number = _plain(ip)
-        apart = _apart(number)
-        if self.everything and not apart:
+        number = _normalize_host(ip)
+        special = _special_range(number)
+        if self.allow_all and not special:
             return True
-        if not self.places:
+        if not self.hosts:
             return False
-        if self._lists(number, port):
+        if self._is_listed(number, port):
             return True
-        host = _plain(urlsplit(url).hostname or "")
+        host = _normalize_host(urlsplit(url).hostname or "")
         # A name that was listed for something else may lead to metadata all of a sudden.
-        return self._lists(host, port) and (apart != METADATA or bool(_apart(host)))
+        return self._is_listed(host, port) and (special != METADATA or bool(_special_range(host)))
 
     def covers(self, lane: str) -> bool:
         """Is the host of this lane one that was allowed as private?
@@ -186,39 +188,39 @@ class AllowPrivate(msgspec.Struct, frozen=True):
         With everything allowed these are the hosts that are private by their name or number: a
         public site does not lose its pace because the loopback interface was opened as well.
         """
-        host, port = _place(lane.lower())
-        if self.everything and not _apart(host):
+        host, port = _split_host_port(lane.lower())
+        if self.allow_all and not _special_range(host):
             return _looks_private(host, port)
         if port:
-            return self._lists(host, port)
-        return any((host, known) in self.places for known in (0, 80, 443))
+            return self._is_listed(host, port)
+        return any((host, known) in self.hosts for known in (0, 80, 443))
 
-    def _lists(self, host: str, port: int) -> bool:
-        return (host, port) in self.places or (host, 0) in self.places
+    def _is_listed(self, host: str, port: int) -> bool:
+        return (host, port) in self.hosts or (host, 0) in self.hosts
 
 
-def _numeric(host: str) -> bool:
+def _is_numeric(host: str) -> bool:
     return ":" in host or host.replace(".", "").isdigit()
 
 
 def _looks_private(host: str, port: int) -> bool:
-    if _numeric(host):
-        return bool(refusal(host, port))
+    if _is_numeric(host):
+        return bool(non_public_reason(host, port))
     return "." not in host or host.endswith(_LOCAL_SUFFIXES) or host in _METADATA_NAMES
 
 
-def _place(text: str) -> tuple[str, int]:
+def _split_host_port(text: str) -> tuple[str, int]:
     if text.count(":") > 1 and not text.startswith("["):
-        return _plain(text), 0  # an IPv6 address without brackets has no port
+        return _normalize_host(text), 0  # an IPv6 address without brackets has no port
     if text.startswith("["):
         host, _, rest = text.partition("]")
         port = rest.lstrip(":")
     else:
         host, _, port = text.partition(":")
-    return _plain(host), int(port) if port.isdigit() else 0
+    return _normalize_host(host), int(port) if port.isdigit() else 0
 
 
-def _plain(host: str) -> str:
+def _normalize_host(host: str) -> str:
     """One spelling per host: no brackets, zone, capitals or final dot; addresses in their short form."""
     host = host.strip("[]").partition("%")[0].lower().rstrip(".")
     if ":" not in host:
@@ -231,5 +233,5 @@ def _plain(host: str) -> str:
     return str(mapped or address)
 
 
-def _join(ip: str, port: int) -> str:
+def _host_and_port(ip: str, port: int) -> str:
     return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 
+from shoal.core.request_header import header_problem
 from shoal.errors import FetchRefused
 
 _continued = re.compile(r"\r?\n[ \t]+(?=[^\r\n \t])")
 
 
 def header_line(name: str, value: str) -> bytes:
+    # Tasks come from the queue, and whoever can write to it is a stranger: the last look is here.
+    if problem := header_problem(name, value):
+        raise FetchRefused("bad_request", problem)
     line = f"{name}: {value}" if value else f"{name};"  # libcurl's spelling of a header without value
-    if any(sign in line for sign in "\r\n\0"):
-        raise FetchRefused("bad_request", f"a line break in header {name!r}")
     return line.encode()
 
 

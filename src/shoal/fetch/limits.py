@@ -1,11 +1,11 @@
-"""Limits: how much, how long and how slow one exchange may be. Named like the settings they come from."""
+"""FetchLimits: how much, how long and how slow one exchange may be. Named like the settings."""
 
 from __future__ import annotations
 
 import msgspec
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class FetchLimits(msgspec.Struct, frozen=True, kw_only=True):
     connect_timeout: float = 10.0  # name, connection and TLS together
     first_byte_timeout: float = 20.0  # from the request until the last header of its answer
     min_speed: int = 100  # bytes of body per second; 0 is no limit

@@ -1,4 +1,4 @@
-"""Proxy: the address of a proxy, and what may be asked of it."""
+"""Proxy: the URL of a proxy, and what may be asked of it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from functools import lru_cache
 from urllib.parse import unquote, urlsplit
 
 from shoal.core.url import canonical, host_of, lane_of
-from shoal.errors import FetchRefused, InvalidUrl, Usage
-from shoal.fetch.guard import AllowPrivate, private_by_name, way_out
+from shoal.errors import FetchRefused, InvalidUrl, UsageError
+from shoal.fetch.guard import PrivateNetworkPolicy, private_hint, private_name_reason
 
 SCHEMES = ("http", "https", "socks5h")
-_ELSEWHERE = {
+_SCHEME_HINTS = {
     "socks5": "socks5h://…, with which the proxy resolves the names",
     "socks4": "socks5h://…",
     "socks4a": "socks5h://…",
@@ -19,24 +19,24 @@ _ELSEWHERE = {
 
 
 @lru_cache(maxsize=256)
-def check(proxy: str) -> str:
+def validate_proxy(proxy: str) -> str:
     """The proxy as it may be shown to people; raises Usage where it is not one."""
     hint = "Write it like http://user:password@proxy.example:3128 or socks5h://127.0.0.1:1080."
     scheme, mark, rest = proxy.partition("://")
-    if not mark or any(sign <= " " or sign == "\x7f" for sign in proxy):
-        raise Usage("the address of the proxy cannot be read", hint=hint)
+    if not mark or any(char <= " " or char == "\x7f" for char in proxy):
+        raise UsageError("the URL of the proxy cannot be read", hint=hint)
     if scheme not in SCHEMES:
-        instead = _ELSEWHERE.get(scheme.lower())
-        raise Usage(f"proxies of the kind {scheme}:// are not spoken", hint=instead or hint)
+        instead = _SCHEME_HINTS.get(scheme.lower())
+        raise UsageError(f"proxies of the kind {scheme}:// are not supported", hint=instead or hint)
     try:
         parts = urlsplit("//" + rest)
         host, port = parts.hostname, parts.port
     except ValueError:
         host, port = None, None
     if not host or parts.path not in ("", "/") or parts.query or parts.fragment:
-        raise Usage(f"the address of the {scheme} proxy cannot be read", hint=hint)
+        raise UsageError(f"the URL of the {scheme} proxy cannot be read", hint=hint)
     if any("\r" in part or "\n" in part or "\0" in part for part in _login(parts.username, parts.password)):
-        raise Usage(f"the login of the {scheme} proxy cannot be sent", hint=hint)
+        raise UsageError(f"the login of the {scheme} proxy cannot be sent", hint=hint)
     shown = f"[{host}]" if ":" in host else host
     return f"{scheme}://{shown}:{port}" if port else f"{scheme}://{shown}"
 
@@ -45,15 +45,15 @@ def _login(*parts: str | None) -> list[str]:
     return [unquote(part) for part in parts if part]
 
 
-def shown(proxy: str) -> str:
+def redact_proxy(proxy: str) -> str:
     """The proxy without its login; a refusal if it is not one that can be used."""
     try:
-        return check(proxy)
-    except Usage as error:
+        return validate_proxy(proxy)
+    except UsageError as error:
         raise FetchRefused("blocked.proxy", f"{error}; {error.hint}") from error
 
 
-def guard_target(url: str, allow: AllowPrivate) -> None:
+def check_proxy_target(url: str, private_policy: PrivateNetworkPolicy) -> None:
     """Refuse to ask a proxy for a private place, as far as its name or number gives it away.
 
     The proxy resolves the name: what it finds cannot be seen from here.
@@ -64,6 +64,6 @@ def guard_target(url: str, allow: AllowPrivate) -> None:
         raise FetchRefused("bad_url", str(error)) from error
     host, lane = host_of(plain).strip("[]"), lane_of(plain)
     port = int(lane.rpartition(":")[2]) if lane != host_of(plain) else 443 if plain[4] == "s" else 80
-    why = private_by_name(host, port)
-    if why and not allow.permits(plain, host, port):
-        raise FetchRefused("blocked.private", f"{why}; {way_out(host)}")
+    why = private_name_reason(host, port)
+    if why and not private_policy.permits(plain, host, port):
+        raise FetchRefused("blocked.private", f"{why}; {private_hint(host)}")

@@ -1,4 +1,4 @@
-"""Pace: how fast a host wants to be asked, learned from how it answers. Pure; each worker keeps one.
+"""AdaptivePace: how fast a host wants to be asked, learned from how it answers. Pure; each worker keeps one.
 
 Workers do not talk to each other: each tells the queue a spacing, the last word counts, and every task
 says which spacing it was handed out under. So a change is worked out from the spacing seen, never from
@@ -8,74 +8,62 @@ the one told before, and nobody changes it again before the last change is seen 
 from __future__ import annotations
 
 from shoal.core.task import LaneChange
-from shoal.politeness.answers import SLOW_DOWN
+from shoal.politeness.response_hints import THROTTLE_STATUSES
 
-SLOWEST = 60.0  # seconds between two requests, at most; a longer crawl-delay is obeyed all the same
-FIRST_REFUSED = 1.0  # the least spacing after a refusal
-LEARNING = 5  # answers that make a host's own usual time
-NOTABLE = 0.5  # seconds: whoever answers faster than that is not slow
-RISEN = 2.5  # times the usual time
-RISEN_FREELY = 4.0  # where nobody asked for any spacing it takes more
-NOTABLE_FREELY = 1.0
-SLOWER, FASTER, REFUSED = 1.5, 0.8, 2.0
-GAP = 2.0  # seconds between two changes of a lane
-SETTLING = 5.0  # seconds until a new spacing shows in how fast the host answers
-PATIENCE = 15.0  # seconds until a change that is not seen in force is taken to have been overruled
-REMEMBERED = 300.0  # seconds for which a spacing that was refused is not tried again
-REMEMBERED_SLOW = 60.0  # or one at which the answers became slow
+MAX_SPACING = 60.0  # seconds between two requests, at most; a longer crawl-delay is obeyed all the same
+MIN_REFUSED_SPACING = 1.0  # the least spacing after a refusal
+WARMUP_RESPONSES = 5  # answers that make a host's own usual time
+MIN_SLOW_SECONDS = 0.5  # seconds: whoever answers faster than that is not slow
+SLOW_FACTOR = 2.5  # times the usual time
+SLOW_FACTOR_UNSPACED = 4.0  # where nobody asked for any spacing it takes more
+MIN_SLOW_SECONDS_UNSPACED = 1.0
+SLOWDOWN_FACTOR, SPEEDUP_FACTOR, REFUSED_FACTOR = 1.5, 0.8, 2.0
+MIN_CHANGE_INTERVAL = 2.0  # seconds between two changes of a lane
+SETTLE_SECONDS = 5.0  # seconds until a new spacing shows in how fast the host answers
+CHANGE_TIMEOUT = 15.0  # seconds until a change that is not seen in force is taken to have been overruled
+REFUSED_SPACING_TTL = 300.0  # seconds for which a spacing that was refused is not tried again
+SLOW_SPACING_TTL = 60.0  # or one at which the answers became slow
 MAX_LANES = 10_000
 _WEIGHT = 0.2  # of the newest answer in the recent time
-_FUTILE = 2  # times in a row that going slower did not help
-_NEARLY = 1.01  # the queue rounds
-_NOTHING = 0.02  # a spacing as short as that is none
+_MAX_FUTILE = 2  # times in a row that going slower did not help
+_TOLERANCE = 1.01  # the queue rounds
+_NEGLIGIBLE = 0.02  # a spacing as short as that is none
 
 
 class _Lane:
     __slots__ = (
-        "before",
-        "futile",
-        "good",
-        "limit",
-        "recent",
-        "seen",
-        "since",
-        "since_at",
-        "slow",
-        "spacing",
-        "told",
-        "told_at",
-        "too_fast",
-        "too_fast_until",
-        "unmoved",
-        "usual",
-    )
+        "baseline", "cause", "fast_streak", "futile", "is_bounded", "is_unchanged", "limit", "previous", "recent",
+        "requested", "requested_at", "since", "since_at", "slow", "spacing", "too_fast", "too_fast_until", "total",
+    )  # fmt: skip
 
     def __init__(self, spacing: float, now: float) -> None:
         self.spacing = spacing  # in force, as far as we know
         self.since = 0  # answers under it
         self.since_at = now  # when the first of those requests was sent
-        self.seen = 0  # answers, ever
-        self.good = 0  # fast ones in a row under this spacing
-        self.usual = 0.0  # seconds an answer takes when the host is at its best
+        self.total = 0  # answers, ever
+        self.fast_streak = 0  # fast ones in a row under this spacing
+        self.baseline = 0.0  # seconds an answer takes when the host is at its best
         self.recent = 0.0  # seconds an answer takes now
         self.slow = 0.0  # the recent time when we last went slower for it
         self.futile = 0
-        self.told: float | None = None  # the last spacing we asked for
-        self.told_at = 0.0
-        self.before = 0.0  # what was in force then
-        self.unmoved = False  # it has not changed since
+        self.requested: float | None = None  # the last spacing we asked for
+        self.requested_at = 0.0
+        self.previous = 0.0  # what was in force then
+        self.is_unchanged = False  # it has not changed since
+        self.cause = ""  # of the last slow-down, for people
+        self.is_bounded = False  # what was asked for last is as fast as what was refused lets us go
         self.too_fast = 0.0  # a spacing that did not do
         self.too_fast_until = 0.0
         self.limit = 0.0  # a spacing that others insist on
 
 
-class Adaptive:
+class AdaptivePace:
     """The pace of every host this worker has answers from."""
 
     def __init__(self) -> None:
         self._lanes: dict[str, _Lane] = {}
 
-    def saw(
+    def observe(
         self,
         lane: str,
         *,
@@ -94,30 +82,39 @@ class Adaptive:
         known = self._lanes.get(lane)
         if known is None:
             known = self._add(lane, spacing, now - seconds)
-        if spacing != known.spacing and not _moved(known, spacing, now - seconds):
+        if spacing != known.spacing and not _spacing_changed(known, spacing, now - seconds):
             return None
         if status != 200 and not 200 <= status < 300:
-            known.good = 0 if status in SLOW_DOWN else known.good
-            return _refused(known, now, floor) if status in SLOW_DOWN else None
+            known.fast_streak = 0 if status in THROTTLE_STATUSES else known.fast_streak
+            return _slow_down_refused(known, now, floor, status) if status in THROTTLE_STATUSES else None
         known.since += 1
-        known.seen += 1
-        if known.seen <= LEARNING:
-            known.recent += (seconds - known.recent) / known.seen
-            known.usual = known.recent
+        known.total += 1
+        if known.total <= WARMUP_RESPONSES:
+            known.recent += (seconds - known.recent) / known.total
+            known.baseline = known.recent
             return None
         # One answer that hangs is an accident; three in a row are not.
         recent = known.recent
-        recent += _WEIGHT * (min(seconds, 5.0 * known.usual + 1.0) - recent)
+        recent += _WEIGHT * (min(seconds, 5.0 * known.baseline + 1.0) - recent)
         known.recent = recent
-        if recent < known.usual:
-            known.usual = recent
-        elif recent > NOTABLE and recent > 1.5 * known.usual:
-            known.good = 0
-            return _slow(known, now, asked) if recent > RISEN * known.usual else None
-        if spacing <= asked * _NEARLY or spacing <= floor * _NEARLY or spacing <= known.limit:
+        if recent < known.baseline:
+            known.baseline = recent
+        elif recent > MIN_SLOW_SECONDS and recent > 1.5 * known.baseline:
+            known.fast_streak = 0
+            return _slow_down(known, now, asked) if recent > SLOW_FACTOR * known.baseline else None
+        if spacing <= asked * _TOLERANCE or spacing <= floor * _TOLERANCE or spacing <= known.limit:
             return None  # nothing of it is of our making
-        known.good += 1
-        return _good(known, now, floor, asked) if known.good >= _enough(spacing) else None
+        known.fast_streak += 1
+        return _speed_up(known, now, floor, asked) if known.fast_streak >= _responses_needed(spacing) else None
+
+    def recovery_reason(self, lane: str) -> str:
+        """Why a host that is asked faster again is still slower than it might be; empty: we do not know."""
+        known = self._lanes.get(lane)
+        if known is None or not known.cause:
+            return ""
+        return (
+            f"{known.cause} when it was asked faster" if known.is_bounded else f"speeding up again after {known.cause}"
+        )
 
     def _add(self, lane: str, spacing: float, now: float) -> _Lane:
         if len(self._lanes) >= MAX_LANES:
@@ -126,91 +123,99 @@ class Adaptive:
         return known
 
 
-def learned(lane: str, told: float, *, spacing: float, status: int, floor: float = 0.0) -> LaneChange:
-    """What `saw` said, as the queue and people are to hear it."""
-    if told <= floor:
-        return LaneChange(lane, spacing=told, reason="crawl-delay" if floor else "")
-    if told < spacing:
-        return LaneChange(lane, spacing=told, reason="getting faster again")
-    return LaneChange(lane, spacing=told, reason=f"{status}" if status in SLOW_DOWN else "slow answers")
+def spacing_change(
+    lane: str, requested: float, *, spacing: float, status: int, floor: float = 0.0, recovery: str = ""
+) -> LaneChange:
+    """What `observe` returned, as the queue and people are to hear it."""
+    if requested <= floor:
+        return LaneChange(lane, spacing=requested, reason="crawl-delay" if floor else "")
+    if requested < spacing:
+        return LaneChange(lane, spacing=requested, reason=recovery or "speeding up again")
+    return LaneChange(lane, spacing=requested, reason=f"{status}" if status in THROTTLE_STATUSES else "slow answers")
 
 
-def _moved(known: _Lane, spacing: float, sent: float) -> bool:
+def _spacing_changed(known: _Lane, spacing: float, sent: float) -> bool:
     """The spacing has changed; False for an answer to a request from before the change."""
     if sent < known.since_at:
         return False
-    known.spacing, known.since, known.since_at, known.good = spacing, 0, sent, 0
-    known.unmoved = False
+    known.spacing, known.since, known.since_at, known.fast_streak = spacing, 0, sent, 0
+    known.is_unchanged = False
+    if spacing < known.limit:
+        known.limit = 0.0  # whoever insisted on it is gone
     return True
 
 
 def _may_change(known: _Lane, now: float, least: float = 0.0) -> bool:
     """Whether our last change has been seen in force, or overruled; and some time has passed."""
-    if known.told is None:
+    if known.requested is None:
         return True
-    waited = now - known.told_at
-    if waited < GAP:
+    waited = now - known.requested_at
+    if waited < MIN_CHANGE_INTERVAL:
         return False
-    if known.told > known.before:
-        return known.spacing * _NEARLY >= known.told or waited > PATIENCE
-    return known.spacing <= max(known.told, least) * _NEARLY or waited > PATIENCE
+    if known.requested > known.previous:
+        return known.spacing * _TOLERANCE >= known.requested or waited > CHANGE_TIMEOUT
+    return known.spacing <= max(known.requested, least) * _TOLERANCE or waited > CHANGE_TIMEOUT
 
 
-def _tell(known: _Lane, spacing: float, now: float) -> float:
-    known.told, known.told_at, known.before = round(spacing, 3), now, known.spacing
-    known.good, known.unmoved = 0, True
-    return known.told
+def _request_spacing(known: _Lane, spacing: float, now: float) -> float:
+    known.requested, known.requested_at, known.previous = round(spacing, 3), now, known.spacing
+    known.fast_streak, known.is_unchanged, known.is_bounded = 0, True, False
+    return known.requested
 
 
-def _refused(known: _Lane, now: float, floor: float) -> float | None:
+def _slow_down_refused(known: _Lane, now: float, floor: float, status: int) -> float | None:
     """429 or 503: twice as slow."""
-    target = min(max(known.spacing * REFUSED, FIRST_REFUSED, floor), max(SLOWEST, floor))
-    known.too_fast, known.too_fast_until = known.spacing, now + REMEMBERED
-    if target <= known.spacing * _NEARLY or not _may_change(known, now):
+    target = min(max(known.spacing * REFUSED_FACTOR, MIN_REFUSED_SPACING, floor), max(MAX_SPACING, floor))
+    known.too_fast, known.too_fast_until = known.spacing, now + REFUSED_SPACING_TTL
+    if target <= known.spacing * _TOLERANCE or not _may_change(known, now):
         return None
-    return _tell(known, target, now)
+    known.cause = str(status)
+    return _request_spacing(known, target, now)
 
 
-def _slow(known: _Lane, now: float, asked: float) -> float | None:
+def _slow_down(known: _Lane, now: float, asked: float) -> float | None:
     """The recent answers took much longer than usual: slower, as long as that helps."""
-    free = known.spacing <= _NOTHING and asked <= _NOTHING
-    if free and (known.recent < NOTABLE_FREELY or known.recent < RISEN_FREELY * known.usual):
+    free = known.spacing <= _NEGLIGIBLE and asked <= _NEGLIGIBLE
+    if free and (known.recent < MIN_SLOW_SECONDS_UNSPACED or known.recent < SLOW_FACTOR_UNSPACED * known.baseline):
         return None
-    if known.since < LEARNING or now - known.since_at < SETTLING or not _may_change(known, now):
+    if known.since < WARMUP_RESPONSES or now - known.since_at < SETTLE_SECONDS or not _may_change(known, now):
         return None
     known.futile = known.futile + 1 if known.slow and known.recent > 0.9 * known.slow else 0
     if free:
-        target = min(max(SLOWER * (now - known.since_at) / known.since, 0.05), FIRST_REFUSED)
+        target = min(max(SLOWDOWN_FACTOR * (now - known.since_at) / known.since, 0.05), MIN_REFUSED_SPACING)
     else:
         # At twice the time of an answer the host is idle half the time: it is not our haste.
-        target = min(known.spacing * SLOWER, 2.0 * known.recent, SLOWEST)
-    if known.futile >= _FUTILE or target <= known.spacing * _NEARLY:
-        known.usual, known.slow, known.futile = known.recent, 0.0, 0
+        target = min(known.spacing * SLOWDOWN_FACTOR, 2.0 * known.recent, MAX_SPACING)
+    if known.futile >= _MAX_FUTILE or target <= known.spacing * _TOLERANCE:
+        known.baseline, known.slow, known.futile = known.recent, 0.0, 0
         return None
-    known.slow = known.recent
-    if now > known.too_fast_until - REMEMBERED_SLOW:
-        known.too_fast, known.too_fast_until = known.spacing, now + REMEMBERED_SLOW
-    return _tell(known, target, now)
+    known.slow, known.cause = known.recent, "slow answers"
+    if now > known.too_fast_until - SLOW_SPACING_TTL:
+        known.too_fast, known.too_fast_until = known.spacing, now + SLOW_SPACING_TTL
+    return _request_spacing(known, target, now)
 
 
-def _good(known: _Lane, now: float, floor: float, asked: float) -> float | None:
+def _speed_up(known: _Lane, now: float, floor: float, asked: float) -> float | None:
     """A run of fast answers: a little faster, down to what is asked for."""
     least = max(floor, asked, known.limit)
-    if now - known.since_at < 2 * SETTLING or not _may_change(known, now, least):
+    if now - known.since_at < 2 * SETTLE_SECONDS or not _may_change(known, now, least):
         return None
     known.slow, known.futile = 0.0, 0
-    if known.unmoved and known.told is not None and known.told < known.spacing:
+    if known.is_unchanged and known.requested is not None and known.requested < known.spacing:
         # We told the queue to go faster and it did not: another run asks for this pace.
         known.limit = known.spacing
-        return _tell(known, floor, now)
-    target = known.spacing * FASTER
+        return _request_spacing(known, floor, now)
+    target, bound = known.spacing * SPEEDUP_FACTOR, 0.0
     if now < known.too_fast_until:
-        target = max(target, known.too_fast * 1.25)
-        if target >= known.spacing / _NEARLY:
+        bound = known.too_fast * 1.25
+        target = max(target, bound)
+        if target >= known.spacing / _TOLERANCE:
             return None
-    return _tell(known, floor if target <= max(least * _NEARLY, _NOTHING) else target, now)
+    requested = _request_spacing(known, floor if target <= max(least * _TOLERANCE, _NEGLIGIBLE) else target, now)
+    known.is_bounded = 0 < requested <= bound * _TOLERANCE
+    return requested
 
 
-def _enough(spacing: float) -> float:
+def _responses_needed(spacing: float) -> float:
     """How many fast answers in a row make it faster: about ten seconds of them."""
     return min(10.0, max(1.0, 10.0 / spacing)) if spacing > 0 else 10.0

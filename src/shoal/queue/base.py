@@ -1,4 +1,4 @@
-"""The queue contract. A backend is done when tests/conformance passes on it.
+"""The queue contract. A backend is done when tests/conformance passes on it. It is long: there is one of it.
 
 What makes all backends the same, whatever they are built on:
 
@@ -8,9 +8,14 @@ What makes all backends the same, whatever they are built on:
   and clock steps: max(last + 1, now in µs). Nobody may settle, extend or release what has been
   given to another: every change restates (task, leased, this lease).
 * **One step per outcome.** settle() stores records, adds found tasks, moves counters and lanes and
-  acknowledges, all or nothing. A run is finished exactly when its open count is 0.
+  acknowledges, all or nothing. A run is finished exactly when its open count and its outbox are 0.
+* **One outbox.** What a settled task wants done elsewhere is written with its outcome and stays until it
+  is acknowledged, so it is done at least once and never for an outcome that did not count; whoever drains it
+  does it by key, so that doing it again is harmless. Records are their own outbox (read by seq, trimmed
+  when they are safe elsewhere: shoal.runs.relay); everything else that leaves the queue goes through this one.
 * **Lanes.** Spacing and concurrency per host are decided when work is handed out, over all workers
-  and runs. The sum of in_flight over lanes equals the number of leased tasks.
+  and runs. The sum of in_flight over lanes equals the number of leased tasks. A lane is `host` or
+  `host@exit` (core/lane.py), fixed when a task is added; to a queue these are different lanes.
 * **Only the store's clock decides** due times and leases. Callers pass durations in seconds.
 * **Repeating a verb is harmless**: a lost answer can always be asked for again.
 
@@ -22,118 +27,51 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, Protocol
 
-import msgspec
-
-from shoal.core.lane import LaneState, Mark, Pace, Slot
+from shoal.core.lane import LaneState, Pace, Slot, WorkerStatus
 from shoal.core.run import NewRun, Run, RunState
 from shoal.core.stats import Stats
-from shoal.core.task import Admission, Attempt, Carried, Claim, LaneChange, Outcome, State, Task, Verdict
+from shoal.core.task import Admission, Claim, ExportedTask, LaneChange, Outcome, State, Task, Verdict
+from shoal.queue.values import (
+    DeadLetterGroup,
+    Document,
+    ExtendResult,
+    Finding,
+    Promises,
+    ReapResult,
+    RunAction,
+    SeenSet,
+    StoredEntry,
+    StoredRecord,
+    TaskFilter,
+    TaskView,
+)
 
-LEASE = 30.0
-HEARTBEAT = 10.0
+__all__ = [
+    "HEARTBEAT_SECONDS", "LEASE_SECONDS", "LOST_LIMIT", "MAX_COUNTERS_BYTES", "MAX_COUNTER_NAMES",
+    "MAX_FOUND_PER_SETTLE", "MAX_OUTBOX_BYTES", "MAX_OUTBOX_ENTRIES", "MAX_OUTBOX_ENTRY_BYTES", "MAX_OUTBOX_PER_RUN",
+    "REAP_EVERY", "SLOT_HORIZON_SECONDS", "UNDO_SECONDS", "Admin", "DeadLetterGroup", "Document", "Documents",
+    "ExtendResult", "Finding", "Flow", "Inspect", "Move", "Outbox", "Promises", "Queue", "ReapResult", "Registry",
+    "RunAction", "Runs", "SeenSet", "SeenSets", "StoredEntry", "StoredRecord", "TaskFilter", "TaskView",
+]  # fmt: skip
+
+LEASE_SECONDS = 30.0
+HEARTBEAT_SECONDS = 10.0
 REAP_EVERY = 2.0
 LOST_LIMIT = 3  # a task whose workers died so often is dead with cause "worker_lost"
-SLOT_HORIZON = 2.0  # a claim may reserve slots so many seconds ahead
-FIGURES_CAP = 64 * 1024  # bytes of a worker's figures; longer ones are not kept
-FOUND_CAP = 2_000  # more found tasks than this go ahead of the outcome as "part" settles
-
-RunAction = Literal["pause", "resume", "cancel", "finish"]
-
-
-class Promises(msgspec.Struct, frozen=True):
-    """What a backend keeps, and the reason where it does not. Printed by `shoal doctor`."""
-
-    durable: str  # what survives power loss
-    steps_clock: bool  # its clock can be stepped in tests
-    shared: str  # who can share it
+SLOT_HORIZON_SECONDS = 2.0  # a claim may reserve slots so many seconds ahead
+UNDO_SECONDS = 3600.0  # so long the tasks of a cancelled run are kept: its cancel can be undone
+MAX_COUNTERS_BYTES = 64 * 1024  # bytes of a worker's counters; longer ones are dropped
+MAX_FOUND_PER_SETTLE = 2_000  # more found tasks than this go ahead of the outcome as "part" settles
+MAX_COUNTER_NAMES = 200  # of a run's counters; what is counted under further names is summed under "other"
+MAX_OUTBOX_PER_RUN = 10_000  # while so many entries of a run wait to be drained, no more of it is handed out
+MAX_OUTBOX_ENTRIES = 10_000  # of one outcome
+MAX_OUTBOX_ENTRY_BYTES = 1_100_000  # kind, key and data of one entry
+MAX_OUTBOX_BYTES = 16_000_000  # of the entries of one outcome
 
 
-class Extended(msgspec.Struct, frozen=True):
-    lost: frozenset[int] = frozenset()  # lease numbers that are no longer this worker's
-    cancelled: frozenset[int] = frozenset()  # tasks that need not be finished
+class Runs(Protocol):
+    """The life of runs."""
 
-
-class Reaped(msgspec.Struct, frozen=True):
-    returned: int = 0  # tasks back to ready
-    dead: int = 0  # tasks given up: worker_lost
-    expired: int = 0  # tasks whose TTL ran out while they waited
-
-
-class TaskView(msgspec.Struct, frozen=True):
-    """A task as people look at it."""
-
-    id: int
-    run: int
-    url: str
-    lane: str
-    state: State
-    kind: str = "page"
-    priority: int = 0
-    depth: int = 0
-    parent: int | None = None
-    attempts: int = 0
-    lost: int = 0
-    added_at: int = 0
-    due_at: int = 0
-    finished_at: int = 0
-    lease: int = 0
-    worker: str = ""  # of a leased task
-    leased_until: int = 0
-    cause: str = ""
-    records: int = 0
-    history: tuple[Attempt, ...] = ()
-    evidence: dict[str, object] | None = None
-    meta: dict[str, object] | None = None  # of tasks that are open or dead
-
-
-class Where(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A filter over tasks. Empty fields match everything."""
-
-    lane: str = ""
-    cause: str = ""  # exact, or a prefix ending in "*": "http.5*"
-    url: str = ""  # exact, or a glob with "*"
-    ids: tuple[int, ...] = ()
-
-
-class DeadGroup(msgspec.Struct, frozen=True):
-    lane: str
-    cause: str
-    count: int
-    sample: str  # one URL
-    message: str
-    first_at: int
-    last_at: int
-
-
-class Paper(msgspec.Struct, frozen=True):
-    """A document that workers share, such as a template. Kept ones count from 1; see also swap."""
-
-    kind: str
-    name: str
-    version: int
-    text: str
-    made_at: int
-
-
-class StoredRecord(msgspec.Struct, frozen=True, gc=False):
-    seq: int  # grows in the order of settling, within a run
-    task: int
-    data: bytes  # one JSON object
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """What a check-up found, with what to do about it."""
-
-    what: str  # a few words: "version", "eviction"
-    level: Literal["ok", "note", "warning", "wrong"]
-    words: str
-    fix: str = ""
-
-
-class Queue(Protocol):
-    promises: Promises
-
-    # runs
     async def start_run(self, new: NewRun) -> Run:
         """Create a run. A run with the same key that is not ended (running, paused) is returned instead.
 
@@ -155,23 +93,34 @@ class Queue(Protocol):
         ...
 
     async def set_run(self, run: int, action: RunAction) -> Run:
-        """pause · resume (a paused run) · cancel (anything not finished) · finish (only when open == 0).
+        """pause · resume (a paused run) · cancel (anything not finished) · undo (a cancel) · finish (nothing left).
 
         Cancel moves ready and leased to cancelled at once; a late settle of a leased task keeps its
-        records (the task then counts as done) and drops its links. Repeating an action is harmless.
-        An action that does not fit the state raises Usage with a message saying why.
+        records (the task then counts as done) and drops its links and entries. What was settled before stays
+        true: entries that wait in the outbox of a cancelled run, or of one that its page limit ended, are
+        drained like any other. What was open is kept for UNDO_SECONDS: undo
+        brings the run back as it was, running or paused, with what waited and what is still leased; late answers
+        count, and a task whose lease ended meanwhile waits again, charged to nobody (with ack="auto" it stays
+        cancelled). Undo is refused when that time is over, and while another run with the same key goes on.
+        Finish needs open and outbox to be 0. However many lanes a run has, others wait for none of this.
+        Repeating an action is harmless.
+        An action that does not fit the state raises UsageError with a message saying why.
         Reviving dead letters of a finished run sets it back to running.
         """
         ...
 
-    # the flow
-    async def add(
-        self, run: int, tasks: Sequence[Task], paces: Mapping[str, Pace] | None = None
-    ) -> list[Admission]:
+
+class Flow(Protocol):
+    """The way of tasks: in, out under a lease, and settled."""
+
+    async def add(self, run: int, tasks: Sequence[Task], paces: Mapping[str, Pace] | None = None) -> list[Admission]:
         """Add many, one answer per task. `paces` says what this run asks of lanes (default: Pace()).
 
         "rejected": the run does not take work (cancelled or finished). A duplicate within
         `tasks` is "known". A pace given once per (run, lane) stays; giving it again replaces it.
+        Tasks of one run may ask for MAX_NEEDS_SETS combinations of capabilities; one more is a UsageError,
+        and among found tasks (settle) a link skipped as "needs".
+        "seen": the run has a seen-set, and another run has added this task to it (see SeenSets).
         """
         ...
 
@@ -180,18 +129,26 @@ class Queue(Protocol):
         worker: str,
         limit: int,
         *,
-        lease: float = LEASE,
+        lease: float = LEASE_SECONDS,
         serves: Collection[str] | None = None,
+        capabilities: Collection[str] = (),
         request_id: str = "",
     ) -> Claim:
         """Up to `limit` tasks from lanes that are due, under one new lease.
 
-        serves: scraper names or run names this worker has the code for (None: all). Repeating a
-        request_id returns the same batch as long as its lease lives. Runs share by weight; in a
-        lane, higher bands first, then age; every 16th pick of a (lane, run) takes its oldest task.
-        A task with a lost worker comes alone in its claim. Tasks whose TTL ran out become dead
-        ("expired") instead of being handed out. At most `max_pages` of a run are ever handed out
-        and not returned; when so many have ended, done or dead, the rest is cancelled.
+        serves: scraper names or run names this worker has the code for (None: all). A task that needs
+        capabilities is handed out only where all of them are declared; to others it is not there: it costs
+        their claims nothing, and next_in does not speak of it. Repeating a
+        request_id returns what is still leased of its batch as long as the lease lives. Runs of higher priority
+        come first, equals share by weight, and who had nothing to do catches up on 64 tasks at most, in a lane
+        on 16; of a run's lanes that are due, those with urgent tasks; in a lane, higher bands, then age. So that
+        nothing starves, every 16th pick of a (lane, run) takes its oldest task, and every 16th of a lane that
+        runs of several priorities want the oldest of any of them.
+        A batch comes in the order of start, run priority and band.
+        A task with a lost worker comes alone in its claim. Tasks whose TTL ran out become dead ("expired") instead
+        of being handed out. At most `max_pages` of a run are ever handed out and not returned; when so many have
+        ended, done or dead, the rest is cancelled. Of a run with MAX_OUTBOX_PER_RUN entries in its outbox nothing
+        is handed out until some are acknowledged.
         A lane that was parked gives one task at a time, marked as a probe, until it is released.
         A lane that runs of other workers want too gives one slot at a time, to whom it gave least.
         Each task carries its slot: start_in ≤ SLOT_HORIZON seconds, at least `spacing` apart per lane.
@@ -203,54 +160,65 @@ class Queue(Protocol):
 
         A slot further away than `within` seconds is not taken. Such requests take slots but no
         place in flight: in_flight counts leased tasks only. Where the lane is known, the slower of
-        its own spacing and the given one counts after this request, unless a person set a rule.
+        its own spacing and the given one counts after this request, unless a person has overridden it.
         """
         ...
 
     async def extend(
-        self,
-        worker: str,
-        leases: Mapping[int, Collection[int]],
-        *,
-        lease: float = LEASE,
-    ) -> Extended:
+        self, worker: str, leases: Mapping[int, Collection[int]], *, lease: float = LEASE_SECONDS
+    ) -> ExtendResult:
         """Heartbeat. `leases` maps lease numbers to the tasks of it that were started by now."""
         ...
 
-    async def settle(
-        self, outcomes: Sequence[Outcome], paces: Mapping[str, Pace] | None = None
-    ) -> list[Verdict]:
+    async def settle(self, outcomes: Sequence[Outcome], paces: Mapping[str, Pace] | None = None) -> list[Verdict]:
         """Make outcomes true, each as a whole, all in one commit. Answers per outcome:
 
         ok       it is done now
         already  this very (task, lease) was settled before (remembered for two leases at least)
         stale    the lease is no longer valid: nothing of the outcome was kept
 
-        done       records stored, found tasks added, acknowledged
-        retry      back to ready, due in `after` seconds; one more attempt
+        done       records and entries of the outbox stored, found tasks added, acknowledged
+        retry      back to ready, due in `after` seconds; one more attempt. With ack="auto" it is dead instead
         dead       a dead letter with cause, attempts and evidence
-        released   back to ready as it was; costs no attempt
+        released   back to ready in its old place, or due in `after` seconds; costs no attempt
         cancelled  ended without failure (refused by rule after all); `cause` says why
         part       only `found` and `skipped` are taken; the task stays leased. Fenced like all others.
 
-        same_as: if the run has seen that digest as another task, records and found are dropped and
-        the task is done; else the digest is remembered as seen for this task.
-        Found tasks of a run that was cancelled are dropped. Lane changes always count when ok.
+        redirect_digest: if the run has seen that digest as another task, records, found and outbox are dropped
+        and the task is done; else the digest is remembered as seen for this task.
+        Found tasks and entries of a run that has ended are dropped; found tasks its seen-set has are skipped (SEEN).
+        Entries beyond the limits above raise ValueError. Lane changes always count when ok.
         `paces` is for the lanes of found tasks, as in add.
+        counters are added to those of the run where the answer is ok, but for part. Names that begin with
+        "field." are about the records and are dropped with them. A run keeps the first MAX_COUNTER_NAMES
+        names. A name of more than 100 letters and a number below 0 or above 2**53 raise ValueError.
         """
         ...
 
-    async def reap(self, dead_workers: Mapping[str, Collection[int]] | None = None) -> Reaped:
+    async def reap(self, dead_workers: Mapping[str, Collection[int]] | None = None) -> ReapResult:
         """Give back expired leases, and at once all leases of workers known to be dead.
 
         dead_workers maps a worker to the tasks that were executing when it died: only those are
         charged. Of an expired lease the tasks reported as started by extend are charged, or all
         of them if it was never extended. A task with LOST_LIMIT charges is dead ("worker_lost").
+        A task with ack="auto" is dead ("unacknowledged"): nobody knows whether it was done, and it comes once at most.
         Also ends tasks whose TTL ran out while waiting. Bounded work per call.
         """
         ...
 
-    # looking
+    async def wait(self, seconds: float) -> None:
+        """Return when there may be new work, or after so many seconds at the latest. Only a hint:
+
+        it may return for nothing, and may be late; whoever relies on it asks again anyway.
+        """
+        ...
+
+
+class Inspect(Protocol):
+    """Looking, which changes nothing, but for one thing: waiting tasks whose TTL ran out are dead at the next look at
+    their run (stats, recount, list_tasks, find, dead_groups), also where nobody works; some thousands per look.
+    """
+
     async def stats(self, run: int) -> Stats: ...
 
     async def stats_of(self, runs: Sequence[int]) -> list[Stats]:
@@ -268,19 +236,23 @@ class Queue(Protocol):
         """
         ...
 
-    async def strays(self, run: int, limit: int = 20) -> list[int]:
+    async def run_counters(self, run: int) -> dict[str, int]:
+        """What outcomes have counted for the run, by name; exact, like stats."""
+        ...
+
+    async def orphans(self, run: int, limit: int = 20) -> list[int]:
         """Tasks the run has seen that are in no state at all. Only a damaged store has any.
 
-        Tasks that went when their run was cancelled are not strays.
+        Tasks that went when their run was cancelled are not orphans.
         """
         ...
 
-    async def look(
+    async def list_tasks(
         self,
         run: int,
         *,
         state: State | None = None,
-        where: Where = Where(),
+        where: TaskFilter = TaskFilter(),
         after: int = 0,
         upto: int = 0,
         limit: int = 100,
@@ -296,7 +268,7 @@ class Queue(Protocol):
         """One task by identity, in whatever state it is. A purged one has what is left of it."""
         ...
 
-    async def dead_groups(self, run: int, limit: int = 100) -> list[DeadGroup]:
+    async def dead_groups(self, run: int, limit: int = 100) -> list[DeadLetterGroup]:
         """What is dead now, by lane and cause, the largest first."""
         ...
 
@@ -314,6 +286,14 @@ class Queue(Protocol):
         """In the order of settling, starting after `after`; with `tasks`, only those of these tasks."""
         ...
 
+    async def now(self) -> int:
+        """The store's clock, UTC microseconds."""
+        ...
+
+
+class Admin(Protocol):
+    """What people and maintenance do to what is kept."""
+
     async def trim(self, run: int, upto: int) -> int:
         """Remove records up to this seq, which are safe elsewhere; says how many.
 
@@ -321,11 +301,10 @@ class Queue(Protocol):
         """
         ...
 
-    # acting
     async def drop(
         self,
         run: int,
-        where: Where = Where(),
+        where: TaskFilter = TaskFilter(),
         *,
         state: Literal["ready", "dead"] = "ready",
         limit: int = 10_000,
@@ -338,7 +317,7 @@ class Queue(Protocol):
         """
         ...
 
-    async def revive(self, run: int, where: Where = Where(), *, limit: int = 10_000) -> int:
+    async def revive(self, run: int, where: TaskFilter = TaskFilter(), *, limit: int = 10_000) -> int:
         """Dead letters back to ready, with fresh attempts; says how many, at most `limit`, the oldest first.
 
         Repeated until that is 0, all that match are back; what died again meanwhile comes back again.
@@ -349,45 +328,95 @@ class Queue(Protocol):
         """Remove ended runs (a given one, or those ended more than `older_than` seconds ago) whole.
 
         Workers that were silent for longer than `older_than` leave the registry. A large run goes in steps,
-        so that others get their turn; where that was cut short, asking again goes on.
+        so that others get their turn; where that was cut short, asking again goes on. Entries of its outbox
+        that nobody has drained by then go with it.
         """
         ...
 
-    # moving house
-    async def carry_out(self, run: int, *, after: int = 0, limit: int = 500) -> list[Carried]:
+    async def diagnose(self) -> list[Finding]:
+        """What a person should know about the server or file behind this queue."""
+        ...
+
+
+class SeenSets(Protocol):
+    """Named seen-sets: what one run has had, no other run of the same set takes again.
+
+    A run names its set when it is started. A task that is new to the run and to the set is added to both in
+    one step; what the set has already is "seen", unless it is to be revisited. The run's own tasks are
+    "known" as ever, however often they are added. A task is in the set from its admission on, whatever
+    becomes of it, and for `seen_for` seconds, to the hour. Sets outlive their runs.
+    """
+
+    async def seen_sets(self) -> list[SeenSet]:
+        """All of them, by name."""
+        ...
+
+    async def forget_seen(self, name: str, digests: Sequence[bytes]) -> int:
+        """Take tasks out of a set; says how many were in it. Runs that have them still know them."""
+        ...
+
+    async def clear_seen(self, name: str) -> int:
+        """Empty a set at once, and remove it; says how many were in it. An open run of it begins it anew."""
+        ...
+
+
+class Outbox(Protocol):
+    """What settled tasks left to be done elsewhere, by kind; see also MAX_OUTBOX_PER_RUN."""
+
+    async def outbox(self, kind: str, *, after: int = 0, limit: int = 1000) -> list[StoredEntry]:
+        """The entries of a kind, of all runs, in the order of settling, starting after `after`.
+
+        One that was settled at the same time may show up behind: whoever reads from 0 again misses none.
+        """
+        ...
+
+    async def acknowledge(self, seqs: Collection[int]) -> int:
+        """Remove entries that were done; says how many there were. Repeating it is harmless."""
+        ...
+
+
+class Move(Protocol):
+    """A run on its way to another queue."""
+
+    async def export_run(self, run: int, *, after: int = 0, limit: int = 500) -> list[ExportedTask]:
         """Everything the run has seen, by ascending number, starting after `after`; leased counts as ready.
 
-        Only of a run that is paused or ended, so that it is one state of it.
+        Only of a run that is paused or ended and whose outbox is drained, so that it is one state of it.
         """
         ...
 
-    async def carry_in(
+    async def import_run(
         self,
         run: int,
-        tasks: Sequence[Carried],
+        tasks: Sequence[ExportedTask],
         records: Sequence[StoredRecord] = (),
         *,
         paces: Mapping[str, Pace] | None = None,
         counts: Stats | None = None,
+        counters: Mapping[str, int] | None = None,
     ) -> None:
-        """Take over what another queue carried out, into a run that is paused. Repeating it is harmless.
+        """Import what another queue exported, into a run that is paused. Repeating it is harmless.
 
         Numbers of tasks and of records (`seq`) stay as they are, new ones come after them; a record's
         task is its number. `counts` sets what cannot be counted: retries, lost, stale, bytes, skipped
-        and trimmed. A digest may be cut to its first SHORT_DIGEST bytes: the task is known by these then.
+        and trimmed; `counters` sets run_counters. A digest may be cut to its first SHORT_DIGEST bytes: the task
+        is known by these then. The tasks join the run's seen-set, whoever has had them there.
         """
         ...
 
-    # papers
-    async def keep_paper(self, kind: str, name: str, text: str) -> Paper:
-        """Keep a document; a text that differs from the newest version becomes the next one."""
+
+class Documents(Protocol):
+    """Texts that workers share, by kind, name and version."""
+
+    async def save_document(self, kind: str, name: str, text: str) -> Document:
+        """Save a document; a text that differs from the newest version becomes the next one."""
         ...
 
-    async def paper(self, kind: str, name: str, version: int = 0) -> Paper | None:
+    async def document(self, kind: str, name: str, version: int = 0) -> Document | None:
         """One version of a document; 0 is the newest."""
         ...
 
-    async def swap(self, kind: str, name: str, text: str | None, expected: int) -> Paper | None:
+    async def compare_and_swap(self, kind: str, name: str, text: str | None, expected: int) -> Document | None:
         """Replace a document if its newest version is still `expected` (0: there is none), else None.
 
         Earlier versions are not kept. A text of None removes the document; its answer is the one removed.
@@ -396,11 +425,14 @@ class Queue(Protocol):
         """
         ...
 
-    async def papers(self, kind: str) -> list[Paper]:
+    async def documents(self, kind: str) -> list[Document]:
         """The newest version of every document of a kind, by name."""
         ...
 
-    # registries
+
+class Registry(Protocol):
+    """Lanes and workers, as they are known to all."""
+
     async def lanes(
         self,
         *,
@@ -409,48 +441,40 @@ class Queue(Protocol):
         order: Literal["ready", "name"] = "ready",
         after: str = "",
         like: str = "",
-        only: Literal["", "parked", "held", "ruled"] = "",
+        only: Literal["", "parked", "held", "overridden"] = "",
         names: Collection[str] = (),
     ) -> list[LaneState]:
         """Lanes with the most ready work first. With a run: its lanes, and its own ready work.
 
         order="name" is for paging: by the bytes of the name, after this one. `like` is a part of it.
-        `only`: parked; held (no request before held_until, parked included); ruled (a person set its pace
-        or limit). `names`: just these. Filters hold together. Thousands of lanes make no first page slow.
+        `only`: parked; held (no request before held_until, parked included); overridden
+        (a person set its pace or limit). `names`: just these. Filters hold together.
+        Thousands of lanes make no first page slow.
         """
         ...
 
     async def set_lane(self, change: LaneChange) -> None: ...
 
-    async def register(self, mark: Mark) -> str:
+    async def register(self, status: WorkerStatus) -> str:
         """Worker heartbeat in the registry: creates or updates. Answers what a person asked of this worker.
 
-        seen_at, leased and asked are the queue's own to say, whatever the mark says. Figures longer than
-        FIGURES_CAP are kept as nothing: the rest of the mark counts.
+        seen_at, leased and command are the queue's own to say, whatever the status says. Counters longer than
+        MAX_COUNTERS_BYTES are dropped; the rest of the status counts.
         """
         ...
 
-    async def ask_worker(self, worker: str, wanted: Literal["drain", "pause", ""]) -> bool:
-        """Leave word for a worker, which it hears with its next heartbeat; False: there is no such worker."""
+    async def command_worker(self, worker: str, command: Literal["drain", "pause", ""]) -> bool:
+        """Set the command that a worker gets with its next heartbeat; False: there is no such worker."""
         ...
 
-    async def workers(self) -> list[Mark]: ...
+    async def workers(self) -> list[WorkerStatus]: ...
 
     async def forget_worker(self, worker: str) -> None: ...
 
-    async def wait(self, seconds: float) -> None:
-        """Return when there may be new work, or after so many seconds at the latest. Only a hint:
 
-        it may return for nothing, and may be late; whoever relies on it asks again anyway.
-        """
-        ...
+class Queue(Runs, Flow, Inspect, Admin, SeenSets, Outbox, Move, Documents, Registry, Protocol):
+    """The whole contract. Whoever needs one group of verbs asks for that group."""
 
-    async def checkup(self) -> list[Finding]:
-        """What a person should know about the server or file behind this queue."""
-        ...
-
-    async def now(self) -> int:
-        """The store's clock, UTC microseconds."""
-        ...
+    promises: Promises
 
     async def close(self) -> None: ...

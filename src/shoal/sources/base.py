@@ -1,4 +1,4 @@
-"""Source: where addresses come from, one entry after the other, never all of them at once."""
+"""Source: where URLs come from, one entry after the other, never all of them at once."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import msgspec
 MAX_LINE = 65_536  # characters of one line; a longer one is set aside unread
 TOO_LONG = f"longer than {MAX_LINE:,} characters"
 
-Unit = Literal["line", "row", "address"]
+Unit = Literal["line", "row", "URL"]
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One address as somebody wrote it."""
+class UrlEntry(msgspec.Struct, frozen=True, gc=False):
+    """One URL as somebody wrote it."""
 
     line: int  # as an editor counts, from 1
     text: str
@@ -33,6 +33,6 @@ class Source(Protocol):
     @property
     def unit(self) -> Unit: ...
 
-    def __iter__(self) -> Iterator[Entry]: ...
+    def __iter__(self) -> Iterator[UrlEntry]: ...
 
     def close(self) -> None: ...

@@ -1,29 +1,29 @@
-"""Lines: one address a line; blank lines and lines that begin with # are no entries."""
+"""LineSource: one URL per line; blank lines and lines that begin with # are no entries."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shoal.sources.base import TOO_LONG, Entry, Unit
+from shoal.sources.base import TOO_LONG, Unit, UrlEntry
 from shoal.sources.text import TextFile
 
-SHOWN = 200  # characters of a line that is too long
+PREVIEW_CHARS = 200  # characters of a line that is too long
 
 
-class Lines:
+class LineSource:
     unit: Unit = "line"
 
     def __init__(self, file: TextFile) -> None:
         self._file = file
         self.name = file.name
 
-    def __iter__(self) -> Iterator[Entry]:
-        for number, text, whole in self._file.lines():
+    def __iter__(self) -> Iterator[UrlEntry]:
+        for number, text, is_complete in self._file.lines():
             text = text.strip()
-            if not whole:
-                yield Entry(number, text[:SHOWN] + "…", problem=TOO_LONG)
+            if not is_complete:
+                yield UrlEntry(number, text[:PREVIEW_CHARS] + "…", problem=TOO_LONG)
             elif text and not text.startswith("#"):
-                yield Entry(number, text)
+                yield UrlEntry(number, text)
 
     def close(self) -> None:
         self._file.close()

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import BinaryIO
 
-from shoal.errors import Act, Usage
+from shoal.errors import ActionRequired, UsageError
 
 CHUNK = 1 << 20
 MAX_SIZE = 4 << 30
@@ -21,37 +21,39 @@ def spool(folder: Path, stream: BinaryIO | None = None, *, limit: int = MAX_SIZE
     stream = stream or sys.stdin.buffer
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle, place = tempfile.mkstemp(prefix=".stdin-", dir=folder)
+        handle, temporary_name = tempfile.mkstemp(prefix=".stdin-", dir=folder)
     except OSError as error:
-        raise Act(f"{folder} cannot be written: {error.strerror}", hint="check its owner and mode") from error
-    temporary = Path(place)
+        raise ActionRequired(
+            f"{folder} cannot be written: {error.strerror}", hint="check its owner and mode"
+        ) from error
+    temporary = Path(temporary_name)
     try:
         with os.fdopen(handle, "wb") as file:
-            name = _copied(stream, file, limit)
+            name = _copy_stream(stream, file, limit)
             file.flush()
             os.fsync(file.fileno())
         path = folder / f"{PREFIX}{name}.txt"
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise Act(f"what comes in cannot be kept in {folder}: {error.strerror}", hint="make room") from error
+        raise ActionRequired(f"stdin cannot be stored in {folder}: {error.strerror}", hint="free some space") from error
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     return path
 
 
-def _copied(stream: BinaryIO, file: BinaryIO, limit: int) -> str:
-    print_ = hashlib.sha256()
+def _copy_stream(stream: BinaryIO, file: BinaryIO, limit: int) -> str:
+    digest = hashlib.sha256()
     size = 0
     while chunk := stream.read(CHUNK):
         size += len(chunk)
         if size > limit:
-            raise Usage(
-                f"more than {limit:,} bytes came in", hint="put the list into a file: shoal run urls.txt …"
+            raise UsageError(
+                f"stdin has more than {limit:,} bytes", hint="put the list into a file: shoal run urls.txt …"
             )
-        print_.update(chunk)
+        digest.update(chunk)
         file.write(chunk)
     if not size:
-        raise Usage("nothing came in on stdin", hint="cat urls.txt | shoal run - -o out.csv")
-    return print_.hexdigest()[:24]
+        raise UsageError("stdin was empty", hint="cat urls.txt | shoal run - -o out.csv")
+    return digest.hexdigest()[:24]

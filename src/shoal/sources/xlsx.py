@@ -1,4 +1,4 @@
-"""XlsxRows: the addresses in one column of the first sheet that holds anything."""
+"""XlsxSource: the URLs in one column of the first sheet that holds anything."""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from shoal.errors import Usage
-from shoal.sources.base import MAX_LINE, TOO_LONG, Entry, Unit
-from shoal.sources.columns import Columns, columns_of
-from shoal.sources.lines import SHOWN
-from shoal.sources.text import unreadable
+from shoal.errors import UsageError
+from shoal.sources.base import MAX_LINE, TOO_LONG, Unit, UrlEntry
+from shoal.sources.columns import Columns, detect_columns
+from shoal.sources.lines import PREVIEW_CHARS
+from shoal.sources.text import read_error
 
-LOOK = 30
+SAMPLE_LINES = 30
 
 
-class XlsxRows:
+class XlsxSource:
     unit: Unit = "row"
 
     def __init__(self, path: Path, name: str, column: str) -> None:
         self._file = name
-        self._book, self._title = _open(path, name)
+        self._workbook, self._sheet_title = _open_workbook(path, name)
         try:
-            sample = [row for _, row in islice(self._rows(), LOOK)]
-            self._columns: Columns = columns_of(sample, column, name)
+            sample = [row for _, row in islice(self._rows(), SAMPLE_LINES)]
+            self._columns: Columns = detect_columns(sample, column, name)
         except BaseException:
             self.close()
             raise
         self.name = f"{name}, column {self._columns.name}"
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[UrlEntry]:
         rows = self._rows()
-        if self._columns.header:
+        if self._columns.has_header:
             next(rows)
         for number, row in rows:
             if sum(len(cell) for cell in row if isinstance(cell, str)) > MAX_LINE:
-                text = row[self._columns.at] if self._columns.at < len(row) else ""
-                yield Entry(number, str(text)[:SHOWN], problem=TOO_LONG)
+                text = row[self._columns.url_index] if self._columns.url_index < len(row) else ""
+                yield UrlEntry(number, str(text)[:PREVIEW_CHARS], problem=TOO_LONG)
             elif entry := self._columns.entry(number, row):
                 yield entry
 
     def close(self) -> None:
-        self._book.close()
+        self._workbook.close()
 
     def _rows(self) -> Iterator[tuple[int, list[Any]]]:
         """Rows that hold anything, with their numbers."""
-        with _readable(self._file):
-            for number, cells in enumerate(self._book[self._title].iter_rows(values_only=True), 1):
-                row = [_plain(cell) for cell in cells]
+        with _translate_errors(self._file):
+            for number, cells in enumerate(self._workbook[self._sheet_title].iter_rows(values_only=True), 1):
+                row = [_cell_value(cell) for cell in cells]
                 while row and row[-1] == "":
                     row.pop()
                 if row:
@@ -60,44 +60,43 @@ class XlsxRows:
 
 
 @contextmanager
-def _readable(name: str) -> Iterator[None]:
+def _translate_errors(name: str) -> Iterator[None]:
     """Sheets are read as they are needed, so damage may come to light at any row."""
     try:
         yield
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, SyntaxError) as error:
         # SyntaxError: what each of the XML parsers raises
-        raise Usage(f"{name} is not an .xlsx file: {error}", hint="save it as .xlsx or .csv again") from error
+        raise UsageError(f"{name} is not an .xlsx file: {error}", hint="save it as .xlsx or .csv again") from error
     except OSError as error:
-        raise unreadable(name, error) from error
+        raise read_error(name, error) from error
 
 
-def _open(path: Path, name: str) -> tuple[Any, str]:
+def _open_workbook(path: Path, name: str) -> tuple[Any, str]:
     if path.suffix.lower() == ".gz":
-        raise Usage(f"{name}: an .xlsx file is packed already", hint=f"unpack it first: gunzip {name}")
+        raise UsageError(f"{name}: an .xlsx file is already compressed", hint=f"decompress it first: gunzip {name}")
     try:
         from openpyxl import load_workbook
     except ImportError:
-        raise Usage(
-            f"{name}: reading .xlsx needs another package",
-            hint="pip install 'shoal[xlsx]', or save it as .csv",
+        raise UsageError(
+            f"{name}: reading .xlsx needs another package", hint="pip install 'shoal[xlsx]', or save it as .csv"
         ) from None
-    with _readable(name):
+    with _translate_errors(name):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about styles and validation, which nobody reads here
-            book = load_workbook(path, read_only=True, data_only=True)
+            workbook = load_workbook(path, read_only=True, data_only=True)
         try:
-            for sheet in book.worksheets:
+            for sheet in workbook.worksheets:
                 rows = sheet.iter_rows(values_only=True)
                 if any(any(cell not in (None, "") for cell in row) for row in rows):
-                    return book, sheet.title
+                    return workbook, sheet.title
         except BaseException:
-            book.close()
+            workbook.close()
             raise
-    book.close()
-    raise Usage(f"{name} is empty", hint="a list has one address a row")
+    workbook.close()
+    raise UsageError(f"{name} is empty", hint="a list has one URL per row")
 
 
-def _plain(cell: Any) -> Any:
+def _cell_value(cell: Any) -> Any:
     if cell is None:
         return ""
     if isinstance(cell, str | bool | int | float):

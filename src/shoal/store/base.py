@@ -14,7 +14,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Stored(Protocol):
+class RecordLike(Protocol):
     """A record as the queue keeps it."""
 
     @property
@@ -24,27 +24,27 @@ class Stored(Protocol):
     def data(self) -> bytes: ...
 
 
-class Ledger(Protocol):
-    """The one verb of a queue that an export needs."""
+class RecordReader(Protocol):
+    """The one method of a queue that an export needs."""
 
-    async def records(self, run: int, *, after: int = 0, limit: int = 1000) -> Sequence[Stored]: ...
+    async def records(self, run: int, *, after: int = 0, limit: int = 1000) -> Sequence[RecordLike]: ...
 
 
-class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
+class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
     """How far a file is known to be whole: `size` bytes hold all records up to `seq`."""
 
     seq: int = 0
     size: int = 0
     rows: int = 0
     columns: tuple[str, ...] = ()
-    print: str = ""  # fingerprint of what the file holds up to `size`
+    fingerprint: str = msgspec.field(name="print", default="")  # of what the file holds up to `size`
     safe: bool = False  # written so that no cell is a formula
 
 
-class Sink(Protocol):
+class AppendFormat(Protocol):
     """A file that rows are appended to, so that a crash leaves whole rows only."""
 
-    def wider(self, records: Sequence[bytes]) -> tuple[str, ...]:
+    def missing_columns(self, records: Sequence[bytes]) -> tuple[str, ...]:
         """Columns these records have and the sink does not; it must be begun anew to take them."""
         ...
 
@@ -59,10 +59,10 @@ class Sink(Protocol):
     def close(self) -> None: ...
 
 
-class Draft(Protocol):
+class RewriteFormat(Protocol):
     """A file that can only be written as a whole: all records are seen first, then written."""
 
-    surveys: bool  # whether it needs to see them first
+    needs_scan: bool  # whether it needs to see them first
 
     @property
     def columns(self) -> tuple[str, ...]: ...
@@ -72,7 +72,7 @@ class Draft(Protocol):
         """What people should know about the file as it was written."""
         ...
 
-    def see(self, records: Sequence[bytes]) -> None: ...
+    def scan(self, records: Sequence[bytes]) -> None: ...
 
     def begin(self, path: Path) -> None: ...
 
@@ -82,12 +82,12 @@ class Draft(Protocol):
         """Complete the file."""
         ...
 
-    def drop(self) -> None:
-        """Let go of the file, complete or not; harmless to repeat."""
+    def close(self) -> None:
+        """Release the file, complete or not; harmless to repeat."""
         ...
 
 
-class Writing(Protocol):
+class OutputWriter(Protocol):
     """One way of keeping an output in step with a run's records."""
 
     @property
@@ -110,7 +110,7 @@ class Writing(Protocol):
     def close(self) -> None: ...
 
 
-async def apart(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def run_in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Do blocking work in a thread, and do not leave it behind when cancelled: it uses our files."""
     running = asyncio.get_running_loop().run_in_executor(None, partial(work, *args, **kwargs))
     try:

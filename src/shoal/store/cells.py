@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 _read = msgspec.json.Decoder().decode
-_RUNS = "=+-@\t\r\n＝＋－＠"  # what makes a spreadsheet take a text for a formula
-_BEFORE = " \"'`\u00a0\u2007\u202f\ufeff\u200b"  # what it may drop from in front of one
+_FORMULA_STARTS = "=+-@\t\r\n＝＋－＠"  # what makes a spreadsheet take a text for a formula
+_DROPPED_BEFORE = " \"'`\u00a0\u2007\u202f\ufeff\u200b"  # what it may drop from in front of one
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-_WITHIN = re.compile(r"([;\t\r\n][ \"'\u00a0\ufeff]*)(?=[=+\-@＝＋－＠])")
+_FORMULA_WITHIN = re.compile(r"([;\t\r\n][ \"'\u00a0\ufeff]*)(?=[=+\-@＝＋－＠])")
 
 
 def decode(record: bytes) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def decode(record: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {"value": value}
 
 
-def text(value: Any) -> str:
+def to_text(value: Any) -> str:
     """A value in a cell of text: strings as they are, nothing as "", all else as JSON."""
     if isinstance(value, str):
         return value
@@ -36,13 +36,14 @@ def text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def harmless(cell: str) -> str:
+def escape_formula(cell: str) -> str:
     """A cell that no spreadsheet runs as a formula: an apostrophe in front, unless it is a number."""
     if not cell or _NUMBER.fullmatch(cell):
         return cell
     # Where a spreadsheet is set to another separator, a new cell begins in the middle of ours.
-    cell = _WITHIN.sub(r"\1'", cell)
-    return f"'{cell}" if cell[0] in _RUNS or cell.lstrip(_BEFORE)[:1] in tuple(_RUNS) else cell
+    cell = _FORMULA_WITHIN.sub(r"\1'", cell)
+    risky = cell[0] in _FORMULA_STARTS or cell.lstrip(_DROPPED_BEFORE)[:1] in tuple(_FORMULA_STARTS)
+    return f"'{cell}" if risky else cell
 
 
 def new_columns(columns: Iterable[str], records: Sequence[bytes]) -> tuple[str, ...]:

@@ -8,24 +8,26 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from shoal.store import cells
-from shoal.store.base import Mark
-from shoal.store.rows import Rows
+from shoal.store.append_file import AppendFile
+from shoal.store.base import Checkpoint
 
 
 class CsvFile:
     """Columns stand in order of first appearance; a new one means the file is written anew, wider."""
 
-    def __init__(self, path: Path, mark: Mark, *, separator: str = ",", packed: bool = False) -> None:
-        self.columns = mark.columns
-        self._form = Form(separator, mark.safe)
-        self._rows = Rows(path, mark.size, packed=packed)
+    def __init__(
+        self, path: Path, checkpoint: Checkpoint, *, separator: str = ",", is_compressed: bool = False
+    ) -> None:
+        self.columns = checkpoint.columns
+        self._encoder = CsvEncoder(separator, checkpoint.safe)
+        self._rows = AppendFile(path, checkpoint.size, is_compressed=is_compressed)
 
-    def wider(self, records: Sequence[bytes]) -> tuple[str, ...]:
+    def missing_columns(self, records: Sequence[bytes]) -> tuple[str, ...]:
         return cells.new_columns(self.columns, records)
 
     def write(self, records: Sequence[bytes]) -> None:
-        head = self._form.header(self.columns) if self._rows.size == 0 else b""
-        self._rows.append(head + self._form.encode(self.columns, records))
+        head = self._encoder.header(self.columns) if self._rows.size == 0 else b""
+        self._rows.append(head + self._encoder.encode(self.columns, records))
 
     def flush(self) -> int:
         return self._rows.sync()
@@ -34,7 +36,7 @@ class CsvFile:
         self._rows.close()
 
 
-class Form:
+class CsvEncoder:
     """How rows are written: what stands between cells, and whether formulas are made harmless."""
 
     def __init__(self, separator: str = ",", safe: bool = False) -> None:
@@ -46,11 +48,11 @@ class Form:
 
     def encode(self, columns: Sequence[str], records: Sequence[bytes]) -> bytes:
         found = map(cells.decode, records)
-        return self.lines([cells.text(record.get(name)) for name in columns] for record in found)
+        return self.lines([cells.to_text(record.get(name)) for name in columns] for record in found)
 
     def lines(self, rows: Iterable[Sequence[str]]) -> bytes:
         if self._safe:
-            rows = ([cells.harmless(cell) for cell in row] for row in rows)
+            rows = ([cells.escape_formula(cell) for cell in row] for row in rows)
         text = io.StringIO(newline="")
         csv.writer(text, delimiter=self._separator).writerows(rows)
         return text.getvalue().encode("utf-8", "replace")

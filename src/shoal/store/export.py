@@ -1,7 +1,7 @@
 """Export: copies a run's records into a file, goes on after any crash, and never doubles or loses one.
 
-The file is a copy; the records themselves were made durable by the queue. How each form of file
-stays whole is told in its module: `appended`, `database`, `built`.
+The file is a copy; the records themselves were made durable by the queue. How each kind of file
+stays whole is explained in its module: `append_writer`, `sqlite_writer`, `rewrite_writer`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from shoal.core.run import Run
-from shoal.store.base import Ledger
+from shoal.store.base import RecordReader
 from shoal.store.formats import FORMATS, check_output, open_output
-from shoal.store.place import Place
+from shoal.store.output_state import OutputState
 
 __all__ = ["FORMATS", "Exporter", "check_output"]
 
@@ -24,7 +24,7 @@ class Exporter:
 
     def __init__(
         self,
-        queue: Ledger,
+        queue: RecordReader,
         run: Run,
         path: Path | str,
         state: Path,
@@ -34,15 +34,15 @@ class Exporter:
         csv_safe: bool = False,
     ) -> None:
         self.path = Path(path).resolve()
-        form = check_output(self.path)
-        self.live = form.live
-        self._place = Place(run, self.path, state)
+        output_format = check_output(self.path)
+        self.is_incremental = output_format.is_incremental
+        self._state = OutputState(run, self.path, state)
         try:
             self._output = open_output(
-                form, queue, run.id, self._place, fresh=fresh, replace=replace, csv_safe=csv_safe
+                output_format, queue, run.id, self._state, fresh=fresh, replace=replace, csv_safe=csv_safe
             )
         except BaseException:
-            self._place.release()
+            self._state.release()
             raise
 
     @property
@@ -72,4 +72,4 @@ class Exporter:
 
     def close(self) -> None:
         self._output.close()
-        self._place.release()
+        self._state.release()

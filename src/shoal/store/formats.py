@@ -9,109 +9,125 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.errors import Usage
-from shoal.store.base import Draft, Ledger, Mark, Sink, Writing
-from shoal.store.place import Place
+from shoal.errors import UsageError
+from shoal.store.base import AppendFormat, Checkpoint, OutputWriter, RecordReader, RewriteFormat
+from shoal.store.output_state import OutputState
 
 
-class Format(msgspec.Struct, frozen=True):
+class OutputFormat(msgspec.Struct, frozen=True):
     kind: str
-    words: str
-    live: bool = True  # grows while the run goes on; others are written when it has ended
-    needs: str = ""  # a package that must be there
-    packed: bool = False
+    description: str
+    is_incremental: bool = True  # grows while the run goes on; others are written when it has ended
+    package: str = ""  # a package that must be there
+    is_compressed: bool = False
 
     @property
     def extra(self) -> str:
         """The name of the extra that brings what is needed."""
-        return self.kind if self.needs else ""
+        return self.kind if self.package else ""
 
 
-_JSONL = Format("jsonl", "JSON lines")
-_SQLITE = Format("sqlite", "a SQLite database")
-FORMATS: dict[str, Format] = {
+_JSONL = OutputFormat("jsonl", "JSON lines")
+_SQLITE = OutputFormat("sqlite", "a SQLite database")
+FORMATS: dict[str, OutputFormat] = {
     ".jsonl": _JSONL,
     ".ndjson": _JSONL,
-    ".jsonl.gz": Format("jsonl", "JSON lines, packed", packed=True),
-    ".json": Format("json", "one JSON array", live=False),
-    ".csv": Format("csv", "a table"),
-    ".csv.gz": Format("csv", "a table, packed", packed=True),
-    ".tsv": Format("tsv", "a table with tabs"),
-    ".parquet": Format("parquet", "typed columns", live=False, needs="pyarrow"),
-    ".xlsx": Format("xlsx", "a spreadsheet", live=False),
+    ".jsonl.gz": OutputFormat("jsonl", "JSON lines, packed", is_compressed=True),
+    ".json": OutputFormat("json", "one JSON array", is_incremental=False),
+    ".csv": OutputFormat("csv", "a table"),
+    ".csv.gz": OutputFormat("csv", "a table, packed", is_compressed=True),
+    ".tsv": OutputFormat("tsv", "a table with tabs"),
+    ".parquet": OutputFormat("parquet", "typed columns", is_incremental=False, package="pyarrow"),
+    ".xlsx": OutputFormat("xlsx", "a spreadsheet", is_incremental=False),
     ".sqlite": _SQLITE,
     ".sqlite3": _SQLITE,
     ".db": _SQLITE,
 }
 
 
-def ending_of(path: Path) -> str:
+def output_suffix(path: Path) -> str:
     """The ending by which a file's form is known; "" if it is none of ours."""
     name = path.name.lower()
-    found = [ending for ending in FORMATS if name.endswith(ending) and len(name) > len(ending)]
+    found = [suffix for suffix in FORMATS if name.endswith(suffix) and len(name) > len(suffix)]
     return max(found, key=len, default="")
 
 
-def check_output(path: Path) -> Format:
+def check_output(path: Path) -> OutputFormat:
     """The form of an output. Refuses what cannot be written, before any work is done for it."""
     if path.is_dir():
-        raise Usage(f"{path} is a folder", hint="give the name of a file")
-    ending = ending_of(path)
-    if not ending:
+        raise UsageError(f"{path} is a folder", hint="give the name of a file")
+    suffix = output_suffix(path)
+    if not suffix:
         known = ", ".join(FORMATS)
-        kind = f"as {path.suffix}" if path.suffix else "to a name without an ending"
-        raise Usage(f"{path.name}: records cannot be written {kind}", hint=f"a name that ends in {known}")
-    form = FORMATS[ending]
-    if form.needs:
-        require(form.needs, form.extra, f"writing {ending}")
+        kind = f"as {path.suffix}" if path.suffix else "to a name without an extension"
+        raise UsageError(f"{path.name}: records cannot be written {kind}", hint=f"a name that ends in {known}")
+    output_format = FORMATS[suffix]
+    if output_format.package:
+        require_package(output_format.package, output_format.extra, f"writing {suffix}")
     if not path.parent.is_dir():
-        raise Usage(f"{path}: there is no folder {path.parent}", hint=f"mkdir -p {path.parent}")
-    return form
+        raise UsageError(f"{path}: there is no folder {path.parent}", hint=f"mkdir -p {path.parent}")
+    return output_format
 
 
-def require(package: str, extra: str, what: str) -> None:
+def require_package(package: str, extra: str, what: str) -> None:
     """Refuse to begin what needs a package that is not installed."""
     if find_spec(package) is None:
-        raise Usage(f"{what} needs {package}, which is not installed", hint=f"pip install 'shoal[{extra}]'")
+        raise UsageError(f"{what} needs {package}, which is not installed", hint=f"pip install 'shoal[{extra}]'")
 
 
 def open_output(
-    form: Format, queue: Ledger, run: int, place: Place, *, fresh: bool, replace: bool, csv_safe: bool
-) -> Writing:
+    output_format: OutputFormat,
+    queue: RecordReader,
+    run: int,
+    state: OutputState,
+    *,
+    fresh: bool,
+    replace: bool,
+    csv_safe: bool,
+) -> OutputWriter:
     """Begin with an output, or go on with it."""
-    if form.kind == "sqlite":
-        from shoal.store.database import Database
+    if output_format.kind == "sqlite":
+        from shoal.store.sqlite_writer import SqliteWriter
 
-        return Database(queue, run, place, fresh=fresh, replace=replace)
-    mark = place.recover(fresh=fresh, replace=replace, appended=form.live)
-    if not form.live:
-        from shoal.store.built import Built
+        return SqliteWriter(queue, run, state, fresh=fresh, replace=replace)
+    checkpoint = state.recover(fresh=fresh, replace=replace, incremental=output_format.is_incremental)
+    if not output_format.is_incremental:
+        from shoal.store.rewrite_writer import RewriteWriter
 
-        return Built(queue, run, place, _draft(form.kind), mark=mark)
-    from shoal.store.appended import Appended
+        return RewriteWriter(queue, run, state, _rewrite_format(output_format.kind), checkpoint=checkpoint)
+    from shoal.store.append_writer import AppendWriter
 
-    return Appended(queue, run, place, _sink(form), mark=mark, safe=csv_safe and form.kind != "jsonl")
+    return AppendWriter(
+        queue,
+        run,
+        state,
+        _append_format(output_format),
+        checkpoint=checkpoint,
+        safe=csv_safe and output_format.kind != "jsonl",
+    )
 
 
-def _sink(form: Format) -> Callable[[Path, Mark], Sink]:
-    if form.kind == "jsonl":
-        from shoal.store.jsonl import JsonLines
+def _append_format(output_format: OutputFormat) -> Callable[[Path, Checkpoint], AppendFormat]:
+    if output_format.kind == "jsonl":
+        from shoal.store.jsonl import JsonlFile
 
-        return partial(JsonLines, packed=form.packed)
+        return partial(JsonlFile, is_compressed=output_format.is_compressed)
     from shoal.store.csv import CsvFile
 
-    return partial(CsvFile, separator="\t" if form.kind == "tsv" else ",", packed=form.packed)
+    return partial(
+        CsvFile, separator="\t" if output_format.kind == "tsv" else ",", is_compressed=output_format.is_compressed
+    )
 
 
-def _draft(kind: str) -> Callable[[], Draft]:
+def _rewrite_format(kind: str) -> Callable[[], RewriteFormat]:
     if kind == "json":
-        from shoal.store.json_array import JsonArray
+        from shoal.store.json_array import JsonArrayFile
 
-        return JsonArray
+        return JsonArrayFile
     if kind == "parquet":
-        from shoal.store.parquet import Parquet
+        from shoal.store.parquet import ParquetFile
 
-        return Parquet
-    from shoal.store.xlsx import Xlsx
+        return ParquetFile
+    from shoal.store.xlsx import XlsxFile
 
-    return Xlsx
+    return XlsxFile

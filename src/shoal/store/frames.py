@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from shoal.store import cells
-from shoal.store.formats import require
-from shoal.store.shape import ListOf, Object, Survey, Type, fit
+from shoal.store.formats import require_package
+from shoal.store.schema_inference import ColumnType, ListType, ObjectType, SchemaInference, converter_for
 
 if TYPE_CHECKING:
     import pandas
@@ -18,34 +18,34 @@ _EXTRAS = {"pandas": "pandas", "polars": "polars", "pyarrow": "parquet"}
 _NULLABLE = {"int": "Int64", "bool": "boolean"}  # numpy has no missing value for these
 
 
-def check(package: str) -> None:
+def check_installed(package: str) -> None:
     """Refuse before anything is read."""
-    require(package, _EXTRAS[package], f"a table for {package}" if package != "pyarrow" else "an Arrow table")
+    require_package(package, _EXTRAS[package], f"a table for {package}" if package != "pyarrow" else "an Arrow table")
 
 
 def to_arrow(records: Sequence[bytes]) -> pyarrow.Table:
-    from shoal.store.parquet import Table
+    from shoal.store.parquet import ArrowTableBuilder
 
-    survey = Survey()
-    survey.see(records)
-    return Table(survey).made(records)
+    schema = SchemaInference()
+    schema.scan(records)
+    return ArrowTableBuilder(schema).build(records)
 
 
 def to_pandas(records: Sequence[bytes]) -> pandas.DataFrame:
     import pandas
 
     types, columns = _columns(records)
-    made = {}
+    series = {}
     for name, values in columns.items():
         missing = any(value is None for value in values)
         dtype = _NULLABLE.get(str(types[name])) if missing else None
         if types[name] == "time":
-            made[name] = pandas.Series(pandas.to_datetime(values, utc=True))
+            series[name] = pandas.Series(pandas.to_datetime(values, utc=True))
         elif dtype or not isinstance(types[name], str):
-            made[name] = pandas.Series(values, dtype=dtype or object)
+            series[name] = pandas.Series(values, dtype=dtype or object)
         else:
-            made[name] = pandas.Series(values)
-    return pandas.DataFrame(made, index=pandas.RangeIndex(len(records)))
+            series[name] = pandas.Series(values)
+    return pandas.DataFrame(series, index=pandas.RangeIndex(len(records)))
 
 
 def to_polars(records: Sequence[bytes]) -> polars.DataFrame:
@@ -57,24 +57,24 @@ def to_polars(records: Sequence[bytes]) -> polars.DataFrame:
     )
 
 
-def _columns(records: Sequence[bytes]) -> tuple[dict[str, Type], dict[str, list[Any]]]:
-    survey = Survey()
-    survey.see(records)
-    types = survey.types()
+def _columns(records: Sequence[bytes]) -> tuple[dict[str, ColumnType], dict[str, list[Any]]]:
+    schema = SchemaInference()
+    schema.scan(records)
+    types = schema.types()
     found = [cells.decode(record) for record in records]
     columns = {}
     for name, kind in types.items():
-        to = fit(kind)
-        columns[name] = [to(record.get(name)) for record in found]
+        convert = converter_for(kind)
+        columns[name] = [convert(record.get(name)) for record in found]
     return types, columns
 
 
-def _polars(kind: Type) -> Any:
+def _polars(kind: ColumnType) -> Any:
     import polars
 
-    if isinstance(kind, ListOf):
+    if isinstance(kind, ListType):
         return polars.List(_polars(kind.item))
-    if isinstance(kind, Object):
+    if isinstance(kind, ObjectType):
         return polars.Struct({name: _polars(field) for name, field in kind.fields.items()})
     scalars: dict[str, Any] = {
         "bool": polars.Boolean,

@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shoal.store import jsonl
-from shoal.store.rows import Rows
+from shoal.store.append_file import AppendFile
 
 
-class JsonArray:
-    surveys = False
+class JsonArrayFile:
+    needs_scan = False
     columns: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     def __init__(self) -> None:
-        self._rows: Rows | None = None
+        self._rows: AppendFile | None = None
 
-    def see(self, records: Sequence[bytes]) -> None:
+    def scan(self, records: Sequence[bytes]) -> None:
         pass
 
     def begin(self, path: Path) -> None:
-        self._rows = Rows(path)
+        self._rows = AppendFile(path)
 
     def write(self, records: Sequence[bytes]) -> None:
         if self._rows is not None:
@@ -31,7 +31,7 @@ class JsonArray:
         if self._rows is not None:
             self._rows.append(end(empty=self._rows.size == 0))
 
-    def drop(self) -> None:
+    def close(self) -> None:
         if self._rows is not None:
             self._rows.close()
 

@@ -6,15 +6,15 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from shoal.store.base import Mark
-from shoal.store.rows import Rows
+from shoal.store.append_file import AppendFile
+from shoal.store.base import Checkpoint
 
 
-class JsonLines:
-    def __init__(self, path: Path, mark: Mark, *, packed: bool = False) -> None:
-        self._rows = Rows(path, mark.size, packed=packed)
+class JsonlFile:
+    def __init__(self, path: Path, checkpoint: Checkpoint, *, is_compressed: bool = False) -> None:
+        self._rows = AppendFile(path, checkpoint.size, is_compressed=is_compressed)
 
-    def wider(self, records: Sequence[bytes]) -> tuple[str, ...]:
+    def missing_columns(self, records: Sequence[bytes]) -> tuple[str, ...]:
         return ()
 
     def write(self, records: Sequence[bytes]) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shoal.errors import Usage
+from shoal.errors import UsageError
 from shoal.store import cells
-from shoal.store.shape import Fit, ListOf, Object, Survey, Type, fit
+from shoal.store.schema_inference import ColumnType, Converter, ListType, ObjectType, SchemaInference, converter_for
 
 if TYPE_CHECKING:
     import pyarrow
@@ -18,24 +18,24 @@ GROUP_ROWS = 50_000
 MAX_COLUMNS = 10_000
 
 
-class Parquet:
-    surveys = True
+class ParquetFile:
+    needs_scan = True
     notes: tuple[str, ...] = ()
 
     def __init__(self) -> None:
-        self._survey = Survey()
-        self._waiting: list[bytes] = []
+        self._schema = SchemaInference()
+        self._pending: list[bytes] = []
         self._bytes = 0
         self._writer: Any = None
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self._survey.columns
+        return self._schema.columns
 
-    def see(self, records: Sequence[bytes]) -> None:
-        self._survey.see(records)
+    def scan(self, records: Sequence[bytes]) -> None:
+        self._schema.scan(records)
         if len(self.columns) > MAX_COLUMNS:
-            raise Usage(
+            raise UsageError(
                 f"the records have more than {MAX_COLUMNS:,} different keys, too many for columns",
                 hint="write them as .jsonl, or yield the keys as values",
             )
@@ -43,62 +43,62 @@ class Parquet:
     def begin(self, path: Path) -> None:
         from pyarrow import parquet
 
-        self._table = Table(self._survey)
-        self._writer = parquet.ParquetWriter(str(path), self._table.schema, compression="zstd")
+        self._builder = ArrowTableBuilder(self._schema)
+        self._writer = parquet.ParquetWriter(str(path), self._builder.schema, compression="zstd")
 
     def write(self, records: Sequence[bytes]) -> None:
         for record in records:
-            self._waiting.append(record)
+            self._pending.append(record)
             self._bytes += len(record)
-            if self._bytes >= GROUP_BYTES or len(self._waiting) >= GROUP_ROWS:
-                self._group()
+            if self._bytes >= GROUP_BYTES or len(self._pending) >= GROUP_ROWS:
+                self._write_group()
 
     def end(self) -> None:
-        self._group()
-        self.drop()
+        self._write_group()
+        self.close()
 
-    def drop(self) -> None:
+    def close(self) -> None:
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
 
-    def _group(self) -> None:
+    def _write_group(self) -> None:
         import pyarrow
 
-        if self._waiting:
-            self._writer.write_table(self._table.made(self._waiting))
+        if self._pending:
+            self._writer.write_table(self._builder.build(self._pending))
             pyarrow.default_memory_pool().release_unused()  # else it grows with every group
-        self._waiting, self._bytes = [], 0
+        self._pending, self._bytes = [], 0
 
 
-class Table:
-    """Records as Arrow columns of the types that a survey found."""
+class ArrowTableBuilder:
+    """Records as Arrow columns of the inferred types."""
 
-    def __init__(self, survey: Survey) -> None:
+    def __init__(self, schema: SchemaInference) -> None:
         import pyarrow
 
-        types = survey.types() or {"value": "text"}  # a row needs a column to be in
-        self.schema: pyarrow.Schema = pyarrow.schema([(name, arrow(kind)) for name, kind in types.items()])
-        self._fits: dict[str, Fit] = {name: fit(kind) for name, kind in types.items()}
+        types = schema.types() or {"value": "text"}  # a row needs a column to be in
+        self.schema: pyarrow.Schema = pyarrow.schema([(name, arrow_type(kind)) for name, kind in types.items()])
+        self._converters: dict[str, Converter] = {name: converter_for(kind) for name, kind in types.items()}
 
-    def made(self, records: Sequence[bytes]) -> pyarrow.Table:
+    def build(self, records: Sequence[bytes]) -> pyarrow.Table:
         import pyarrow
 
         found = [cells.decode(record) for record in records]
         arrays = [
-            pyarrow.array([to(record.get(name)) for record in found], self.schema.field(at).type)
-            for at, (name, to) in enumerate(self._fits.items())
+            pyarrow.array([convert(record.get(name)) for record in found], self.schema.field(at).type)
+            for at, (name, convert) in enumerate(self._converters.items())
         ]
         return pyarrow.Table.from_arrays(arrays, schema=self.schema)
 
 
-def arrow(kind: Type) -> pyarrow.DataType:
+def arrow_type(kind: ColumnType) -> pyarrow.DataType:
     import pyarrow
 
-    if isinstance(kind, ListOf):
-        return pyarrow.list_(arrow(kind.item))
-    if isinstance(kind, Object):
-        return pyarrow.struct([(name, arrow(field)) for name, field in kind.fields.items()])
+    if isinstance(kind, ListType):
+        return pyarrow.list_(arrow_type(kind.item))
+    if isinstance(kind, ObjectType):
+        return pyarrow.struct([(name, arrow_type(field)) for name, field in kind.fields.items()])
     scalars = {
         "bool": pyarrow.bool_(),
         "int": pyarrow.int64(),

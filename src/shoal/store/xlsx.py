@@ -13,14 +13,14 @@ from typing import IO, Any
 from xml.sax.saxutils import escape
 from zipfile import ZIP_DEFLATED, ZipFile
 
-from shoal.errors import Usage
+from shoal.errors import UsageError
 from shoal.store import cells
 
 MAX_ROWS = 1_048_576  # of a sheet, the header included
 MAX_COLUMNS = 16_384
 MAX_CELL = 32_767  # UTF-16 units
 MAX_SHEET = 1_500_000_000  # bytes, unpacked: beyond 2 GB a file needs a zip that Excel wants to repair
-LARGEST = 999_999_999_999_999  # fifteen digits: of longer numbers Excel loses the end
+MAX_NUMBER = 999_999_999_999_999  # fifteen digits: of longer numbers Excel loses the end
 _ILLEGAL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
 _BREAKS = re.compile("\r\n?")
 
@@ -37,8 +37,8 @@ _HEAD = (
 _TAIL = "</sheetData></worksheet>"
 
 
-class Xlsx:
-    surveys = True
+class XlsxFile:
+    needs_scan = True
 
     def __init__(self) -> None:
         self._columns: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class Xlsx:
         self._rows = 0  # in this sheet
         self._bytes = 0
         self._sheets = 0
-        self._cut = 0
+        self._truncated = 0
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -57,28 +57,28 @@ class Xlsx:
     def notes(self) -> tuple[str, ...]:
         notes = []
         if self._sheets > 1:
-            notes.append(f"a sheet was full: the records go on in {self._sheets - 1} more")
-        if self._cut:
-            notes.append(f"{self._cut:,} texts were cut: a cell holds {MAX_CELL:,} characters")
+            notes.append(f"a sheet was full: the records continue in {self._sheets - 1} more")
+        if self._truncated:
+            notes.append(f"truncated texts: {self._truncated:,} (a cell holds {MAX_CELL:,} characters)")
         return tuple(notes)
 
-    def see(self, records: Sequence[bytes]) -> None:
+    def scan(self, records: Sequence[bytes]) -> None:
         self._columns += cells.new_columns(self._columns, records)
         if len(self._columns) > MAX_COLUMNS:
-            raise Usage(
+            raise UsageError(
                 f"the records have more than {MAX_COLUMNS:,} different keys, too many for a sheet",
                 hint="write them as .jsonl",
             )
 
     def begin(self, path: Path) -> None:
-        self._letters = [letters(at) for at in range(len(self._columns))]
+        self._column_letters = [column_letters(at) for at in range(len(self._columns))]
         self._book = ZipFile(path, "w", ZIP_DEFLATED, compresslevel=4)
-        self._turn()
+        self._start_sheet()
 
     def write(self, records: Sequence[bytes]) -> None:
         for record in records:
             if self._rows >= MAX_ROWS or self._bytes >= MAX_SHEET:
-                self._turn()
+                self._start_sheet()
             found = cells.decode(record)
             self._append([found.get(name) for name in self._columns])
 
@@ -87,9 +87,9 @@ class Xlsx:
         if self._book is not None:
             for name, content in _parts(self._sheets).items():
                 self._book.writestr(name, _XML + content)
-        self.drop()
+        self.close()
 
-    def drop(self) -> None:
+    def close(self) -> None:
         sheet, self._sheet = self._sheet, None
         book, self._book = self._book, None
         if sheet is not None:
@@ -97,7 +97,7 @@ class Xlsx:
         if book is not None:
             book.close()
 
-    def _turn(self) -> None:
+    def _start_sheet(self) -> None:
         """Go on with a new sheet, under the same header."""
         self._close_sheet()
         self._sheets += 1
@@ -118,7 +118,7 @@ class Xlsx:
         row = self._rows
         filled = (
             self._cell(f"{letter}{row}", value)
-            for letter, value in zip(self._letters, values, strict=True)
+            for letter, value in zip(self._column_letters, values, strict=True)
             if value is not None
         )
         self._put(f'<row r="{row}">{"".join(filled)}</row>')
@@ -134,21 +134,21 @@ class Xlsx:
             return f'<c r="{place}" t="b"><v>{value:d}</v></c>'
         if isinstance(value, float) and math.isfinite(value):
             return f'<c r="{place}"><v>{value!r}</v></c>'
-        if isinstance(value, int) and -LARGEST <= value <= LARGEST:
+        if isinstance(value, int) and -MAX_NUMBER <= value <= MAX_NUMBER:
             return f'<c r="{place}"><v>{value}</v></c>'
         # Always a text, whatever it begins with: what was scraped is never a formula.
-        text = escape(self._text(cells.text(value)))
+        text = escape(self._text(cells.to_text(value)))
         return f'<c r="{place}" t="inlineStr"><is><t xml:space="preserve">{text}</t></is></c>'
 
     def _text(self, text: str) -> str:
         text = _BREAKS.sub("\n", _ILLEGAL.sub("", text))
         if len(text) * 2 > MAX_CELL and len(units := text.encode("utf-16-le")) > 2 * MAX_CELL:
-            self._cut += 1
+            self._truncated += 1
             text = units[: 2 * (MAX_CELL - 1)].decode("utf-16-le", "ignore") + "…"
         return text
 
 
-def letters(column: int) -> str:
+def column_letters(column: int) -> str:
     """The name of a column: A, B, … Z, AA."""
     name = ""
     column += 1
@@ -161,22 +161,17 @@ def letters(column: int) -> str:
 def _parts(sheets: int) -> dict[str, str]:
     """What makes sheets a workbook."""
     numbers = range(1, sheets + 1)
-    names = "".join(
-        f'<sheet name="records{f" {n}" if n > 1 else ""}" sheetId="{n}" r:id="rId{n}"/>' for n in numbers
-    )
+    names = "".join(f'<sheet name="records{f" {n}" if n > 1 else ""}" sheetId="{n}" r:id="rId{n}"/>' for n in numbers)
     links = "".join(
-        f'<Relationship Id="rId{n}" Type="{_LINKS}/worksheet" Target="worksheets/sheet{n}.xml"/>'
-        for n in numbers
+        f'<Relationship Id="rId{n}" Type="{_LINKS}/worksheet" Target="worksheets/sheet{n}.xml"/>' for n in numbers
     )
     kinds = "".join(
-        f'<Override PartName="/xl/worksheets/sheet{n}.xml" ContentType="{_KIND}.worksheet+xml"/>'
-        for n in numbers
+        f'<Override PartName="/xl/worksheets/sheet{n}.xml" ContentType="{_KIND}.worksheet+xml"/>' for n in numbers
     )
     return {
         "xl/workbook.xml": f'<workbook xmlns="{_MAIN}" xmlns:r="{_LINKS}">'
         f"<bookViews><workbookView/></bookViews><sheets>{names}</sheets></workbook>",
-        "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{_PACKAGE}/relationships">'
-        f"{links}</Relationships>",
+        "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{_PACKAGE}/relationships">{links}</Relationships>',
         "_rels/.rels": f'<Relationships xmlns="{_PACKAGE}/relationships">'
         f'<Relationship Id="rId1" Type="{_LINKS}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
         "[Content_Types].xml": f'<Types xmlns="{_PACKAGE}/content-types">'

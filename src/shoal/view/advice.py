@@ -1,4 +1,4 @@
-"""Advice: what a person should do next, from the numbers of this minute and of the last ones."""
+"""Recommendations: what a person should do next, from current figures and recent history."""
 
 from __future__ import annotations
 
@@ -6,85 +6,93 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shoal.config import Settings
+from shoal.config.load import Settings
 from shoal.control.history import History, Series
-from shoal.queue.base import DeadGroup, Queue, Where
-from shoal.view.capacity import LATELY, TARGET, Capacity, autoscale_document, capacity
-from shoal.view.letters import groups
-from shoal.view.scaling import scaling
-from shoal.view.snapshot import Lookout, Snapshot
-from shoal.view.suggestion import LEVELS, Advice, advice_document
-from shoal.view.trouble import trouble
-from shoal.view.words import count, stamp
+from shoal.core.scaling import TARGET, Capacity
+from shoal.queue.base import DeadLetterGroup, Queue, TaskFilter
+from shoal.view.capacity import RECENT_SECONDS, autoscale_document, capacity_of
+from shoal.view.dead_letters import dead_letter_groups
+from shoal.view.formatting import count, iso_time
+from shoal.view.problems import find_problems
+from shoal.view.recommendation import LEVELS, Recommendation, recommendation_document
+from shoal.view.scaling import scaling_recommendations
+from shoal.view.snapshot import FleetMonitor, Snapshot
 
-MOST = 30
-DEAD_RUNS = 5  # runs whose dead letters are looked at
+MAX_RECOMMENDATIONS = 30
+MAX_DEAD_RUNS = 5  # runs whose dead letters are looked at
 DEAD_ALL, DEAD_SOME = 5_000, 300  # letters: with more of them, some stand for all
-SAMPLE, LOOKS, ENOUGH = 1.0, 3, 20  # seconds between looks, how many, and pages that tell a rate
+# Seconds between looks, how many, and pages that tell a rate.
+SAMPLE_SECONDS, MAX_LOOKS, ENOUGH_PAGES = 1.0, 3, 20
 
 
-def advise(
+def recommend(
     snapshot: Snapshot,
     series: Series,
     *,
     target: float = TARGET,
-    dead: Mapping[str, Sequence[DeadGroup]] | None = None,
-) -> list[Advice]:
+    dead: Mapping[str, Sequence[DeadLetterGroup]] | None = None,
+) -> list[Recommendation]:
     """What to do, most pressing first; where there is nothing, that it goes well."""
-    found = capacity(snapshot, series, target)
-    said = [*scaling(snapshot, series, found), *trouble(snapshot, series, dead or {})]
-    said.sort(key=lambda one: LEVELS.index(one.level))
-    if not any(one.level == "act" for one in said):
-        said.append(_good(snapshot, found))
-    return said[:MOST]
+    found = capacity_of(snapshot, series, target)
+    recommendations = [*scaling_recommendations(snapshot, series, found), *find_problems(snapshot, series, dead or {})]
+    recommendations.sort(key=lambda one: LEVELS.index(one.level))
+    if not any(one.level == "act" for one in recommendations):
+        recommendations.append(_all_good(snapshot, found))
+    return recommendations[:MAX_RECOMMENDATIONS]
 
 
-def _good(snapshot: Snapshot, found: Capacity) -> Advice:
+def _all_good(snapshot: Snapshot, found: Capacity) -> Recommendation:
     figures = autoscale_document(found)
-    if not found.open:
-        return Advice("at_rest", "good", "Nothing to do", "no run that goes on has anything open", figures)
-    why = f"{snapshot.rate:.1f} pages/s with {count(found.current, 'worker')}, {count(found.open)} open"
-    return Advice("on_its_way", "good", "Nothing needs you", why, figures)
+    if not found.work.open:
+        return Recommendation("idle", "good", "Nothing to do", "no running run has open tasks", figures)
+    workers, open_ = count(found.work.workers, "worker"), count(found.work.open)
+    if found.is_unknown:
+        why = f"{workers}, {open_} open, and no page has ended yet: nobody can say how many workers it takes"
+        return Recommendation("insufficient_data", "good", "Too little data yet", why, figures)
+    why = f"{snapshot.rate:.1f} pages/s with {workers}, {open_} open"
+    return Recommendation("all_clear", "good", "All clear", why, figures)
 
 
 def autoscale(snapshot: Snapshot, series: Series, *, target: float = TARGET) -> dict[str, Any]:
     """How many workers there should be, for whoever starts and stops them."""
-    return autoscale_document(capacity(snapshot, series, target))
+    return autoscale_document(capacity_of(snapshot, series, target))
 
 
-def advice_listing(snapshot: Snapshot, said: Sequence[Advice], scale: dict[str, Any]) -> dict[str, Any]:
+def recommendations_document(
+    snapshot: Snapshot, recommendations: Sequence[Recommendation], scale: dict[str, Any]
+) -> dict[str, Any]:
     return {
-        "at": stamp(snapshot.at),
+        "at": iso_time(snapshot.at),
         "desired_workers": scale["desired_workers"],
         "autoscale": scale,
-        "advice": [advice_document(one) for one in said],
+        "advice": [recommendation_document(one) for one in recommendations],
     }
 
 
-async def dead_of(queue: Queue, snapshot: Snapshot) -> dict[str, list[DeadGroup]]:
+async def dead_groups_by_run(queue: Queue, snapshot: Snapshot) -> dict[str, list[DeadLetterGroup]]:
     """Dead letters by host and cause, of runs that go on first; of very many, some stand for all."""
-    runs = [one for one in snapshot.runs if one.stats.dead][:DEAD_RUNS]
-    made: dict[str, list[DeadGroup]] = {}
+    runs = [one for one in snapshot.runs if one.stats.dead][:MAX_DEAD_RUNS]
+    made: dict[str, list[DeadLetterGroup]] = {}
     for one in runs:
         few = one.stats.dead <= DEAD_ALL
-        every = Where() if few else Where(url="*")
-        made[one.run.name] = await groups(queue, one.run.id, every, most=DEAD_SOME)
+        every = TaskFilter() if few else TaskFilter(url="*")
+        made[one.run.name] = await dead_letter_groups(queue, one.run.id, every, most=DEAD_SOME)
     return made
 
 
-async def look_and_advise(
+async def recommend_for_queue(
     queue: Queue, settings: Settings, *, target: float = TARGET
-) -> tuple[Snapshot, list[Advice], dict[str, Any]]:
-    """All of it for whoever asks once: a second look, or a third, tells how fast it goes."""
-    lookout = Lookout(queue, settings)
-    snapshot = await lookout.look()
+) -> tuple[Snapshot, list[Recommendation], dict[str, Any]]:
+    """All of it for whoever asks once: where the queue does not know how fast it goes, further looks tell."""
+    monitor = FleetMonitor(queue, settings)
+    snapshot = await monitor.snapshot()
     began = snapshot.totals.done
-    for _ in range(LOOKS if snapshot.totals.leased else 0):
-        await asyncio.sleep(SAMPLE)
-        snapshot = await lookout.look()
-        if snapshot.totals.done - began >= ENOUGH:
+    for _ in range(MAX_LOOKS if snapshot.totals.leased and not snapshot.rate else 0):
+        await asyncio.sleep(SAMPLE_SECONDS)
+        snapshot = await monitor.snapshot()
+        if snapshot.totals.done - began >= ENOUGH_PAGES:
             break
-    series = await History(queue, stale_after=settings.stale_after).read(LATELY)
-    dead = await dead_of(queue, snapshot)
-    said = advise(snapshot, series, target=target, dead=dead)
-    return snapshot, said, autoscale(snapshot, series, target=target)
+    series = await History(queue, stale_after=settings.stale_after).read(RECENT_SECONDS)
+    dead = await dead_groups_by_run(queue, snapshot)
+    recommendations = recommend(snapshot, series, target=target, dead=dead)
+    return snapshot, recommendations, autoscale(snapshot, series, target=target)

@@ -6,23 +6,27 @@ The keys are stable: new ones may come, none goes or changes its meaning.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
-from shoal.control.runs import version_of
+import msgspec
+
 from shoal.core.forecast import lane_seconds
-from shoal.core.lane import LaneState, Mark
+from shoal.core.lane import LaneState, WorkerStatus
 from shoal.core.run import Run
+from shoal.core.run_counters import fetch_usage, field_fill
 from shoal.core.stats import Stats
 from shoal.core.task import Attempt
 from shoal.logs import redact
-from shoal.queue.base import DeadGroup, TaskView
-from shoal.view.hosts import set_by, why_held
-from shoal.view.letters import by_cause, message_of
-from shoal.view.snapshot import RunLook, Snapshot
-from shoal.view.status import Status, limits
-from shoal.view.why import Answer
-from shoal.view.words import stamp
-from shoal.view.workers import by_state, place, state_of, versions_of
+from shoal.queue.base import DeadLetterGroup, SeenSet, TaskView
+from shoal.runs.identity import run_code_version
+from shoal.view.dead_letters import count_by_cause, last_message
+from shoal.view.formatting import describe_reason, iso_time
+from shoal.view.hosts import hold_reason, pace_set_by
+from shoal.view.snapshot import RunSnapshot, Snapshot
+from shoal.view.status import Status, limiting_factors
+from shoal.view.why import Explanation
+from shoal.view.workers import code_versions, count_by_state, worker_sort_key, worker_state
 
 HOSTS_SHOWN = 100
 WORKERS_SHOWN = 100
@@ -32,24 +36,12 @@ Document = dict[str, Any]
 
 def stats_document(stats: Stats) -> Document:
     """The account of a run, or of several together."""
-    return {
-        "seen": stats.seen,
-        "done": stats.done,
-        "dead": stats.dead,
-        "cancelled": stats.cancelled,
-        "open": stats.open,
-        "ready": stats.ready,
-        "delayed": stats.delayed,
-        "leased": stats.leased,
-        "claimable": stats.claimable,
-        "records": stats.records,
-        "retries": stats.retries,
-        "lost": stats.lost,
-        "stale": stats.stale,
-        "bytes": stats.bytes,
-        "skipped": dict(stats.skipped),
-        "balanced": stats.balanced,
-    }
+    names = (
+        "seen", "done", "dead", "cancelled", "open", "ready", "delayed", "leased", "claimable",
+        "records", "retries", "lost", "stale", "bytes", "outbox",
+    )  # fmt: skip
+    counts = {name: getattr(stats, name) for name in names}
+    return counts | {"skipped": dict(stats.skipped), "needs": dict(stats.needs), "balanced": stats.is_balanced}
 
 
 def run_document(run: Run, stats: Stats) -> Document:
@@ -57,10 +49,24 @@ def run_document(run: Run, stats: Stats) -> Document:
         "name": run.name,
         "scraper": run.scraper,
         "state": run.state,
-        "created_at": stamp(run.created_at),
-        "finished_at": stamp(run.finished_at),
+        "created_at": iso_time(run.created_at),
+        "finished_at": iso_time(run.finished_at),
+        "priority": run.priority,
+        "weight": run.weight,
         "max_pages": run.max_pages,
+        "seen_set": run.seen_set or None,
         **stats_document(stats),
+    }
+
+
+def seen_set_document(found: SeenSet) -> Document:
+    return {
+        "name": found.name,
+        "entries": found.entries,
+        "bytes": found.bytes,
+        "seen_for": found.seen_for or None,
+        "created_at": iso_time(found.created_at),
+        "changed_at": iso_time(found.changed_at),
     }
 
 
@@ -68,25 +74,38 @@ def status_document(found: Status) -> Document:
     """How a run goes, and what limits it."""
     return {
         **run_document(found.run, found.stats),
-        "at": stamp(found.now),
+        "at": iso_time(found.now),
         "pages_per_second": found.rate,
-        "seconds_left": _rounded(found.ahead.seconds),
-        "decided_by": found.ahead.lane or None,
-        "standing": found.state,
+        "seconds_left": _rounded(found.forecast.seconds),
+        "decided_by": found.forecast.lane or None,
+        "display_state": found.state,
+        "cause": "timeout" if found.over_time else None,
         "seeding": found.seeding,
-        "code_version": version_of(found.run) or None,
-        "limits": [{"kind": kind, "words": words} for kind, words in limits(found)],
-        "workers": [worker_document(mark, found.now) for mark in found.workers[:WORKERS_SHOWN]],
+        "code_version": run_code_version(found.run) or None,
+        "limits": [{"kind": kind, "words": words} for kind, words in limiting_factors(found)],
+        "workers": [worker_document(status, found.now) for status in found.workers[:WORKERS_SHOWN]],
         "hosts": [host_document(lane, found.now) for lane in found.lanes[:HOSTS_SHOWN]],
-        "dead_by_cause": by_cause(found.dead),
+        "dead_by_cause": count_by_cause(found.dead),
+        "fields": field_documents(found.counters),
+        "fetched": fetch_documents(found.counters),
     }
+
+
+def field_documents(counters: Mapping[str, int]) -> list[Document]:
+    """Fields of the records: how many have a value, of how many that have the field, and of which types."""
+    return [{"name": name, **msgspec.structs.asdict(fill)} for name, fill in field_fill(counters).items()]
+
+
+def fetch_documents(counters: Mapping[str, int]) -> list[Document]:
+    """What was fetched, by fetcher and exit: responses, bytes, seconds waited for them and of the processor."""
+    return [msgspec.structs.asdict(one) for one in fetch_usage(counters)]
 
 
 def watch_document(found: Status) -> Document:
     """One look at a run that goes on, in the words of `shoal watch`."""
     stats = found.stats
     return {
-        "at": stamp(found.now),
+        "at": iso_time(found.now),
         "run_id": found.run.name,
         "scraper": found.run.scraper,
         "state": found.run.state,
@@ -101,88 +120,90 @@ def watch_document(found: Status) -> Document:
         "records": stats.records,
         "seeding": found.seeding,
         "pages_per_second": round(found.rate or 0.0, 2),
-        "seconds_left": _rounded(found.ahead.seconds),
-        "decided_by": found.ahead.lane or None,
-        "limits": [{"kind": kind, "words": words} for kind, words in limits(found)],
-        "workers": [_watched_worker(mark) for mark in found.workers],
+        "seconds_left": _rounded(found.forecast.seconds),
+        "decided_by": found.forecast.lane or None,
+        "limits": [{"kind": kind, "words": words} for kind, words in limiting_factors(found)],
+        "workers": [_watched_worker(status) for status in found.workers],
         "hosts": [host_document(lane, found.now) for lane in found.lanes[:HOSTS_SHOWN]],
     }
 
 
-def _watched_worker(mark: Mark) -> Document:
-    names = ("id", "name", "host", "pid", "state", "doing", "leased", "done", "failed", "memory", "code")
-    return {name: getattr(mark, name) for name in names} | {"seen_at": stamp(mark.seen_at)}
+def _watched_worker(status: WorkerStatus) -> Document:
+    names = ("id", "name", "host", "pid", "state", "leased", "done", "failed", "memory", "code")
+    shown = {"doing": status.activity, "seen_at": iso_time(status.seen_at)}
+    return {name: getattr(status, name) for name in names} | shown
 
 
 def host_document(lane: LaneState, now: int = 0) -> Document:
     """With the moment, also why it gets no requests and how long it needs at least."""
     made: Document = {
         "name": lane.name,
-        "next_at": stamp(lane.next_at),
+        "next_at": iso_time(lane.next_at),
         "spacing": lane.spacing,
-        "asked": lane.asked,
+        "asked": lane.requested,
         "learned": lane.learned,
         "max_in_flight": lane.max_in_flight,
         "in_flight": lane.in_flight,
         "ready": lane.ready,
-        "held_until": stamp(lane.held_until),
+        "held_until": iso_time(lane.held_until),
         "parked": lane.parked,
-        "reason": lane.reason,
-        "rule": lane.rule if lane.rule >= 0 else None,
+        "reason": describe_reason(lane),
+        "rule": lane.spacing_override if lane.spacing_override >= 0 else None,
         "limit": lane.limit if lane.limit >= 0 else None,
-        "set_by": set_by(lane) or None,
+        "set_by": pace_set_by(lane) or None,
     }
     if now:
-        made["why_held"] = why_held(lane, now) or None
-        made["seconds_left"] = None if lane.for_good(now) else round(lane_seconds(lane, now), 3)
+        made["why_held"] = hold_reason(lane, now) or None
+        made["seconds_left"] = None if lane.is_held_indefinitely(now) else round(lane_seconds(lane, now), 3)
     return made
 
 
-def worker_document(mark: Mark, now: int, stale_after: float = math.inf) -> Document:
+def worker_document(status: WorkerStatus, now: int, stale_after: float = math.inf) -> Document:
     return {
-        "id": mark.id,
-        "name": mark.name,
-        "host": mark.host,
-        "pid": mark.pid,
-        "version": mark.version,
-        "serves": list(mark.serves),
-        "code": versions_of(mark),
-        "state": state_of(mark, now, stale_after),
-        "asked": mark.asked,
-        "doing": mark.doing,
-        "leased": mark.leased,
-        "done": mark.done,
-        "failed": mark.failed,
-        "memory": mark.memory,
-        "started_at": stamp(mark.started_at),
-        "seen_at": stamp(mark.seen_at),
-        "seen_seconds_ago": round(max(0.0, (now - mark.seen_at) / 1e6), 1),
+        "id": status.id,
+        "name": status.name,
+        "host": status.host,
+        "pid": status.pid,
+        "version": status.version,
+        "serves": list(status.serves),
+        "capabilities": list(status.capabilities),
+        "code": code_versions(status),
+        "state": worker_state(status, now, stale_after),
+        "asked": status.command,
+        "doing": status.activity,
+        "leased": status.leased,
+        "done": status.done,
+        "failed": status.failed,
+        "memory": status.memory,
+        "started_at": iso_time(status.started_at),
+        "seen_at": iso_time(status.seen_at),
+        "seen_seconds_ago": round(max(0.0, (now - status.seen_at) / 1e6), 1),
     }
 
 
-def group_document(group: DeadGroup) -> Document:
+def dead_group_document(group: DeadLetterGroup) -> Document:
     return {
         "host": group.lane,
         "cause": group.cause,
         "count": group.count,
         "sample": group.sample,
         "message": group.message,
-        "first_at": stamp(group.first_at),
-        "last_at": stamp(group.last_at),
+        "first_at": iso_time(group.first_at),
+        "last_at": iso_time(group.last_at),
     }
 
 
-def letter_document(view: TaskView) -> Document:
+def dead_letter_document(view: TaskView) -> Document:
     return {
         "id": view.id,
         "url": view.url,
         "host": view.lane,
         "cause": view.cause,
-        "message": message_of(view),
+        "message": last_message(view),
         "attempts": view.attempts,
         "lost": view.lost,
         "depth": view.depth,
-        "dead_at": stamp(view.finished_at),
+        "dead_at": iso_time(view.finished_at),
         "evidence": view.evidence,
     }
 
@@ -199,13 +220,14 @@ def task_document(view: TaskView, run: str = "") -> Document:
         "priority": view.priority,
         "depth": view.depth,
         "parent": view.parent,
+        "needs": list(view.needs),
         "attempts": view.attempts,
         "lost": view.lost,
-        "added_at": stamp(view.added_at),
-        "due_at": stamp(view.due_at),
-        "finished_at": stamp(view.finished_at),
+        "added_at": iso_time(view.added_at),
+        "due_at": iso_time(view.due_at),
+        "finished_at": iso_time(view.finished_at),
         "worker": view.worker or None,
-        "leased_until": stamp(view.leased_until),
+        "leased_until": iso_time(view.leased_until),
         "cause": view.cause or None,
         "records": view.records,
     }
@@ -215,7 +237,7 @@ def task_document(view: TaskView, run: str = "") -> Document:
 
 def attempt_document(attempt: Attempt) -> Document:
     return {
-        "at": stamp(attempt.at),
+        "at": iso_time(attempt.at),
         "worker": attempt.worker,
         "milliseconds": round(attempt.seconds * 1000, 1),
         "status": attempt.status,
@@ -225,31 +247,21 @@ def attempt_document(attempt: Attempt) -> Document:
     }
 
 
-def answer_document(answer: Answer, url: str = "") -> Document:
-    """The whole story of one address."""
+def explanation_document(answer: Explanation) -> Document:
+    """The whole story of one URL."""
     task = answer.task
+    known = task_document(task) if task else {}
     return {
         "id": task.id if task else None,
-        "url": url or answer.url,
+        "url": answer.url,
         "run": answer.run.name,
         "run_state": answer.run.state,
-        "run_standing": answer.run_state or answer.run.state,
-        "at": stamp(answer.now),
+        "run_display_state": answer.run_state or answer.run.state,
+        "at": iso_time(answer.now),
         "state": task.state if task else "unknown",
         "reason": answer.reason,
         "skipped": list(answer.skipped),
-        "host": task.lane if task else None,
-        "kind": task.kind if task else None,
-        "depth": task.depth if task else None,
-        "priority": task.priority if task else None,
-        "added_at": stamp(task.added_at) if task else None,
-        "due_at": stamp(task.due_at) if task else None,
-        "finished_at": stamp(task.finished_at) if task else None,
-        "worker": task.worker if task else None,
-        "leased_until": stamp(task.leased_until) if task else None,
-        "cause": task.cause if task else None,
-        "records": task.records if task else 0,
-        "lost": task.lost if task else 0,
+        **{name: known.get(name, default) for name, default in _UNKNOWN_TASK.items()},
         "found_by": [view.url for view in answer.chain],
         "found_by_ids": [view.id for view in answer.chain],
         "attempts": [attempt_document(attempt) for attempt in (task.history if task else ())],
@@ -257,15 +269,23 @@ def answer_document(answer: Answer, url: str = "") -> Document:
     }
 
 
-def run_look_document(found: RunLook) -> Document:
+_UNKNOWN_TASK: Document = {
+    **dict.fromkeys(("host", "kind", "depth", "priority", "added_at", "due_at", "finished_at")),
+    **dict.fromkeys(("worker", "leased_until", "cause")),
+    "records": 0,
+    "lost": 0,
+}
+
+
+def run_snapshot_document(found: RunSnapshot) -> Document:
     """A run as it is listed, with how it goes."""
     return {
         **run_document(found.run, found.stats),
-        "standing": found.standing,
+        "display_state": found.display_state,
         "pages_per_second": round(found.rate, 2),
         "failing_per_second": round(found.failing, 2),
-        "seconds_left": _rounded(found.ahead.seconds),
-        "decided_by": found.ahead.lane or None,
+        "seconds_left": _rounded(found.forecast.seconds),
+        "decided_by": found.forecast.lane or None,
         "seeding": found.seeding,
         "workers": found.workers,
         "limits": [{"kind": kind, "words": words} for kind, words in found.limits],
@@ -275,19 +295,19 @@ def run_look_document(found: RunLook) -> Document:
 def fleet_document(snapshot: Snapshot) -> Document:
     """The whole fleet at one moment."""
     now, stale_after = snapshot.at, snapshot.stale_after
-    marks = sorted(snapshot.workers, key=place)
+    statuses = sorted(snapshot.workers, key=worker_sort_key)
     return {
-        "at": stamp(now),
+        "at": iso_time(now),
         "pages_per_second": round(snapshot.rate, 2),
         "failing_per_second": round(snapshot.failing, 2),
         "totals": stats_document(snapshot.totals),
-        "oldest_waiting_at": stamp(snapshot.oldest_at),
+        "oldest_waiting_at": iso_time(snapshot.oldest_at),
         "unfinished_runs": snapshot.unfinished,
-        "runs": [run_look_document(found) for found in snapshot.runs],
+        "runs": [run_snapshot_document(found) for found in snapshot.runs],
         "more_runs": snapshot.more_runs,
-        "workers_by_state": by_state(marks, now, stale_after),
-        "workers": [worker_document(mark, now, stale_after) for mark in marks[:WORKERS_SHOWN]],
-        "more_workers": len(marks) > WORKERS_SHOWN,
+        "workers_by_state": count_by_state(statuses, now, stale_after),
+        "workers": [worker_document(status, now, stale_after) for status in statuses[:WORKERS_SHOWN]],
+        "more_workers": len(statuses) > WORKERS_SHOWN,
         "hosts": [host_document(lane, now) for lane in snapshot.hosts],
         "parked": [host_document(lane, now) for lane in snapshot.parked],
     }

@@ -4,68 +4,68 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from shoal.control import acting
+from shoal.control import actions
 from shoal.core.lane import LaneState
-from shoal.errors import Usage
+from shoal.errors import UsageError
 from shoal.queue.base import Queue
-from shoal.view.words import held_words, lasting
+from shoal.view.formatting import format_duration, format_hold
 
-NEAR = 200  # hosts among which a name that was mistyped is looked for
+MAX_CANDIDATES = 200  # hosts among which a name that was mistyped is looked for
 
 
-def changed(lane: LaneState, now: int) -> bool:
+def is_adjusted(lane: LaneState, now: int) -> bool:
     """Whether somebody, or its own answers, made it other than it would be."""
-    return lane.rule >= 0 or lane.limit >= 0 or lane.parked or lane.held_until > now
+    return lane.spacing_override >= 0 or lane.limit >= 0 or lane.parked or lane.held_until > now
 
 
-def set_by(lane: LaneState) -> str:
+def pace_set_by(lane: LaneState) -> str:
     """Who set the pace that is in force."""
-    if lane.rule >= 0 or lane.limit >= 0:
+    if lane.spacing_override >= 0 or lane.limit >= 0:
         return "a person"
-    if lane.learned > lane.asked:
+    if lane.learned > lane.requested:
         return "its answers"
     return "the run" if lane.spacing else ""
 
 
-def why_held(lane: LaneState, now: int) -> str:
+def hold_reason(lane: LaneState, now: int) -> str:
     """Why it gets no requests now; empty where it does."""
     if lane.held_until <= now:
         return ""
     word = "parked" if lane.parked else "slowed down"
-    return f"{word} {held_words(lane, now)}" + (f": {lane.reason}" if lane.reason else "")
+    return f"{word} {format_hold(lane, now)}" + (f": {lane.reason}" if lane.reason else "")
 
 
-def spacing_words(seconds: float) -> str:
+def format_spacing(seconds: float) -> str:
     """0.25 s · 2.5 s · 1:30: a pace as it was set; rounded it would be another one."""
-    return f"{seconds:.3g} s" if seconds < 60 else lasting(seconds)
+    return f"{seconds:.3g} s" if seconds < 60 else format_duration(seconds)
 
 
-def pace_words(lane: LaneState) -> str:
-    return f"one every {spacing_words(lane.spacing)}" if lane.spacing else "free"
+def format_pace(lane: LaneState) -> str:
+    return f"one every {format_spacing(lane.spacing)}" if lane.spacing else "free"
 
 
-async def ranked(queue: Queue, now: int, *, run: int | None = None, limit: int = 50) -> list[LaneState]:
+async def rank_hosts(queue: Queue, now: int, *, run: int | None = None, limit: int = 50) -> list[LaneState]:
     """Those that somebody or their answers changed first, then those with the most waiting."""
     first: dict[str, LaneState] = {}
-    for only in ("ruled", "held"):
+    for only in ("overridden", "held"):
         for lane in await queue.lanes(run=run, only=only, limit=limit):
             first.setdefault(lane.name, lane)
     for lane in await queue.lanes(run=run, limit=limit):
         first.setdefault(lane.name, lane)
-    return sorted(first.values(), key=lambda lane: not changed(lane, now))[:limit]
+    return sorted(first.values(), key=lambda lane: not is_adjusted(lane, now))[:limit]
 
 
-async def host_named(queue: Queue, host: str) -> LaneState:
+async def require_host(queue: Queue, host: str) -> LaneState:
     """The host people mean; one that no run has met is an error, with the nearest that there is."""
-    word = acting.host_word(host)
-    if word and (found := await acting.host(queue, host)) is not None:
+    word = actions.parse_host(host)
+    if word and (found := await actions.find_host(queue, host)) is not None:
         return found
     near = [lane.name for lane in await queue.lanes(like=word, limit=3)] if word else []
     if not near:
-        names = [lane.name for lane in await queue.lanes(like=word[:3], limit=NEAR)] if word else []
-        names += [lane.name for lane in await queue.lanes(limit=NEAR)]
+        names = [lane.name for lane in await queue.lanes(like=word[:3], limit=MAX_CANDIDATES)] if word else []
+        names += [lane.name for lane in await queue.lanes(limit=MAX_CANDIDATES)]
         near = get_close_matches(word, dict.fromkeys(names), n=3, cutoff=0.75)
-    raise Usage(
-        f"no run has met the host {word or host}",
-        hint=f"did you mean {' or '.join(near)}?" if near else "shoal hosts lists those there are",
+    raise UsageError(
+        f"no run knows the host {word or host}",
+        hint=f"did you mean {' or '.join(near)}?" if near else "shoal hosts lists them",
     )

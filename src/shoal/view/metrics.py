@@ -1,7 +1,7 @@
-"""Metrics: the families that workers and the control room show. Names are kept from release to release.
+"""Metrics: the families that workers and the server show. Names are kept from release to release.
 
-No label holds a host, an address or anything else that a site could invent; runs are at most RUNS. A worker
-counts itself (`shoal_…`); the control room adds up what workers say (`shoal_fleet_…`): no task counts twice.
+No label holds a host, a URL or anything else that a site could invent; runs are at most RUNS. A worker
+counts itself (`shoal_…`); the server adds up what workers say (`shoal_fleet_…`): no task counts twice.
 """
 
 from __future__ import annotations
@@ -10,161 +10,167 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from shoal.control.history import Ledger
-from shoal.control.sample import lives, total
-from shoal.core.figures import CLASSES, SECONDS, SIZES, Figures, decode, highest, plus
-from shoal.core.lane import Mark
+from shoal.control.history import LifetimeCounters
+from shoal.control.history_sample import total_counters, worker_deltas
+from shoal.core.counters import DURATION_BOUNDS, ERROR_CLASSES, SIZE_BOUNDS, Counters, combine, decode, maximum
+from shoal.core.lane import WorkerStatus
 from shoal.core.stats import Stats
 from shoal.version import __version__
-from shoal.view.family import Family, text
-from shoal.view.snapshot import RunLook, Snapshot
-from shoal.view.workers import by_state
-from shoal.worker.totals import Totals
+from shoal.view.metric_family import MetricFamily, prometheus_text
+from shoal.view.snapshot import RunSnapshot, Snapshot
+from shoal.view.workers import count_by_state
+from shoal.worker.pool.totals import PoolTotals
 
-RUNS = 50
-STATES = ("ready", "delayed", "leased", "done", "dead", "cancelled")
+MAX_RUNS = 50
+TASK_STATES = ("ready", "delayed", "leased", "done", "dead", "cancelled")
 
 
-def worker_families(name: str, totals: Totals, *, reachable: bool, stopping: bool) -> list[Family]:
+def worker_families(name: str, totals: PoolTotals, *, reachable: bool, stopping: bool) -> list[MetricFamily]:
     """Of one `shoal worker` or `shoal run`, all its processes together, those that died included."""
     rows = (
         ("tasks_claimed_total", "counter", "Tasks taken from the queue.", totals.claimed),
         ("tasks_done_total", "counter", "Tasks done.", totals.done),
         ("tasks_failed_total", "counter", "Attempts that failed.", totals.failed),
-        ("leases_lost_total", "counter", "Leases that were taken over by others.", totals.lost),
+        ("leases_lost_total", "counter", "Leases lost to other workers.", totals.lost),
         ("children_deaths_total", "counter", "Worker processes that died.", totals.deaths),
         ("children", "gauge", "Worker processes alive.", totals.children),
         ("memory_bytes", "gauge", "Memory of the worker processes.", totals.memory),
         ("leases", "gauge", "Leases held.", totals.leases),
-        ("step_seconds", "gauge", "How long the code under way has held its process up.", totals.step),
+        (
+            "step_seconds",
+            "gauge",
+            "How long the running handler or parser has blocked its process.",
+            totals.longest_step,
+        ),
         ("queue_reachable", "gauge", "Whether the queue answers.", int(reachable)),
-        ("stopping", "gauge", "Whether it was told to stop.", int(stopping)),
+        ("stopping", "gauge", "Whether it was asked to stop.", int(stopping)),
     )
     return [
         _build("worker"),
-        *(Family(f"worker_{row[0]}", row[1], row[2]).add(row[3], worker=name) for row in rows),
-        *figure_families(totals.figures, totals.memory),
+        *(MetricFamily(f"worker_{row[0]}", row[1], row[2]).add(row[3], worker=name) for row in rows),
+        *counter_families(totals.counters, totals.memory),
     ]
 
 
-def figure_families(figures: Figures, memory: int, of: str = "") -> list[Family]:
+def counter_families(figures: Counters, memory: int, of: str = "") -> list[MetricFamily]:
     """What was counted: by one worker, or with of="fleet_" by all."""
-    failed = Family(f"{of}attempts_failed_total", "counter", "Attempts that failed, by class of error.")
-    dead = Family(f"{of}dead_total", "counter", "Tasks given up, by class of error.")
-    for name in CLASSES:  # all of them, also at 0: a rate needs a beginning
+    failed = MetricFamily(f"{of}attempts_failed_total", "counter", "Attempts that failed, by class of error.")
+    dead = MetricFamily(f"{of}dead_total", "counter", "Tasks that failed permanently, by class of error.")
+    for name in ERROR_CLASSES:  # all of them, also at 0: a rate needs a beginning
         failed.add(figures.failed.get(name, 0), **{"class": name})
         dead.add(figures.dead.get(name, 0), **{"class": name})
-    took = Family(
-        f"{of}attempt_seconds", "histogram", "How long attempts took, waiting for the host included."
-    )
-    size = Family(f"{of}answer_bytes", "histogram", "Sizes of answers, unpacked.")
-    asks = Family(
-        f"{of}queue_seconds", "summary", "How long the queue took to hand out and to take back work."
-    )
-    lag = Family(f"{of}event_loop_lag_seconds", "gauge", "Longest time that a process was held up lately.")
+    took = MetricFamily(f"{of}attempt_seconds", "histogram", "How long attempts took, waiting for the host included.")
+    size = MetricFamily(f"{of}answer_bytes", "histogram", "Sizes of responses, decompressed.")
+    asks = MetricFamily(f"{of}queue_seconds", "summary", "Duration of queue calls (claim and settle).")
+    lag = MetricFamily(f"{of}event_loop_lag_seconds", "gauge", "Longest recent event-loop lag of a process.")
     return [
-        Family(f"{of}tasks_done_total", "counter", "Tasks done.").add(figures.done),
-        Family(f"{of}records_total", "counter", "Records taken from pages.").add(figures.records),
+        MetricFamily(f"{of}tasks_done_total", "counter", "Tasks done.").add(figures.done),
+        MetricFamily(f"{of}records_total", "counter", "Records extracted from pages.").add(figures.records),
         failed,
-        Family(f"{of}retries_total", "counter", "Failed attempts that will be made again.").add(
-            figures.retries
-        ),
+        MetricFamily(f"{of}retries_total", "counter", "Failed attempts that will be retried.").add(figures.retries),
         dead,
-        Family(f"{of}leases_lost_total", "counter", "Leases taken over by others.").add(figures.lost),
-        Family(f"{of}stale_settles_total", "counter", "Outcomes that came too late and were dropped.").add(
+        MetricFamily(f"{of}leases_lost_total", "counter", "Leases lost to other workers.").add(figures.lost),
+        MetricFamily(f"{of}stale_settles_total", "counter", "Outcomes that came too late and were discarded.").add(
             figures.stale
         ),
-        took.spread(SECONDS, figures.took, figures.took_sum),
-        size.spread(SIZES, figures.size, figures.size_sum),
-        asks.spread((), (figures.asks,), figures.ask_seconds),
+        took.add_distribution(DURATION_BOUNDS, figures.took, figures.took_sum),
+        size.add_distribution(SIZE_BOUNDS, figures.size, figures.size_sum),
+        asks.add_distribution((), (figures.asks,), figures.ask_seconds),
         lag.add(figures.lag),
-        Family(f"{of}memory_bytes", "gauge", "Memory of worker processes.").add(memory),
+        MetricFamily(f"{of}memory_bytes", "gauge", "Memory of worker processes.").add(memory),
     ]
 
 
-class FleetCount:
+class FleetCounters:
     """All that workers have ever counted, as the history keeps it: it never falls, whatever is seen late.
 
     Should the history begin anew, because somebody has removed it, the sums go on from where they were.
     """
 
     def __init__(self) -> None:
-        self._before = Figures()  # of histories there were
-        self._most = Figures()
-        self._known = Figures()  # what the history had last
+        self._before = Counters()  # of histories there were
+        self._most = Counters()
+        self._known = Counters()  # what the history had last
 
-    def take(self, at: int, marks: Sequence[Mark], ledger: Ledger = Ledger()) -> Figures:
-        base = ledger.base
+    def update(
+        self, at: int, statuses: Sequence[WorkerStatus], lifetime: LifetimeCounters = LifetimeCounters()
+    ) -> Counters:
+        base = lifetime.base
         if base.at:
             if base.total.asks < self._known.asks or base.total.done < self._known.done:
-                self._before, self._most = plus(self._before, self._most), Figures()
+                self._before, self._most = combine(self._before, self._most), Counters()
             self._known = base.total
-        self._most = highest(self._most, total(base, lives(base, at, marks, ledger.farewells, lanes=0)))
-        lag = max((decode(mark.figures).lag for mark in marks), default=0.0)
-        return msgspec.structs.replace(plus(self._before, self._most), lag=lag)
+        self._most = maximum(
+            self._most, total_counters(base, worker_deltas(base, at, statuses, lifetime.final_counts, lanes=0))
+        )
+        lag = max((decode(status.counters).lag for status in statuses), default=0.0)
+        return msgspec.structs.replace(combine(self._before, self._most), lag=lag)
 
 
 def fleet_metrics(
     snapshot: Snapshot,
-    counted: FleetCount | None = None,
-    ledger: Ledger = Ledger(),
+    counted: FleetCounters | None = None,
+    lifetime: LifetimeCounters = LifetimeCounters(),
     *,
     reachable: bool = True,
 ) -> str:
     """What `shoal serve` answers at /metrics. counted: kept between two looks, so that sums never fall."""
-    return text(fleet_families(snapshot, counted, ledger, reachable=reachable))
+    return prometheus_text(fleet_families(snapshot, counted, lifetime, reachable=reachable))
 
 
 def fleet_families(
     snapshot: Snapshot,
-    counted: FleetCount | None = None,
-    ledger: Ledger = Ledger(),
+    counted: FleetCounters | None = None,
+    lifetime: LifetimeCounters = LifetimeCounters(),
     *,
     reachable: bool = True,
-) -> list[Family]:
+) -> list[MetricFamily]:
     """The fleet as one look at the queue shows it; without a queue, nothing is said of it."""
-    figures = (counted or FleetCount()).take(snapshot.at, snapshot.alive, ledger)
-    memory = sum(mark.memory for mark in snapshot.alive)
+    figures = (counted or FleetCounters()).update(snapshot.at, snapshot.alive, lifetime)
+    memory = sum(status.memory for status in snapshot.alive)
     return [
         _build("coordinator"),
-        Family("coordinator_queue_reachable", "gauge", "Whether the queue answers.").add(int(reachable)),
+        MetricFamily("coordinator_queue_reachable", "gauge", "Whether the queue answers.").add(int(reachable)),
         *(_store_families(snapshot) if reachable else ()),
-        *figure_families(figures, memory, "fleet_"),
+        *counter_families(figures, memory, "fleet_"),
     ]
 
 
-def _store_families(snapshot: Snapshot) -> list[Family]:
+def _store_families(snapshot: Snapshot) -> list[MetricFamily]:
     unfinished = [look for look in snapshot.runs if look.run.state in ("running", "paused")]
-    return _queue_families(snapshot) + _run_families(unfinished[:RUNS])
+    return _queue_families(snapshot) + _run_families(unfinished[:MAX_RUNS])
 
 
-def _queue_families(snapshot: Snapshot) -> list[Family]:
+def _queue_families(snapshot: Snapshot) -> list[MetricFamily]:
     totals, waited = snapshot.totals, max(0, snapshot.at - snapshot.oldest_at) / 1e6
-    workers = Family("workers", "gauge", "Worker processes in the registry, by state.")
-    for state, number in by_state(snapshot.workers, snapshot.at, snapshot.stale_after).items():
+    workers = MetricFamily("workers", "gauge", "Worker processes in the registry, by state.")
+    for state, number in count_by_state(snapshot.workers, snapshot.at, snapshot.stale_after).items():
         workers.add(number, state=state)
     return [
-        Family("runs_unfinished", "gauge", "Runs that are not finished.").add(snapshot.unfinished),
-        _by_state(Family("tasks", "gauge", "Tasks of unfinished runs, by state."), totals),
-        Family("claimable", "gauge", "Tasks that could be handed out this second.").add(totals.claimable),
-        Family("oldest_waiting_seconds", "gauge", "Age of the task that has waited longest.").add(
+        MetricFamily("runs_unfinished", "gauge", "Runs that are not finished.").add(snapshot.unfinished),
+        _by_state(MetricFamily("tasks", "gauge", "Tasks of all runs that are kept, by state."), totals),
+        MetricFamily("claimable", "gauge", "Tasks that could be claimed right now.").add(totals.claimable),
+        MetricFamily("oldest_waiting_seconds", "gauge", "Age of the task that has waited longest.").add(
             waited if snapshot.oldest_at else 0
         ),
-        Family("records_waiting", "gauge", "Records of unfinished runs that are still in the queue.").add(
-            totals.records - totals.trimmed
+        MetricFamily("records_waiting", "gauge", "Records of unfinished runs that are still in the queue.").add(
+            snapshot.unfinished_totals.records - snapshot.unfinished_totals.trimmed
         ),
-        Family("hosts_parked", "gauge", "Hosts that are left alone because they fail.").add(
+        MetricFamily("outbox_entries", "gauge", "Entries in the outboxes of unfinished runs, to be drained.").add(
+            totals.outbox
+        ),
+        MetricFamily("hosts_parked", "gauge", "Hosts that get no requests because they failed.").add(
             len(snapshot.parked)
         ),
         workers,
     ]
 
 
-def _run_families(looks: Iterable[RunLook]) -> list[Family]:
-    tasks = Family("run_tasks", "gauge", "Tasks of a run, by state; the newest unfinished runs.")
-    claimable = Family("run_claimable", "gauge", "Tasks of a run that could be handed out this second.")
-    records = Family("run_records", "gauge", "Records of a run.")
-    paused = Family("run_paused", "gauge", "Whether a person has paused the run.")
+def _run_families(looks: Iterable[RunSnapshot]) -> list[MetricFamily]:
+    tasks = MetricFamily("run_tasks", "gauge", "Tasks of a run, by state; the newest unfinished runs.")
+    claimable = MetricFamily("run_claimable", "gauge", "Tasks of a run that could be claimed right now.")
+    records = MetricFamily("run_records", "gauge", "Records of a run.")
+    paused = MetricFamily("run_paused", "gauge", "Whether the run is paused.")
     for look in looks:
         named = {"run": look.run.name, "scraper": look.run.scraper}
         _by_state(tasks, look.stats, **named)
@@ -174,13 +180,13 @@ def _run_families(looks: Iterable[RunLook]) -> list[Family]:
     return [tasks, claimable, records, paused]
 
 
-def _by_state(family: Family, stats: Stats, **labels: str) -> Family:
+def _by_state(family: MetricFamily, stats: Stats, **labels: str) -> MetricFamily:
     """Every task in exactly one state: what is delayed is not ready yet."""
-    for state in STATES:
+    for state in TASK_STATES:
         number = stats.ready - stats.delayed if state == "ready" else getattr(stats, state)
         family.add(number, **labels, state=state)
     return family
 
 
-def _build(role: str) -> Family:
-    return Family("build_info", "gauge", "What is running.").add(1, version=__version__, role=role)
+def _build(role: str) -> MetricFamily:
+    return MetricFamily("build_info", "gauge", "Version information.").add(1, version=__version__, role=role)

@@ -9,11 +9,11 @@ from shoal.core.run import Run
 from shoal.core.stats import Stats
 from shoal.view.series import STEPS
 
-POINTS = 120
-FAR = 100 * 365 * 86_400.0  # seconds; what is farther off has no date worth telling
+MAX_POINTS = 120
+MAX_FORECAST = 100 * 365 * 86_400.0  # seconds; what is farther off has no date worth telling
 
 
-class Point(msgspec.Struct):
+class ProgressPoint(msgspec.Struct):
     """What a run did in a time that ended at a moment, and how it stood then."""
 
     at: float  # seconds since 1970
@@ -24,7 +24,7 @@ class Point(msgspec.Struct):
     open: int = 0
 
 
-class Progress(msgspec.Struct, frozen=True):
+class ProgressCurve(msgspec.Struct, frozen=True):
     """Moments are seconds since 1970."""
 
     line: tuple[tuple[float, int], ...]  # (moment, pages that had come to an end), from 0 to now
@@ -40,7 +40,7 @@ class Progress(msgspec.Struct, frozen=True):
         return self.line[-1][0]
 
 
-def progress(run: Run, stats: Stats, series: Series, now: int, left: float | None) -> Progress | None:
+def progress_curve(run: Run, stats: Stats, series: Series, now: int, left: float | None) -> ProgressCurve | None:
     """Told backwards from what the store says now; None for what has hardly begun.
 
     left: seconds until it ends, as forecast.
@@ -51,19 +51,19 @@ def progress(run: Run, stats: Stats, series: Series, now: int, left: float | Non
         return None
     total = min(stats.seen, run.max_pages) if run.max_pages else stats.seen
     going = run.state == "running" and not run.finished_at
-    ends = last + left if left and left < FAR and going else 0.0
+    ends = last + left if left and left < MAX_FORECAST and going else 0.0
     made = [(last, ended)]
-    for point in reversed(points(run, series)):
+    for point in reversed(progress_points(run, series)):
         if begun < point.at < made[-1][0]:
             made.append((point.at, ended))
         ended = max(0, ended - point.done - point.dead)
         before = point.at - point.span  # without a span nobody knows since when
         if point.span and begun < before < made[-1][0]:
             made.append((before, ended))
-    return Progress(((begun, 0), *reversed(made)), max(total, stats.done + stats.dead), ends)
+    return ProgressCurve(((begun, 0), *reversed(made)), max(total, stats.done + stats.dead), ends)
 
 
-def points(run: Run, series: Series, most: int = POINTS, least: float = SLOT) -> list[Point]:
+def progress_points(run: Run, series: Series, most: int = MAX_POINTS, least: float = SLOT) -> list[ProgressPoint]:
     """What the history has of one run, in so many points at most; nothing of when it was not looked at.
 
     least: seconds that a point stands for. Points begin at round times, so that they stay as they are.
@@ -74,10 +74,10 @@ def points(run: Run, series: Series, most: int = POINTS, least: float = SLOT) ->
         return []
     wanted = max(least, (kept[-1][0].at - kept[0][0].at) / max(1, most - 1))
     width = next((step for step in STEPS if step >= wanted), wanted)
-    made: list[Point] = []
+    made: list[ProgressPoint] = []
     for one, found in kept:
         if not made or one.at // width != made[-1].at // width:
-            made.append(Point(one.at, 0.0))
+            made.append(ProgressPoint(one.at, 0.0))
         last = made[-1]
         last.at, last.span = one.at, last.span + one.span
         last.done, last.dead = last.done + found.done, last.dead + found.dead

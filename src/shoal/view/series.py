@@ -6,12 +6,12 @@ Every list of a document has one value a point of time; None where nobody looked
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from shoal.control.history import SLOT, Series
-from shoal.control.sample import Sample, merge
-from shoal.core.figures import SECONDS
-from shoal.view.words import stamp
+from shoal.control.history import MAX_STRIDE, SLOT, Series
+from shoal.control.history_sample import HostPoint, Sample, merge
+from shoal.core.counters import DURATION_BOUNDS
+from shoal.view.formatting import iso_time
 
 POINTS = 300
 HOURS = 24
@@ -20,65 +20,52 @@ CLASSES_SHOWN = 6  # of errors; the others are "other"
 
 Value = float | int | None
 Document = dict[str, Any]
+P = TypeVar("P")
 
 
 def fleet_series(series: Series, hours: float = HOURS, points: int = POINTS) -> Document:
     """Throughput, latency, errors by class, the queue by state, workers and memory of the whole fleet."""
     times, bins = binned(series, hours, points)
-    return _head(series, times) | {
+    return _header(series, times) | {
         "ok": _rates(bins, lambda one: one.done),
         "failed": _rates(bins, lambda one: sum(one.failed.values())),
         "retries": _rates(bins, lambda one: one.retries),
         "dead": _rates(bins, lambda one: one.dead),
         "records": _rates(bins, lambda one: one.records),
         "bytes": _rates(bins, lambda one: one.bytes),
-        "p50": _each(bins, lambda one: quantile(one.took, 0.5)),
-        "p95": _each(bins, lambda one: quantile(one.took, 0.95)),
+        "p50": _values(bins, lambda one: quantile(one.took, 0.5)),
+        "p95": _values(bins, lambda one: quantile(one.took, 0.95)),
         "errors": _errors(bins),
         "queue": {
-            "claimable": _each(bins, lambda one: one.ready - one.held),
-            "held": _each(bins, lambda one: one.held),
-            "delayed": _each(bins, lambda one: one.delayed),
-            "leased": _each(bins, lambda one: one.leased),
+            "claimable": _values(bins, lambda one: one.ready - one.held),
+            "held": _values(bins, lambda one: one.held),
+            "delayed": _values(bins, lambda one: one.delayed),
+            "leased": _values(bins, lambda one: one.leased),
         },
         "workers": {
             state: [one.workers.get(state, 0) if one else None for one in bins]
             for state in sorted({state for one in bins if one for state in one.workers})
         },
-        "rooms": _each(bins, lambda one: one.rooms),
-        "memory": _each(bins, lambda one: one.memory),
-        "most_memory": _each(bins, lambda one: one.most_memory),
-        "lag": _each(bins, lambda one: round(one.lag, 4)),
-        "ask": _each(bins, lambda one: round(one.ask_seconds / one.asks, 5) if one.asks else None),
+        "server_processes": _values(bins, lambda one: one.server_processes),
+        "memory": _values(bins, lambda one: one.memory),
+        "most_memory": _values(bins, lambda one: one.most_memory),
+        "lag": _values(bins, lambda one: round(one.lag, 4)),
+        "ask": _values(bins, lambda one: round(one.ask_seconds / one.asks, 5) if one.asks else None),
     }
 
 
 def run_series(series: Series, run: str, hours: float = HOURS, points: int = POINTS) -> Document:
     times, bins = binned(series, hours, points)
-    found = [(one, one.runs.get(run) if one else None) for one in bins]
-
-    def rate(name: str) -> list[Value]:
-        return [_rate(getattr(point, name), one) if one and point else None for one, point in found]
-
-    def state(name: str) -> list[Value]:
-        return [getattr(point, name) if point else None for _, point in found]
-
-    return _head(series, times) | {
+    points_of = [(one, one.runs.get(run) if one else None) for one in bins]
+    return _header(series, times) | {
         "run": run,
-        "ok": rate("done"),
-        "dead": rate("dead"),
-        "retries": rate("retries"),
-        "records": rate("records"),
-        "bytes": rate("bytes"),
+        "ok": _point_rates(points_of, "done"),
+        **{name: _point_rates(points_of, name) for name in ("dead", "retries", "records", "bytes")},
         "queue": {
-            "claimable": [
-                min(point.claimable, point.ready) if point is not None else None for _, point in found
-            ],
-            "held": [
-                max(0, point.ready - point.claimable) if point is not None else None for _, point in found
-            ],
-            "delayed": state("delayed"),
-            "leased": state("leased"),
+            "claimable": _point_values(points_of, lambda point: min(point.claimable, point.ready)),
+            "held": _point_values(points_of, lambda point: max(0, point.ready - point.claimable)),
+            "delayed": _point_values(points_of, lambda point: point.delayed),
+            "leased": _point_values(points_of, lambda point: point.leased),
         },
     }
 
@@ -86,32 +73,32 @@ def run_series(series: Series, run: str, hours: float = HOURS, points: int = POI
 def host_series(series: Series, host: str, hours: float = HOURS, points: int = POINTS) -> Document:
     """Only of times at which the host was among the busiest."""
     times, bins = binned(series, hours, points)
-    found = [(one, one.hosts.get(host) if one else None) for one in bins]
-    return _head(series, times) | {
+    points_of = [(one, one.hosts.get(host) if one else None) for one in bins]
+
+    def seconds(point: HostPoint) -> Value:
+        attempts = point.done + point.failed
+        return round(point.seconds / attempts, 4) if attempts else None
+
+    return _header(series, times) | {
         "host": host,
-        "ok": [_rate(point.done, one) if one and point else None for one, point in found],
-        "failed": [_rate(point.failed, one) if one and point else None for one, point in found],
-        "bytes": [_rate(point.bytes, one) if one and point else None for one, point in found],
-        "seconds": [
-            round(point.seconds / (point.done + point.failed), 4)
-            if point and point.done + point.failed
-            else None
-            for _, point in found
-        ],
-        "ready": [point.ready if point else None for _, point in found],
+        "ok": _point_rates(points_of, "done"),
+        "failed": _point_rates(points_of, "failed"),
+        "bytes": _point_rates(points_of, "bytes"),
+        "seconds": _point_values(points_of, seconds),
+        "ready": _point_values(points_of, lambda point: point.ready),
     }
 
 
 def worker_series(series: Series, worker: str, hours: float = HOURS, points: int = POINTS) -> Document:
     times, bins = binned(series, hours, points)
-    found = [(one, one.by_worker.get(worker) if one else None) for one in bins]
-    return _head(series, times) | {
+    points_of = [(one, one.by_worker.get(worker) if one else None) for one in bins]
+    return _header(series, times) | {
         "worker": worker,
-        "ok": [_rate(point.done, one) if one and point else None for one, point in found],
-        "failed": [_rate(point.failed, one) if one and point else None for one, point in found],
-        "memory": [point.memory if point else None for _, point in found],
-        "leased": [point.leased if point else None for _, point in found],
-        "lag": [point.lag if point else None for _, point in found],
+        "ok": _point_rates(points_of, "done"),
+        "failed": _point_rates(points_of, "failed"),
+        "memory": _point_values(points_of, lambda point: point.memory),
+        "leased": _point_values(points_of, lambda point: point.leased),
+        "lag": _point_values(points_of, lambda point: point.lag),
     }
 
 
@@ -137,7 +124,19 @@ def binned(series: Series, hours: float, points: int = POINTS) -> tuple[list[int
         if 0 <= at < count:
             kept[at].append(one)
     times = [(last - count + 1 + at) * step for at in range(count)]
-    return times, [merge(group) if group else None for group in kept]
+    bins = [merge(group) if group else None for group in kept]
+    for at, found in enumerate(bins):
+        if found is not None and found.span <= 1.5 * MAX_STRIDE * SLOT:
+            _fill_before(times, bins, at, found)
+    return times, bins
+
+
+def _fill_before(times: list[int], bins: list[Sample | None], at: int, found: Sample) -> None:
+    """A sample of several slots stands for all of them."""
+    begun = found.at - found.span + SLOT
+    while at > 0 and bins[at - 1] is None and times[at] > begun:
+        at -= 1
+        bins[at] = found
 
 
 def quantile(took: Sequence[int], share: float) -> float | None:
@@ -146,17 +145,17 @@ def quantile(took: Sequence[int], share: float) -> float | None:
     if not total:
         return None
     wanted, seen, below = share * total, 0.0, 0.0
-    for number, bound in zip(took, SECONDS, strict=False):
+    for number, bound in zip(took, DURATION_BOUNDS, strict=False):
         if number and seen + number >= wanted:
             return round(below + (bound - below) * (wanted - seen) / number, 4)
         seen += number
         below = bound
-    return SECONDS[-1]
+    return DURATION_BOUNDS[-1]
 
 
-def _head(series: Series, times: list[int]) -> Document:
+def _header(series: Series, times: list[int]) -> Document:
     return {
-        "at": stamp(int(series.now * 1e6)),
+        "at": iso_time(int(series.now * 1e6)),
         "step": times[1] - times[0],
         "times": times,  # seconds since 1970
     }
@@ -170,8 +169,16 @@ def _rates(bins: Sequence[Sample | None], value: Callable[[Sample], float]) -> l
     return [_rate(value(one), one) if one else None for one in bins]
 
 
-def _each(bins: Sequence[Sample | None], value: Callable[[Sample], Value]) -> list[Value]:
+def _values(bins: Sequence[Sample | None], value: Callable[[Sample], Value]) -> list[Value]:
     return [value(one) if one else None for one in bins]
+
+
+def _point_rates(points: Sequence[tuple[Sample | None, object]], name: str) -> list[Value]:
+    return [_rate(getattr(point, name), one) if one and point else None for one, point in points]
+
+
+def _point_values(points: Sequence[tuple[Sample | None, P | None]], value: Callable[[P], Value]) -> list[Value]:
+    return [value(point) if point is not None else None for _, point in points]
 
 
 def _errors(bins: Sequence[Sample | None]) -> dict[str, list[Value]]:

@@ -13,10 +13,11 @@ import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from shoal.web.access import Reader
-from shoal.web.answer import answer
-from shoal.web.describe import operations
-from shoal.web.room import room_in
+from shoal.web.auth.access import ReaderDep
+from shoal.web.context import context_of
+from shoal.web.http.json_response import json_response
+from shoal.web.http.prefix import server_url
+from shoal.web.openapi import operations
 
 router = APIRouter(include_in_schema=False)
 
@@ -28,10 +29,10 @@ TITLES = {
     "batch": "Batches", "jobs": "Jobs", "hooks": "Hooks", "tokens": "Tokens", "health": "Health",
     "queue": "The queue itself",
 }  # fmt: skip
-DEEPEST = 4  # of an example
+MAX_EXAMPLE_DEPTH = 4  # of an example
 
 
-class Row(msgspec.Struct, frozen=True):
+class FieldDoc(msgspec.Struct, frozen=True):
     """A parameter, or a field of a body."""
 
     name: str
@@ -46,8 +47,8 @@ class Operation(msgspec.Struct, frozen=True):
     summary: str
     words: str
     scope: str
-    parameters: tuple[Row, ...]
-    fields: tuple[Row, ...]
+    parameters: tuple[FieldDoc, ...]
+    fields: tuple[FieldDoc, ...]
     responses: tuple[tuple[str, str], ...]
     curl: str
 
@@ -57,29 +58,29 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 @router.get("/openapi.json")
-async def openapi(request: Request, caller: Reader) -> Response:
-    return answer(await _description(request))
+async def openapi(request: Request, caller: ReaderDep) -> Response:
+    return json_response(await _description(request))
 
 
 @router.get("/docs")
-async def docs(request: Request, caller: Reader) -> Response:
-    from shoal.web.pages.render import plain
+async def docs(request: Request, caller: ReaderDep) -> Response:
+    from shoal.web.pages.render import render_page
 
-    groups = grouped(await _description(request), str(request.base_url).rstrip("/"))
-    return plain(request, caller, "docs.html", {"groups": groups, "nav": "docs"})
+    groups = group_operations(await _description(request), server_url(request))
+    return render_page(request, caller, "docs.html", {"groups": groups, "nav": "docs"})
 
 
 async def _description(request: Request) -> dict[str, Any]:
     """Made once, and beside the loop: it takes a good part of a second."""
-    return await room_in(request).once(
-        ("openapi",), lambda: asyncio.to_thread(request.app.openapi), fresh=math.inf
+    return await context_of(request).cached(
+        ("openapi",), lambda: asyncio.to_thread(request.app.openapi), max_age=math.inf
     )
 
 
-def grouped(description: Mapping[str, Any], address: str) -> list[tuple[str, list[Operation]]]:
+def group_operations(description: Mapping[str, Any], server_url: str) -> list[tuple[str, list[Operation]]]:
     """(title, operations), in the order in which people look for them."""
     found: dict[str, list[Operation]] = {}
-    reader = _Reader(description["components"]["schemas"], address)
+    reader = _SchemaReader(description["components"]["schemas"], server_url)
     for path, method, operation in operations(dict(description)):
         tag = (operation.get("tags") or ["fleet"])[0]
         found.setdefault(tag, []).append(reader.operation(path, method, operation))
@@ -87,12 +88,12 @@ def grouped(description: Mapping[str, Any], address: str) -> list[tuple[str, lis
     return [(TITLES.get(tag, tag), found[tag]) for tag in order if tag in found]
 
 
-class _Reader:
+class _SchemaReader:
     """Reads schemas that point to one another."""
 
-    def __init__(self, schemas: Mapping[str, Any], address: str) -> None:
+    def __init__(self, schemas: Mapping[str, Any], server_url: str) -> None:
         self._schemas = schemas
-        self._address = address  # of this server, for examples
+        self._server_url = server_url  # of this server, for examples
 
     def operation(self, path: str, method: str, given: Mapping[str, Any]) -> Operation:
         parameters = given.get("parameters", ())
@@ -110,23 +111,23 @@ class _Reader:
             curl=self._curl(path, method, media, schema, open=given.get("security") == []),
         )
 
-    def _parameter(self, given: Mapping[str, Any]) -> Row:
+    def _parameter(self, given: Mapping[str, Any]) -> FieldDoc:
         words = given.get("description") or given["schema"].get("description", "")
-        return Row(given["name"], self._kind(given["schema"]), words, bool(given.get("required")))
+        return FieldDoc(given["name"], self._type_text(given["schema"]), words, bool(given.get("required")))
 
-    def _fields(self, schema: Mapping[str, Any]) -> tuple[Row, ...]:
-        schema = self._read(schema)
+    def _fields(self, schema: Mapping[str, Any]) -> tuple[FieldDoc, ...]:
+        schema = self._resolve(schema)
         needed = schema.get("required", ())
         return tuple(
-            Row(name, self._kind(it), it.get("description", ""), name in needed)
+            FieldDoc(name, self._type_text(it), it.get("description", ""), name in needed)
             for name, it in schema.get("properties", {}).items()
         )
 
-    def _kind(self, schema: Mapping[str, Any]) -> str:
+    def _type_text(self, schema: Mapping[str, Any]) -> str:
         """A few words: "integer, 1 to 1000"."""
-        schema = self._read(schema)
+        schema = self._resolve(schema)
         if "anyOf" in schema:
-            kinds = dict.fromkeys(self._kind(it) for it in schema["anyOf"] if it.get("type") != "null")
+            kinds = dict.fromkeys(self._type_text(it) for it in schema["anyOf"] if it.get("type") != "null")
             return " or ".join(kinds)
         if "enum" in schema:
             return ", ".join(str(it) for it in schema["enum"])
@@ -134,7 +135,7 @@ class _Reader:
             return str(schema["const"])
         kind = str(schema.get("type", "anything"))
         if kind == "array":
-            return f"list of {self._kind(schema.get('items', {}))}"
+            return f"list of {self._type_text(schema.get('items', {}))}"
         least, most = schema.get("minimum"), schema.get("maximum")
         if least is not None and most is not None and most < 2**53:
             return f"{kind}, {least:,} to {most:,}"
@@ -145,16 +146,16 @@ class _Reader:
         if not open:
             words += ["-H", "Authorization: Bearer $SHOAL_TOKEN"]
         if media == "application/json":
-            words += ["--json", json.dumps(self._sample(schema, DEEPEST), ensure_ascii=False)]
+            words += ["--json", json.dumps(self._sample(schema, MAX_EXAMPLE_DEPTH), ensure_ascii=False)]
         elif media:
             words += ["-H", f"Content-Type: {media}", "--data-binary", "@FILE"]
-        named = path.replace("{", "").replace("}", "") if "{" not in path else _named(path)
+        named = path.replace("{", "").replace("}", "") if "{" not in path else _with_placeholders(path)
         quoted = [f'"{word}"' if "$" in word else shlex.quote(word) for word in words]
-        return " ".join([*quoted, self._address + named])
+        return " ".join([*quoted, self._server_url + named])
 
     def _sample(self, schema: Mapping[str, Any], depth: int) -> Any:
         """The least that would be understood."""
-        schema = self._read(schema)
+        schema = self._resolve(schema)
         for given in ("example", "default", "const"):
             if given in schema:
                 return schema[given]
@@ -175,7 +176,7 @@ class _Reader:
         plain = {"string": "…", "integer": 1, "number": 1.0, "boolean": True, "array": [], "object": {}}
         return plain.get(str(kind))
 
-    def _read(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _resolve(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
         target = schema.get("$ref", "")
         if not target and len(schema.get("allOf", ())) == 1:
             target = schema["allOf"][0].get("$ref", "")
@@ -185,7 +186,7 @@ class _Reader:
         return found
 
 
-def _named(path: str) -> str:
+def _with_placeholders(path: str) -> str:
     """A path with the names of what is to be filled in: /runs/RUN."""
     return "/".join(
         part[1:-1].upper() if part.startswith("{") else part.replace("{", "").replace("}", "")

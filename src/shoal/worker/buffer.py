@@ -1,4 +1,4 @@
-"""Buffer: tasks at hand that are not started yet; those with a later slot wait without a place."""
+"""TaskBuffer: claimed tasks that are not started yet; those with a later slot wait without a runner."""
 
 from __future__ import annotations
 
@@ -7,89 +7,76 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
-from shoal.core.task import Leased
+from shoal.core.task import LeasedTask
 
-_EARLY = 0.002  # timers are rounded; the last stretch to a slot is slept by the task itself
+_TIMER_SLACK = 0.002  # timers are rounded; the last stretch to a slot is slept by the task itself
 
 
-class Held:
+class BufferedTask:
     __slots__ = ("start_at", "task")
 
-    def __init__(self, task: Leased, start_at: float) -> None:
+    def __init__(self, task: LeasedTask, start_at: float) -> None:
         self.task = task
         self.start_at = start_at
 
-    def __lt__(self, other: Held) -> bool:
+    def __lt__(self, other: BufferedTask) -> bool:
         return self.start_at < other.start_at
 
 
-class Buffer:
-    def __init__(self, clock: Callable[[], float]) -> None:
+class TaskBuffer:
+    def __init__(self, clock: Callable[[], float], on_ready: Callable[[], None] = lambda: None) -> None:
         self._clock = clock
-        self.ready: deque[Held] = deque()
-        self.later: list[Held] = []  # a heap by start_at
-        self._idle: deque[asyncio.Future[None]] = deque()
+        self._on_ready = on_ready  # there are tasks that can be started
+        self.ready: deque[BufferedTask] = deque()
+        self.delayed: list[BufferedTask] = []  # a heap by start_at
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        return len(self.ready) + len(self.later)
+        return len(self.ready) + len(self.delayed)
 
-    def soon(self, seconds: float) -> int:
+    def count_due_within(self, seconds: float) -> int:
         """How many can start within so many seconds."""
-        if not self.later:
+        if not self.delayed:
             return len(self.ready)
         limit = self._clock() + seconds
-        return len(self.ready) + sum(held.start_at <= limit for held in self.later)
+        return len(self.ready) + sum(buffered.start_at <= limit for buffered in self.delayed)
 
-    def put(self, many: Iterable[Held]) -> None:
-        now = self._clock() + _EARLY
-        for held in many:
-            if held.start_at <= now:
-                self.ready.append(held)
+    def put(self, tasks: Iterable[BufferedTask]) -> None:
+        now = self._clock() + _TIMER_SLACK
+        for buffered in tasks:
+            if buffered.start_at <= now:
+                self.ready.append(buffered)
             else:
-                heapq.heappush(self.later, held)
-        self._wake()
+                heapq.heappush(self.delayed, buffered)
+        if self.ready:
+            self._on_ready()
         self._set_timer()
 
-    async def take(self) -> Held:
-        while not self.ready:
-            waiter = asyncio.get_running_loop().create_future()
-            self._idle.append(waiter)
-            await waiter
-        return self.ready.popleft()
-
-    def take_out(self, leases: Collection[int] | None = None) -> list[Held]:
+    def remove(self, leases: Collection[int] | None = None) -> list[BufferedTask]:
         """Remove what belongs to some leases, or everything."""
-        out: list[Held] = []
-        kept: list[Held] = []
-        for held in (*self.ready, *self.later):
-            (out if leases is None or held.task.lease in leases else kept).append(held)
+        removed: list[BufferedTask] = []
+        kept: list[BufferedTask] = []
+        for buffered in (*self.ready, *self.delayed):
+            (removed if leases is None or buffered.task.lease in leases else kept).append(buffered)
         self.ready.clear()
-        self.later.clear()
+        self.delayed.clear()
         self.put(kept)
-        return out
-
-    def _wake(self) -> None:
-        wanted = len(self.ready)
-        while wanted > 0 and self._idle:
-            waiter = self._idle.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                wanted -= 1
+        return removed
 
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self.later:
-            delay = max(0.001, self.later[0].start_at - self._clock())
-            self._timer = asyncio.get_running_loop().call_later(delay, self._due)
+        if self.delayed:
+            delay = max(0.001, self.delayed[0].start_at - self._clock())
+            self._timer = asyncio.get_running_loop().call_later(delay, self._move_due)
 
-    def _due(self) -> None:
-        limit = self._clock() + _EARLY
-        while self.later and self.later[0].start_at <= limit:
-            self.ready.append(heapq.heappop(self.later))
-        self._wake()
+    def _move_due(self) -> None:
+        limit = self._clock() + _TIMER_SLACK
+        while self.delayed and self.delayed[0].start_at <= limit:
+            self.ready.append(heapq.heappop(self.delayed))
+        if self.ready:
+            self._on_ready()
         self._set_timer()
 
     def close(self) -> None:

@@ -4,73 +4,74 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from shoal.core.task import Claim, Leased
+from shoal.core.task import Claim, LeasedTask
 
-TRUST = 2 / 3  # of a lease: whoever could not renew it by then stops, so that nobody works in vain
+TRUSTED_SHARE = 2 / 3  # of a lease: whoever could not renew it by then stops, so that nobody works in vain
 
 
-class Lease:
-    __slots__ = ("confirmed", "given_up", "left", "number", "started")
+class HeldLease:
+    __slots__ = ("confirmed_at", "is_given_up", "number", "started", "unsettled")
 
-    def __init__(self, number: int, tasks: Iterable[int], confirmed: float) -> None:
+    def __init__(self, number: int, tasks: Iterable[int], confirmed_at: float) -> None:
         self.number = number
-        self.left = set(tasks)  # not settled yet
+        self.unsettled = set(tasks)  # not settled yet
         self.started: set[int] = set()  # of those, the ones a death of this worker is charged to
-        self.confirmed = confirmed
-        self.given_up = False
+        self.confirmed_at = confirmed_at
+        self.is_given_up = False
 
 
 class Leases:
-    """Written by the event loop; the heart's thread only takes copies, which are single steps."""
+    """Written by the event loop; the heartbeat thread only takes copies, which are single steps."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._held: dict[int, Lease] = {}
+        self._held: dict[int, HeldLease] = {}
 
     def __len__(self) -> int:
-        return sum(len(lease.left) for lease in list(self._held.values()))
+        return sum(len(lease.unsettled) for lease in list(self._held.values()))
 
     @property
     def numbers(self) -> tuple[int, ...]:
         return tuple(self._held)
 
-    def take(self, claim: Claim, sent: float) -> None:
+    def add(self, claim: Claim, sent: float) -> None:
         """Trusted from the moment the claim was sent: the store's clock began after it."""
-        self._held[claim.lease] = Lease(claim.lease, [task.id for task in claim.tasks], sent)
+        self._held[claim.lease] = HeldLease(claim.lease, [task.id for task in claim.tasks], sent)
 
-    def start(self, task: Leased, now: float) -> bool:
+    def start(self, task: LeasedTask, now: float) -> bool:
         """False if the task is no longer ours, or may well not be: we stood still for a whole lease."""
         lease = self._held.get(task.lease)
-        if lease is None or task.id not in lease.left or now - lease.confirmed > self.seconds:
+        if lease is None or task.id not in lease.unsettled or now - lease.confirmed_at > self.seconds:
             return False
-        lease.started.add(task.id)
+        if task.ack == "manual":  # one that comes once at most is charged to nobody
+            lease.started.add(task.id)
         return True
 
-    def settled(self, task: int, number: int) -> None:
+    def remove_task(self, task: int, number: int) -> None:
         lease = self._held.get(number)
         if lease is None:
             return
-        lease.left.discard(task)
+        lease.unsettled.discard(task)
         lease.started.discard(task)
-        if not lease.left:
+        if not lease.unsettled:
             del self._held[number]
 
     def holds(self, task: int, number: int) -> bool:
         lease = self._held.get(number)
-        return lease is not None and task in lease.left
+        return lease is not None and task in lease.unsettled
 
-    def lose(self, numbers: Iterable[int]) -> None:
+    def drop_leases(self, numbers: Iterable[int]) -> None:
         for number in numbers:
             self._held.pop(number, None)
 
-    def drop(self, tasks: Iterable[int]) -> None:
+    def drop_tasks(self, tasks: Iterable[int]) -> None:
         """Tasks that need not be finished, whatever lease they belong to."""
-        gone = frozenset(tasks)
+        dropped = frozenset(tasks)
         for lease in list(self._held.values()):
-            for task in gone & lease.left:
-                self.settled(task, lease.number)
+            for task in dropped & lease.unsettled:
+                self.remove_task(task, lease.number)
 
-    def report(self) -> dict[int, tuple[int, ...]]:
+    def started_tasks(self) -> dict[int, tuple[int, ...]]:
         """For the heartbeat: every lease with what was started of it."""
         return {lease.number: tuple(lease.started) for lease in list(self._held.values())}
 
@@ -78,12 +79,12 @@ class Leases:
         for number in numbers:
             lease = self._held.get(number)
             if lease is not None:
-                lease.confirmed = sent
+                lease.confirmed_at = sent
 
-    def give_up(self, now: float) -> frozenset[int]:
+    def give_up_unconfirmed(self, now: float) -> frozenset[int]:
         """Leases not renewed for two thirds of their time, each named once."""
-        limit = now - self.seconds * TRUST
-        old = [lease for lease in self._held.values() if lease.confirmed < limit and not lease.given_up]
+        limit = now - self.seconds * TRUSTED_SHARE
+        old = [lease for lease in self._held.values() if lease.confirmed_at < limit and not lease.is_given_up]
         for lease in old:
-            lease.given_up = True
+            lease.is_given_up = True
         return frozenset(lease.number for lease in old)

@@ -8,80 +8,78 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from shoal.core.lane import Pace
 from shoal.core.run import run_of
 from shoal.core.task import Outcome, Verdict
-from shoal.queue.base import Extended
-from shoal.worker.bearing import Bearing
-from shoal.worker.buffer import Buffer, Held
-from shoal.worker.farewell import farewell_of, leave
-from shoal.worker.feeder import Feeder
-from shoal.worker.heart import Heart, HeartThread
+from shoal.queue.base import ExtendResult
+from shoal.queue.follow_ups import FollowUps
+from shoal.queue.reconnect import TRANSIENT_ERRORS
+from shoal.worker.buffer import BufferedTask, TaskBuffer
+from shoal.worker.claimer import Claimer
+from shoal.worker.context import WorkerContext
+from shoal.worker.futures import cancel_all, wait_first
+from shoal.worker.heartbeat import Heartbeat, HeartbeatThread
+from shoal.worker.idle_runners import IdleRunners
 from shoal.worker.leases import Leases
-from shoal.worker.plan import SPARE, Plan
-from shoal.worker.process import process
-from shoal.worker.settler import PASSING, Settler
-from shoal.worker.tools import Tools
+from shoal.worker.outbox_drain import OutboxDrain
+from shoal.worker.plan import EXTRA_CONCURRENCY_FACTOR, WorkerPlan
+from shoal.worker.pool.final_counts import counters_of, save_final_counts
+from shoal.worker.settler import Settler
+from shoal.worker.status_report import StatusReport, TaskCounts
+from shoal.worker.task.pipeline import process_task
 
 log = logging.getLogger("shoal.worker")
 
-TICK = 1.0
-LATE = 0.5  # seconds after which a page that only waits for its server makes room for another
-LANES_TOLD = 50_000  # lanes whose pace the queue need not be told again
-RUNS_TOLD = 8  # runs of which that is kept, and more while they go on
-
-
-class Tally(msgspec.Struct):
-    """What a worker did in its life."""
-
-    done: int = 0
-    failed: int = 0
-    records: int = 0
-    stale: int = 0
+TICK_INTERVAL = 1.0
+SLOW_AFTER = 0.5  # seconds after which a page that only waits for its server makes room for another
+MAX_PACED_LANES = 50_000  # lanes whose pace the queue need not be told again
+MAX_PACED_RUNS = 8  # runs of which that is kept, and more while they go on
 
 
 class Worker:
-    """A fixed number of runners take tasks from the buffer; the feeder fills it, the settler empties them."""
+    """Runners take tasks from the buffer, which the claimer fills; the settler commits their outcomes."""
 
-    def __init__(self, tools: Tools, plan: Plan) -> None:
-        self.tally = Tally()
+    def __init__(self, context: WorkerContext, plan: WorkerPlan) -> None:
+        self.counts = TaskCounts()
         self.finished = 0
-        self._tools = tools
+        self._context = context
         self._plan = plan
         self._leases = Leases(plan.lease)
-        self._buffer = Buffer(tools.clock)
-        self._feeder = Feeder(tools, plan, self._leases, self._buffer, self)
+        self._idle_runners = IdleRunners(self._startable)
+        self._buffer = TaskBuffer(context.clock, self._idle_runners.wake)
+        self._claimer = Claimer(context, plan, self._leases, self._buffer, self)
         self._settler = Settler(
-            tools.queue,
-            clock=tools.clock,
-            settled=self._on_settled,
-            paces=self._paces,
-            company=max(1, plan.concurrency * 3 // 4),
-            patience=plan.patience,
-            keep=tools.keep,
-            asked=tools.figures.asked,
+            context.queue,
+            clock=context.clock,
+            on_settled=self._on_settled,
+            paces_for=self._paces_for,
+            batch_target=max(1, plan.concurrency * 3 // 4),
+            outage_timeout=plan.outage_timeout,
+            on_places_free=self._on_places_free,
+            before_settle=context.flush_pages,
+            on_queue_call=context.counters.count_queue_call,
         )
-        self._running: dict[asyncio.Task[None], Held] = {}
+        self._outbox_drain = OutboxDrain(FollowUps(context.queue).drain)
+        self._running: dict[asyncio.Task[None], BufferedTask] = {}
         self._runners: set[asyncio.Task[None]] = set()
-        self._busy = 0  # runners with a page that is not settled
-        self._spare = 0
-        self._broken: asyncio.Future[None] | None = None
-        self._quiet = asyncio.Event()
-        self._hard = self._ended = False
-        self._draining = False
-        self._bearing = Bearing(
-            tools.worker,
+        self._busy = 0  # places taken up by tasks that were started and are not settled
+        # How many pages may be in progress. Slow servers do not take slots from fast ones, within reason.
+        self.max_running = plan.concurrency
+        self._failure: asyncio.Future[None] | None = None
+        self._all_finished = asyncio.Event()
+        self._has_ended = False
+        self._is_draining = False
+        self._status_report = StatusReport(
+            context.worker,
             plan,
             self._leases,
-            self.tally,
-            self._title,
-            tools.clients.progress,
-            tools.figures.report,
+            self.counts,
+            self._scraper_title,
+            context.clients.progress,
+            context.counters.snapshot,
         )
-        self._told: dict[int, set[str]] = {}
-        self._ticked_at = tools.clock()
+        self._paced_lanes: dict[int, set[str]] = {}
+        self._ticked_at = context.clock()
         self._ticker: asyncio.TimerHandle | None = None
 
     @property
@@ -89,291 +87,306 @@ class Worker:
         return len(self._running)
 
     @property
-    def places(self) -> int:
-        """How many pages may be under way. Slow servers do not take places from quick ones, within reason."""
-        return self._plan.concurrency + self._spare
+    def is_blocked(self) -> bool:
+        return self._settler.is_full
 
     @property
-    def blocked(self) -> bool:
-        return self._settler.full
+    def is_idle(self) -> bool:
+        return not self._running and not len(self._buffer) and self._settler.is_idle
 
     @property
-    def at_rest(self) -> bool:
-        return not self._running and not len(self._buffer) and self._settler.idle
-
-    @property
-    def drained(self) -> bool:
+    def is_drained(self) -> bool:
         """Whether it ended because somebody asked it to drain."""
-        return self._draining
+        return self._is_draining
 
     def stop(self) -> None:
         """Start nothing new, hand back what is unfinished at no cost, and end."""
-        self._feeder.stop()
-        if self._draining:
-            self._quiet.set()
+        self._claimer.stop()
+        if self._is_draining:
+            self._all_finished.set()
 
     def drain(self) -> None:
-        """Like stop, but what is under way is finished first, within reason."""
-        self._draining = True
-        self._bearing.order = "drain"
-        self._feeder.stop()
+        """Like stop, but what is in progress is finished first, within reason."""
+        self._is_draining = True
+        self._status_report.command = "drain"
+        self._claimer.stop()
 
-    def obey(self, order: str) -> None:
-        """What a person asks of this worker: drain, pause, or nothing any more."""
-        if order == "drain":
+    def apply_command(self, command: str) -> None:
+        """Do what a person asks of this worker: drain, pause, or neither any more."""
+        if command == "drain":
             self.drain()
-        elif not self._draining:
-            self._bearing.order = order
-            self._feeder.pause(order == "pause")
+        elif not self._is_draining:
+            self._status_report.command = command
+            self._claimer.pause(command == "pause")
 
-    def stop_hard(self) -> None:
-        """End at once. What is held goes back when its lease ends, or when somebody reaps this worker."""
-        self._hard = True
-        self._feeder.stop()
-        self._quiet.set()
-
-    async def run(self) -> Tally:
+    async def run(self) -> TaskCounts:
         """Work until there is nothing left or until stopped; raises what a person must act on."""
-        broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        end_heart = self._start_heart(broken)
+        failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        stop_heartbeat = self._start_heartbeat(failure)
         settling = asyncio.create_task(self._settler.run(), name="settle")
-        self._broken = broken
-        feeding = asyncio.create_task(self._feeder.run(), name="feed")
+        self._failure = failure
+        claiming = asyncio.create_task(self._claimer.run(), name="claim")
         self._tick()
-        self._tools.figures.watch(self._tools.note.figures)
-        self._fill_places()
+        self._context.counters.watch_lag(self._context.crash_note.write_counters)
+        self._start_runners()
         try:
-            await _first(feeding, settling, broken)
+            await wait_first(claiming, settling, failure)
         finally:
-            self._feeder.stop()
+            self._claimer.stop()
             try:
-                if not settling.done() and not self._hard:
+                if not settling.done():
                     await self._hand_back()
             finally:
                 self._end()
-                await _cancel(feeding, settling, broken, *self._runners)
-                await end_heart()
-        await self._say_farewell()
-        return self.tally
+                await cancel_all(claiming, settling, failure, *self._runners)
+                await self._outbox_drain.close()
+                await stop_heartbeat()
+        await self._save_final_counts()
+        return self.counts
 
-    async def _say_farewell(self) -> None:
-        """Whoever keeps the history finds a worker either in the registry or by what it left behind."""
-        queue = self._tools.queue
-        with contextlib.suppress(*PASSING):
-            await leave(queue, farewell_of(self._bearing.mark(await queue.now())))
-        with contextlib.suppress(*PASSING):
-            await queue.forget_worker(self._tools.worker)
+    async def _save_final_counts(self) -> None:
+        """The history finds a worker either in the registry or by its final counts."""
+        queue = self._context.queue
+        with contextlib.suppress(*TRANSIENT_ERRORS):
+            await save_final_counts(queue, counters_of(self._status_report.worker_status(await queue.now())))
+        with contextlib.suppress(*TRANSIENT_ERRORS):
+            await queue.forget_worker(self._context.worker)
 
-    async def _runner(self) -> None:
-        me = asyncio.current_task()
-        assert me is not None
-        tools, leases, settler, running = self._tools, self._leases, self._settler, self._running
+    async def _run_tasks(self) -> None:
+        runner = asyncio.current_task()
+        assert runner is not None
+        context, leases, settler, running = self._context, self._leases, self._settler, self._running
+        clock, idle_runners = context.clock, self._idle_runners
         while True:
-            if settler.full:
-                await settler.room()
-            held = await self._buffer.take()
-            if self._busy >= self.places:  # the place it was made for is gone
-                self._buffer.ready.appendleft(held)
-                self._runners.discard(me)
+            if len(self._runners) > self.max_running:
+                self._runners.discard(runner)  # at once: others may be about to ask the same
+                idle_runners.wake()
                 return
-            self._feeder.low()
-            task = held.task
-            if not leases.start(task, tools.clock()):
+            now = clock()
+            if idle_runners.is_turn_over(now):
+                await asyncio.sleep(0)
+                continue
+            buffered = self._next_task()
+            if buffered is None:
+                if not running and not self._claimer.may_have_more:
+                    settler.hurry()
+                await idle_runners.wait()
+                continue
+            self._claimer.on_task_taken()
+            task = buffered.task
+            if not leases.start(task, now):
                 if leases.holds(task.id, task.lease):  # whoever has it now has it; else others may
                     settler.put(Outcome(task=task.id, lease=task.lease, result="released"))
                 continue
-            running[me] = held
+            running[runner] = buffered
             self._busy += 1
-            outcome = await process(task, tools, held.start_at)
-            del running[me]
-            if self._ended:
+            outcome = await process_task(task, context, buffered.start_at)
+            del running[runner]
+            if self._has_ended:
                 return
-            while me.cancelling():  # its task was called back, not the runner
-                me.uncancel()
+            while runner.cancelling():  # its task was cancelled, not the runner
+                runner.uncancel()
             self.finished += 1
-            tools.figures.visited(task.lane, outcome)
-            if tools.traced is not None and outcome.attempt is not None:
-                tools.traced(task, outcome, self._run_name(task.run))
+            context.counters.count_attempt(task.lane, outcome)
+            if context.on_attempt is not None and outcome.attempt is not None:
+                context.on_attempt(task, outcome, self._run_name(task.run))
             if not running:
-                self._quiet.set()
-            if leases.holds(task.id, task.lease):
-                await settler.keep(outcome)
-            self._busy -= 1
-            if len(self._runners) > self.places:
-                self._runners.discard(me)  # at once: others may be about to ask the same
-                return
+                self._all_finished.set()
+            is_once = task.ack == "auto"  # nothing waits for its outcome; any other takes up its place until then
+            if is_held := leases.holds(task.id, task.lease):
+                settler.put(outcome, takes_place=not is_once, lazy=is_once)
+            if is_once or not is_held:
+                self._busy -= 1
+
+    def _next_task(self) -> BufferedTask | None:
+        """One to start, if there is a place for it; none is started whose outcome could not be kept."""
+        return self._buffer.ready.popleft() if self._startable() > 0 else None
+
+    def _startable(self) -> int:
+        return 0 if self._settler.is_full else min(len(self._buffer.ready), self.max_running - self._busy)
+
+    def _on_places_free(self, places: int) -> None:
+        self._busy -= places
+        self._idle_runners.wake()
 
     async def _hand_back(self) -> None:
-        """Release what was not started, call back what is unfinished, settle the rest, within the grace."""
+        """Release what was not started, cancel what is unfinished, settle the rest, within the grace."""
         self._release_unstarted()
-        if self._draining and self._running and not self._hard:
-            self._quiet.clear()
+        if self._is_draining and self._running:
+            self._all_finished.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._plan.drain):
-                    await self._quiet.wait()
+                async with asyncio.timeout(self._plan.drain_timeout):
+                    await self._all_finished.wait()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._plan.grace):
+            async with asyncio.timeout(self._plan.grace_period):
                 if self._running:
-                    self._quiet.clear()
-                    self._call_back(self._running)
-                    await self._quiet.wait()
-                if not self._hard:
-                    await self._settler.flushed()
+                    self._all_finished.clear()
+                    self._cancel_runners(self._running)
+                    await self._all_finished.wait()
+                await self._settler.flush()
         if len(self._leases):
-            log.warning("left_behind", extra={"worker": self._tools.worker, "tasks": len(self._leases)})
+            log.warning("left_behind", extra={"worker": self._context.worker, "tasks": len(self._leases)})
 
     def _release_unstarted(self, leases: Collection[int] | None = None) -> None:
-        for held in self._buffer.take_out(leases):
-            if self._leases.holds(held.task.id, held.task.lease):
-                self._settler.put(Outcome(task=held.task.id, lease=held.task.lease, result="released"))
+        for buffered in self._buffer.remove(leases):
+            if self._leases.holds(buffered.task.id, buffered.task.lease):
+                self._settler.put(Outcome(task=buffered.task.id, lease=buffered.task.lease, result="released"))
 
-    def _call_back(self, runners: Iterable[asyncio.Task[None]]) -> None:
+    def _cancel_runners(self, runners: Iterable[asyncio.Task[None]]) -> None:
         for runner in list(runners):
             runner.cancel()
 
     def _on_settled(self, outcomes: Sequence[Outcome], verdicts: Sequence[Verdict]) -> None:
-        done, failed, figures = 0, 0, self._tools.figures
+        done, failed, counters = 0, 0, self._context.counters
         for outcome, verdict in zip(outcomes, verdicts, strict=True):
             if verdict == "stale":
-                self.tally.stale += 1
-                figures.stale()
+                self.counts.stale += 1
+                counters.count_stale()
             else:
                 # With same_as the queue may have dropped the links: they must not be taken for known.
-                if outcome.found and outcome.same_as is None:
-                    self._committed(outcome)
+                if outcome.found and outcome.redirect_digest is None:
+                    self._on_links_committed(outcome)
                 if outcome.result == "part":
                     continue
-                figures.settled(outcome)
+                if outcome.outbox:
+                    self._outbox_drain.wake()
+                counters.count_settled(outcome)
                 if outcome.result == "done":
                     done += 1
-                    self.tally.records += len(outcome.records)
+                    self.counts.records += len(outcome.records)
                 elif outcome.result in ("retry", "dead"):
                     failed += 1
-            self._leases.settled(outcome.task, outcome.lease)
-        self.tally.done += done
-        self._tools.note.count(done)
+            self._leases.remove_task(outcome.task, outcome.lease)
+        self.counts.done += done
+        self._context.crash_note.add_done(done)
         if failed:
-            self.tally.failed += failed
-            self._tools.note.add(failed=failed)
-        self._tools.note.hold(self._leases.numbers)
-        self._tools.note.figures(figures.packed())
-        self._feeder.ring()
+            self.counts.failed += failed
+            self._context.crash_note.add_counts(failed=failed)
+        self._context.crash_note.write_leases(self._leases.numbers)
+        self._context.crash_note.write_counters(counters.encoded())
+        self._claimer.wake()
 
-    def _committed(self, outcome: Outcome) -> None:
+    def _on_links_committed(self, outcome: Outcome) -> None:
         """Only now are its links known to the queue, and the paces of their lanes."""
         run = run_of(outcome.task)
-        served, told = self._tools.served_now(run), self._told.setdefault(run, set())
-        if served is not None:
-            served.links.committed(outcome.found)
-        if len(told) > LANES_TOLD:
-            told.clear()
-        told.update(task.lane for task in outcome.found)
+        run_context, paced = self._context.known_run_context(run), self._paced_lanes.setdefault(run, set())
+        if run_context is not None:
+            run_context.links.mark_committed(outcome.found)
+        if len(paced) > MAX_PACED_LANES:
+            paced.clear()
+        paced.update(task.lane for task in outcome.found)
 
     def _run_name(self, run: int) -> str:
-        served = self._tools.served_now(run)
-        return served.name if served is not None else ""
+        run_context = self._context.known_run_context(run)
+        return run_context.name if run_context is not None else ""
 
-    def _title(self, run: int) -> str:
-        served = self._tools.served_now(run)
-        return served.title if served is not None else ""
+    def _scraper_title(self, run: int) -> str:
+        run_context = self._context.known_run_context(run)
+        return run_context.title if run_context is not None else ""
 
-    def _paces(self, outcomes: Sequence[Outcome]) -> Mapping[str, Pace] | None:
-        """What the runs ask of lanes that found tasks open, told until it was heard once."""
+    def _paces_for(self, outcomes: Sequence[Outcome]) -> Mapping[str, Pace] | None:
+        """The paces of lanes that found tasks open, sent until the queue has taken them once."""
         paces: dict[str, Pace] = {}
         for outcome in outcomes:
             if not outcome.found:
                 continue
             run = run_of(outcome.task)
-            served, told = self._tools.served_now(run), self._told.setdefault(run, set())
-            if served is None:
+            run_context, paced = (self._context.known_run_context(run), self._paced_lanes.setdefault(run, set()))
+            if run_context is None:
                 continue
-            for lane in {task.lane for task in outcome.found} - told:
-                paces[lane] = _slower(paces.get(lane), served.pace(lane))
+            for lane in {task.lane for task in outcome.found} - paced:
+                paces[lane] = _slower_pace(paces.get(lane), run_context.pace(lane))
         return paces or None
 
-    def _start_heart(self, broken: asyncio.Future[None]) -> Callable[[], Awaitable[None]]:
+    def _start_heartbeat(self, failure: asyncio.Future[None]) -> Callable[[], Awaitable[None]]:
         """Beside the event loop where the queue can be opened twice, else within it."""
-        loop, tools, plan = asyncio.get_running_loop(), self._tools, self._plan
+        loop, context, plan = asyncio.get_running_loop(), self._context, self._plan
 
         def from_thread(call: Callable[[Any], None], value: Any) -> None:
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
                 loop.call_soon_threadsafe(call, value)
 
         def failed(error: BaseException) -> None:
-            if not broken.done():
-                broken.set_exception(error)
+            if not failure.done():
+                failure.set_exception(error)
 
-        heart = Heart(
-            tools.worker,
+        heartbeat = Heartbeat(
+            context.worker,
             self._leases,
-            every=plan.heartbeat,
-            clock=tools.clock,
-            heard=lambda answer: from_thread(self._on_extended, answer),
-            asked=lambda order: from_thread(self.obey, order),
-            mark=self._bearing.mark,
+            interval=plan.heartbeat,
+            clock=context.clock,
+            on_extended=lambda answer: from_thread(self._on_extended, answer),
+            on_command=lambda command: from_thread(self.apply_command, command),
+            worker_status=self._status_report.worker_status,
         )
-        if tools.open_queue is not None:
-            thread = HeartThread(heart, tools.open_queue, lambda error: from_thread(failed, error))
+        if context.open_queue is not None:
+            thread = HeartbeatThread(heartbeat, context.open_queue, lambda error: from_thread(failed, error))
             thread.start()
             return thread.stop
-        beating = asyncio.create_task(heart.beats(tools.queue, asyncio.Event()), name="heart")
-        beating.add_done_callback(lambda beats: None if beats.cancelled() else failed(_error_of(beats)))
-        return lambda: _cancel(beating)
+        heartbeat_task = asyncio.create_task(heartbeat.run(context.queue, asyncio.Event()), name="heartbeat")
+        heartbeat_task.add_done_callback(lambda ended: None if ended.cancelled() else failed(_error_of(ended)))
+        return lambda: cancel_all(heartbeat_task)
 
-    def _on_extended(self, answer: Extended) -> None:
+    def _on_extended(self, answer: ExtendResult) -> None:
         """Leave what is no longer ours; its outcome would be dropped anyway."""
-        self._leases.lose(answer.lost)
-        self._tools.note.add(lost=len(answer.lost))
-        self._tools.figures.lost(len(answer.lost))
-        self._leases.drop(answer.cancelled)
-        self._call_back_lost()
+        self._leases.drop_leases(answer.lost)
+        self._context.crash_note.add_counts(lost=len(answer.lost))
+        self._context.counters.count_lost(len(answer.lost))
+        self._leases.drop_tasks(answer.cancelled)
+        self._cancel_lost()
 
-    def _call_back_lost(self) -> None:
+    def _cancel_lost(self) -> None:
         holds = self._leases.holds
-        self._call_back(r for r, held in self._running.items() if not holds(held.task.id, held.task.lease))
+        self._cancel_runners(
+            r for r, buffered in self._running.items() if not holds(buffered.task.id, buffered.task.lease)
+        )
 
     def _tick(self) -> None:
-        now, before = self._tools.clock(), self._ticked_at
+        now, before = self._context.clock(), self._ticked_at
         self._ticked_at = now
-        # After a stall the heart may only just be renewing: give it one tick before giving up the leases.
-        if now - before < 2 * TICK and (old := self._leases.give_up(now)):
-            log.warning("leases_in_doubt", extra={"worker": self._tools.worker, "leases": len(old)})
+        # After a stall the heartbeat may only just be renewing: give it one tick before giving up the leases.
+        if now - before < 2 * TICK_INTERVAL and (old := self._leases.give_up_unconfirmed(now)):
+            log.warning("leases_in_doubt", extra={"worker": self._context.worker, "leases": len(old)})
             self._release_unstarted(old)
-            self._call_back(runner for runner, held in self._running.items() if held.task.lease in old)
-        if len(self._told) > RUNS_TOLD:
-            self._told = {run: told for run, told in self._told.items() if self._tools.served_now(run)}
-        self._ticker = asyncio.get_running_loop().call_later(TICK, self._tick)
+            self._cancel_runners(runner for runner, buffered in self._running.items() if buffered.task.lease in old)
+        if len(self._paced_lanes) > MAX_PACED_RUNS:
+            self._paced_lanes = {
+                run: paced for run, paced in self._paced_lanes.items() if self._context.known_run_context(run)
+            }
+        self._ticker = asyncio.get_running_loop().call_later(TICK_INTERVAL, self._tick)
 
-    def _fill_places(self) -> None:
-        """As many runners as there are places, looked at again in a while."""
-        if self._ended:
+    def _start_runners(self) -> None:
+        """Start as many runners as may work at a time; checked again in a while."""
+        if self._has_ended:
             return
-        now = self._tools.clock()
-        late = sum(now - since > LATE for since in self._tools.waiting.values())
-        self._spare = min(late, SPARE * self._plan.concurrency)
-        while len(self._runners) < self.places:
-            runner = asyncio.create_task(self._runner(), name="runner")
+        now = self._context.clock()
+        slow = sum(now - since > SLOW_AFTER for since in self._context.waiting_since.values())
+        concurrency = self._plan.concurrency
+        self.max_running = concurrency + min(slow, EXTRA_CONCURRENCY_FACTOR * concurrency)
+        while len(self._runners) < self.max_running:
+            runner = asyncio.create_task(self._run_tasks(), name="runner")
             self._runners.add(runner)
-            runner.add_done_callback(self._runner_ended)
-        if late:
-            self._feeder.ring()
-        asyncio.get_running_loop().call_later(LATE / 2, self._fill_places)
+            runner.add_done_callback(self._on_runner_ended)
+        if slow:
+            self._claimer.wake()
+            self._idle_runners.wake()
+        asyncio.get_running_loop().call_later(SLOW_AFTER / 2, self._start_runners)
 
-    def _runner_ended(self, runner: asyncio.Task[None]) -> None:
+    def _on_runner_ended(self, runner: asyncio.Task[None]) -> None:
         self._runners.discard(runner)
         error = None if runner.cancelled() else runner.exception()
-        if error is not None and self._broken is not None and not self._broken.done():
-            self._broken.set_exception(error)
+        if error is not None and self._failure is not None and not self._failure.done():
+            self._failure.set_exception(error)
 
     def _end(self) -> None:
-        self._ended = True
+        self._has_ended = True
         self._buffer.close()
-        self._tools.figures.stop()
+        self._context.counters.stop()
         if self._ticker is not None:
             self._ticker.cancel()
 
 
-def _slower(one: Pace | None, other: Pace) -> Pace:
+def _slower_pace(one: Pace | None, other: Pace) -> Pace:
     if one is None:
         return other
     limits = [limit for limit in (one.max_in_flight, other.max_in_flight) if limit]
@@ -381,21 +394,4 @@ def _slower(one: Pace | None, other: Pace) -> Pace:
 
 
 def _error_of(ended: asyncio.Future[Any]) -> BaseException:
-    return ended.exception() or RuntimeError("the heart stopped")
-
-
-async def _first(*ends: asyncio.Future[Any]) -> None:
-    """Wait for the first of them to end and pass on its failure."""
-    done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-    for end in done:
-        end.result()
-
-
-async def _cancel(*ends: asyncio.Future[Any]) -> None:
-    """End what still goes on. A handler that will not be cancelled cannot keep the worker from ending."""
-    for end in ends:
-        end.cancel()
-    done, _ = await asyncio.wait(ends, timeout=1.0)
-    for end in done:
-        if not end.cancelled():
-            end.exception()  # looked at: a failure that did not come first is not the one to report
+    return ended.exception() or RuntimeError("the heartbeat stopped")

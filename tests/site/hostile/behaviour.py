@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from hostile.wire import Request, Wire, answer
+from hostile.client_connection import ClientConnection, Request, answer
 
-Answer = Callable[[Wire, Request], Awaitable[None]]
+Respond = Callable[[ClientConnection, Request], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -16,14 +16,14 @@ class Behaviour:
     group: str
     expect: str  # "done", or the cause of death; "a|b" where either is right
     why: str  # what the site does, in a sentence
-    answer: Answer
-    robots: Answer | None = None  # None: there is no robots.txt
+    answer: Respond
+    robots: Respond | None = None  # None: there is no robots.txt
     path: str = "/"
     scheme: str = "http"
     rest: str = ""  # what must become of the pages linked from it; "" does not matter
     listens: bool = True
-    spoils_all: bool = False  # robots.txt is answered in the same way as everything else
-    outside: bool = False  # leads to addresses beyond this machine: not for clients that would go there
+    ignores_request: bool = False  # robots.txt is answered in the same way as everything else
+    leaves_machine: bool = False  # leads to addresses beyond this machine: not for clients that would go there
 
     def fits(self, outcome: str) -> bool:
         return outcome in self.expect.split("|")
@@ -47,27 +47,25 @@ class Group:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def does(self, name: str, expect: str, why: str, **more: object) -> Callable[[Answer], Answer]:
+    def does(self, name: str, expect: str, why: str, **more: object) -> Callable[[Respond], Respond]:
         """Declare a coroutine as a behaviour."""
 
-        def declare(function: Answer) -> Answer:
+        def declare(function: Respond) -> Respond:
             add(replace(Behaviour(name, self.name, expect, why, function), **more))  # type: ignore[arg-type]
             return function
 
         return declare
 
-    def says(
-        self, name: str, expect: str, why: str, *parts: bytes, close: bool = True, **more: object
-    ) -> None:
+    def says(self, name: str, expect: str, why: str, *parts: bytes, close: bool = True, **more: object) -> None:
         """Declare an answer that is always the same bytes."""
 
-        async def say(wire: Wire, request: Request) -> None:
-            await wire.send(*parts)
+        async def say(connection: ClientConnection, request: Request) -> None:
+            await connection.send(*parts)
             if close:
-                wire.end()
+                connection.end()
 
         self.does(name, expect, why, **more)(say)
 
 
-async def no_robots(wire: Wire, request: Request) -> None:
-    await wire.send(answer("", status="404 Not Found"))
+async def no_robots(connection: ClientConnection, request: Request) -> None:
+    await connection.send(answer("", status="404 Not Found"))

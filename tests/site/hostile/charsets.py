@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hostile.behaviour import Group
-from hostile.wire import answer, html
+from hostile.client_connection import answer, html
 
 group = Group("charsets")
 
@@ -19,9 +19,7 @@ group.says(
     answer("<title>+ADw-script+AD4-</title>", typed("utf-7")),
 )
 group.says("charset-unknown", "done", "a charset nobody knows", answer(html("café"), typed("klingon-8")))
-group.says(
-    "charset-dangerous", "done", "a codec that is none for text", answer(html("odd"), typed("zlib_codec"))
-)
+group.says("charset-dangerous", "done", "a codec that is none for text", answer(html("odd"), typed("zlib_codec")))
 group.says(
     "charset-punycode",
     "done",
@@ -41,10 +39,7 @@ group.says(
     answer(html("odd").encode("utf-16-le") + b"x", typed("utf-16le")),
 )
 group.says(
-    "charset-replacement",
-    "done",
-    "a charset that is only ever an attack",
-    answer(html("odd"), typed("iso-2022-kr")),
+    "charset-replacement", "done", "a charset that is only ever an attack", answer(html("odd"), typed("iso-2022-kr"))
 )
 group.says(
     "charset-quarrel",
@@ -59,10 +54,7 @@ group.says(
     answer(b"<title>\xff\xfe\xc0\x80\xed\xa0\x80\xf5</title>" * 100, typed("utf-8")),
 )
 group.says(
-    "nul-in-html",
-    "done",
-    "NUL bytes everywhere",
-    answer(b"<ti\x00tle>a\x00b</title>\x00<a href='/\x00x'>\x00</a>"),
+    "nul-in-html", "done", "NUL bytes everywhere", answer(b"<ti\x00tle>a\x00b</title>\x00<a href='/\x00x'>\x00</a>")
 )
 group.says(
     "half-surrogates",
@@ -71,14 +63,8 @@ group.says(
     answer("<title>&#xD800;&#xDFFF;&#0;&#x110000;</title>"),
 )
 group.says(
-    "all-controls",
-    "done",
-    "every control character",
-    answer(b"<title>" + bytes(range(1, 32)) + b"\x7f</title>"),
+    "all-controls", "done", "every control character", answer(b"<title>" + bytes(range(1, 32)) + b"\x7f</title>")
 )
 group.says(
-    "right-to-left",
-    "done",
-    "overrides that turn lines around",
-    answer("<title>\u202egpj.exe\u2066\u200b</title>"),
+    "right-to-left", "done", "overrides that turn lines around", answer("<title>\u202egpj.exe\u2066\u200b</title>")
 )

@@ -9,7 +9,7 @@ import zlib
 from functools import cache
 
 from hostile.behaviour import Group
-from hostile.wire import Request, Wire, answer, head, html
+from hostile.client_connection import ClientConnection, Request, answer, head, html
 
 group = Group("codings")
 BLOCK = 1 << 24
@@ -142,8 +142,8 @@ def _declare(name: str) -> None:
     coding, expect, why, _ = BODIES[name]
 
     @group.does(name, expect, why)
-    async def pack(wire: Wire, request: Request) -> None:
-        await wire.send(answer(ready()[name], f"Content-Encoding: {coding}"))
+    async def pack(connection: ClientConnection, request: Request) -> None:
+        await connection.send(answer(ready()[name], f"Content-Encoding: {coding}"))
 
 
 @cache
@@ -157,6 +157,6 @@ for _name in BODIES:
 
 
 @group.does("bomb-endless", "too_large", "a gzip stream that never ends")
-async def bomb_endless(wire: Wire, request: Request) -> None:
-    await wire.send(head("Content-Encoding: gzip", "Connection: close"), GZIP_HEAD)
-    await wire.pour(deflate_bomb()[:-2][: len(deflate_bomb()) // TIMES])
+async def bomb_endless(connection: ClientConnection, request: Request) -> None:
+    await connection.send(head("Content-Encoding: gzip", "Connection: close"), GZIP_HEAD)
+    await connection.send_endlessly(deflate_bomb()[:-2][: len(deflate_bomb()) // TIMES])

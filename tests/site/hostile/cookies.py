@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 from hostile.behaviour import Group
-from hostile.wire import Request, Wire, answer, html, links
+from hostile.client_connection import ClientConnection, Request, answer, html, links
 
 group = Group("cookies")
 SECOND = html("cookies", links("/second"))
 
 
 group.says(
-    "cookies-100000",
-    "too_large",
-    "100,000 cookies",
-    answer(SECOND, *[f"Set-Cookie: c{n}=1" for n in range(100_000)]),
+    "cookies-100000", "too_large", "100,000 cookies", answer(SECOND, *[f"Set-Cookie: c{n}=1" for n in range(100_000)])
 )
 
 
 def _picky(name: str, why: str, *lines: str, most: int = 4_200) -> None:
     @group.does(name, "done", why, rest="done")
-    async def set_cookie(wire: Wire, request: Request) -> None:
+    async def set_cookie(connection: ClientConnection, request: Request) -> None:
         if len(request.header("cookie")) > most:
-            await wire.send(answer("", status="400 Cookies Too Large"))
+            await connection.send(answer("", status="400 Cookies Too Large"))
         else:
-            await wire.send(answer(SECOND, *lines))
+            await connection.send(answer(SECOND, *lines))
 
 
-_picky(
-    "cookie-100k",
-    "a cookie of 100 KB; the next request must not carry it",
-    "Set-Cookie: big=" + "x" * 100_000,
-)
+_picky("cookie-100k", "a cookie of 100 KB; the next request must not carry it", "Set-Cookie: big=" + "x" * 100_000)
 _picky(
     "cookies-400",
     "400 cookies of 500 bytes; the next request must stay small",

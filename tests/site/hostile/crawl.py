@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from hostile.behaviour import Behaviour
-from hostile.memory import Memory
+from hostile.memory import MemoryWatcher
 from hostile.registry import BEHAVIOURS
-from hostile.targets import BEYOND
+from hostile.targets import BEYOND_LOOPBACK
 
 HERE = Path(__file__).resolve().parents[1]
 SCRAPER = """
@@ -39,33 +39,22 @@ def page(page):
 # any other work would show.
 LIMITS = (
     *("--timeout", "8", "--first-byte-timeout", "5", "--connect-timeout", "3"),
-    *(
-        "--slow-for",
-        "3",
-        "--parse-timeout",
-        "3",
-        "--retries",
-        "0",
-        "--delay",
-        "50ms",
-        "--max-per-shape",
-        "100",
-    ),
+    *("--slow-for", "3", "--parse-timeout", "3", "--retries", "0", "--delay", "50ms", "--max-per-shape", "100"),
 )
 
 
 def check_guard() -> None:
     """Refuse to begin where the guard is so broken that requests would leave this machine."""
-    from shoal.fetch.guard import AllowPrivate, refusal
+    from shoal.fetch.guard import PrivateNetworkPolicy, non_public_reason
 
-    allow = AllowPrivate.parse("127.0.1.1:80")
-    for url in BEYOND.values():
+    allow = PrivateNetworkPolicy.parse("127.0.1.1:80")
+    for url in BEYOND_LOOPBACK.values():
         host = url.split("/")[2].strip("[]")
         ip = str(ip_address(int(host) if host.isdigit() else host))
-        assert refusal(ip, 80) and not allow.permits(url, ip, 80), f"the guard lets {url} through"
+        assert non_public_reason(ip, 80) and not allow.permits(url, ip, 80), f"the guard lets {url} through"
 
 
-class Helper:
+class ServerProcess:
     """A server in a process of its own, spoken with line by line."""
 
     def __init__(self, *argv: str) -> None:
@@ -76,7 +65,7 @@ class Helper:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.places: dict[str, Any] = self._read()
+        self.started: dict[str, Any] = self._read()
 
     def ask(self) -> dict[str, Any]:
         assert self._process.stdin is not None
@@ -102,10 +91,10 @@ class Sites:
 
     def __init__(self, *, hosts: int = 8, pages: int = 200, latency: float = 0.1) -> None:
         self.pages = hosts * pages
-        self._hostile = Helper("hostile.server")
-        self._neighbours = Helper("hostile.neighbours", str(hosts), str(pages), str(latency))
-        self.urls: dict[str, str] = self._hostile.places["urls"]
-        self.neighbours: list[str] = self._neighbours.places["urls"]
+        self._hostile = ServerProcess("hostile.server")
+        self._neighbours = ServerProcess("hostile.neighbours", str(hosts), str(pages), str(latency))
+        self.urls: dict[str, str] = self._hostile.started["urls"]
+        self.neighbours: list[str] = self._neighbours.started["urls"]
 
     def __enter__(self) -> Sites:
         return self
@@ -126,7 +115,7 @@ class Sites:
 
 
 @dataclass(frozen=True)
-class Fate:
+class BehaviourResult:
     """What became of one behaviour's start page, and of the pages linked from it."""
 
     behaviour: Behaviour
@@ -148,13 +137,13 @@ class Fate:
 
 
 @dataclass(frozen=True)
-class Crawled:
+class CrawlResult:
     code: int
     wall: float
     words: str
-    fates: tuple[Fate, ...]
+    results: tuple[BehaviourResult, ...]
     peaks: dict[str, float]  # MB by process
-    balanced: bool
+    is_balanced: bool
     titles: frozenset[str]
     speed: float  # of the neighbours
     neighbour_pages: int
@@ -162,12 +151,8 @@ class Crawled:
 
 
 def crawl(
-    sites: Sites,
-    folder: Path,
-    behaviours: Sequence[Behaviour],
-    more: Sequence[str] = (),
-    timeout: float = 120.0,
-) -> Crawled:
+    sites: Sites, folder: Path, behaviours: Sequence[Behaviour], more: Sequence[str] = (), timeout: float = 120.0
+) -> CrawlResult:
     """One run over the neighbours and these behaviours, from beginning to end, in a folder of its own."""
     check_guard()
     folder.mkdir(parents=True, exist_ok=True)
@@ -190,7 +175,7 @@ def crawl(
             stderr=log,
             start_new_session=True,
         )
-        memory = Memory(process.pid)
+        memory = MemoryWatcher(process.pid)
         try:
             code = process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -203,16 +188,16 @@ def crawl(
     wall = time.time() - began
     speed, pages, with_cookies = sites.speed()
     first = sites.seen()["first"]
-    tasks, balanced = asyncio.run(_tasks(folder / ".shoal" / "shoal.db"))
+    tasks, is_balanced = asyncio.run(_tasks(folder / ".shoal" / "shoal.db"))
     out = folder / "out.jsonl"
     records = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
-    return Crawled(
+    return CrawlResult(
         code=code,
         wall=wall,
         words=(folder / "log.txt").read_text(errors="replace"),
-        fates=tuple(_fates(tasks, urls, first, memory)),
+        results=tuple(_results(tasks, urls, first, memory)),
         peaks={f"{pid} {memory.names.get(pid, '')}": peak for pid, peak in memory.peaks.items()},
-        balanced=balanced,
+        is_balanced=is_balanced,
         titles=frozenset(str(record["title"]) for record in records),
         speed=speed,
         neighbour_pages=pages,
@@ -228,7 +213,7 @@ async def _tasks(path: Path) -> tuple[list[Any], bool]:
         run = (await queue.runs())[0]
         found: list[Any] = []
         while True:
-            page = await queue.look(run.id, after=found[-1].id if found else 0, limit=1_000)
+            page = await queue.list_tasks(run.id, after=found[-1].id if found else 0, limit=1_000)
             if not page:
                 break
             found += page
@@ -237,12 +222,14 @@ async def _tasks(path: Path) -> tuple[list[Any], bool]:
     finally:
         await queue.close()
     same = (stats.seen, stats.done, stats.dead, stats.cancelled, stats.open)
-    return found, stats.balanced and same == (
+    return found, stats.is_balanced and same == (
         counted.seen, counted.done, counted.dead, counted.cancelled, counted.open
     )  # fmt: skip
 
 
-def _fates(tasks: list[Any], urls: dict[str, str], first: dict[str, float], memory: Memory) -> Iterator[Fate]:
+def _results(
+    tasks: list[Any], urls: dict[str, str], first: dict[str, float], memory: MemoryWatcher
+) -> Iterator[BehaviourResult]:
     by_lane: dict[str, list[Any]] = {}
     for task in tasks:
         by_lane.setdefault(task.lane, []).append(task)
@@ -257,14 +244,14 @@ def _fates(tasks: list[Any], urls: dict[str, str], first: dict[str, float], memo
             if other is not task:
                 rest[_outcome(other)] = rest.get(_outcome(other), 0) + 1
         if task is None:
-            yield Fate(behaviour, "never seen", 0.0, "", rest, 0.0)
+            yield BehaviourResult(behaviour, "never seen", 0.0, "", rest, 0.0)
             continue
         history = task.history
         began = min([first.get(behaviour.name, 9e9), *(attempt.at / 1e6 for attempt in history[:1])])
         end = task.finished_at / 1e6
         message = history[-1].message if history else ""
         peak = memory.between(began, end)
-        yield Fate(behaviour, _outcome(task), max(end - began, 0.0), message, rest, peak)
+        yield BehaviourResult(behaviour, _outcome(task), max(end - began, 0.0), message, rest, peak)
 
 
 def _outcome(task: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from hostile.behaviour import Group
-from hostile.wire import Request, Wire, answer, html
+from hostile.client_connection import ClientConnection, Request, answer, html
 
 group = Group("markup")
 HEAVY = "too_complex"
@@ -63,23 +63,18 @@ def _declare(name: str) -> None:
     expect, why, _ = PAGES[name]
 
     @group.does(name, expect, why)
-    async def page(wire: Wire, request: Request) -> None:
-        await wire.send(answer(body_of(name)))
+    async def page(connection: ClientConnection, request: Request) -> None:
+        await connection.send(answer(body_of(name)))
 
 
 for _name in PAGES:
     _declare(_name)
 
 _DEEP = "[" * 100_000 + "]" * 100_000
-group.says(
-    "json-as-html", "done", "5 MB of JSON, 100,000 levels deep, called HTML", answer(_DEEP + " " * 4_800_000)
-)
+group.says("json-as-html", "done", "5 MB of JSON, 100,000 levels deep, called HTML", answer(_DEEP + " " * 4_800_000))
 group.says("json-deep", "done", "JSON 100,000 levels deep", answer(_DEEP, "Content-Type: application/json"))
 group.says(
-    "html-as-image",
-    "done",
-    "a page that is called a picture",
-    answer(html("picture"), "Content-Type: image/png"),
+    "html-as-image", "done", "a page that is called a picture", answer(html("picture"), "Content-Type: image/png")
 )
 group.says(
     "pdf",
@@ -88,10 +83,7 @@ group.says(
     answer(b"%PDF-1.7\n" + bytes(range(256)) * 2_000 + b"<a href='/x'>", "Content-Type: application/pdf"),
 )
 group.says(
-    "pdf-as-html",
-    "done|too_complex",
-    "a PDF that is called HTML",
-    answer(b"%PDF-1.7\n" + bytes(range(256)) * 20_000),
+    "pdf-as-html", "done|too_complex", "a PDF that is called HTML", answer(b"%PDF-1.7\n" + bytes(range(256)) * 20_000)
 )
 group.says("xml-laughs", "done", "entities of entities, a billion times",
            answer(b'<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a "ha">' +

@@ -10,7 +10,7 @@ from pathlib import Path
 EVERY = 0.05
 
 
-class Memory:
+class MemoryWatcher:
     """Looks at a process and all its descendants until told to stop; sizes in MB."""
 
     def __init__(self, root: int) -> None:

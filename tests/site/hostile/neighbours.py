@@ -13,23 +13,23 @@ import json
 import sys
 import time
 
-from hostile.wire import answer, html, links
-from hostile.world import listening
+from hostile.client_connection import answer, html, links
+from hostile.site import listening
 
 FAN = 8
 FILL = "<p>" + "The tide comes in and the tide goes out again. " * 12 + "</p>"
 
 
-def address(page: int) -> str:
+def path_of(page: int) -> str:
     """In letters: addresses that differ in a number only would look like a trap."""
     return "/" + str(page).translate(str.maketrans("0123456789", "abcdefghij"))
 
 
-def number(path: str) -> int:
+def page_of(path: str) -> int:
     return int(path[1:].translate(str.maketrans("abcdefghij", "0123456789")) or 0)
 
 
-class Seen:
+class RequestCounts:
     def __init__(self) -> None:
         self.pages = 0
         self.with_cookies = 0
@@ -43,8 +43,8 @@ class Seen:
 
 
 class Neighbour(asyncio.Protocol):
-    def __init__(self, seen: Seen, pages: int, latency: float) -> None:
-        self._seen = seen
+    def __init__(self, seen: RequestCounts, pages: int, latency: float) -> None:
+        self._counts = seen
         self._pages = pages
         self._latency = latency
         self._rest = b""
@@ -63,19 +63,19 @@ class Neighbour(asyncio.Protocol):
         if path == "/robots.txt":
             said = answer("", status="404 Not Found")
         else:
-            self._seen.page(request)
-            said = self._page(number(path))
+            self._counts.page(request)
+            said = self._page(page_of(path))
         if not self._transport.is_closing():
             self._transport.write(said)  # type: ignore[attr-defined]
 
     def _page(self, page: int) -> bytes:
         first = page * FAN + 1
-        below = (address(n) for n in range(first, min(first + FAN, self._pages)))
+        below = (path_of(n) for n in range(first, min(first + FAN, self._pages)))
         return answer(html(f"neighbour {page}", FILL, links("/", *below)))
 
 
 async def main(hosts: int, pages: int, latency: float) -> None:
-    seen, loop, port = Seen(), asyncio.get_running_loop(), 0
+    seen, loop, port = RequestCounts(), asyncio.get_running_loop(), 0
     urls = []
     for number in range(1, hosts + 1):
         sock = listening(f"127.0.2.{number}", port)

@@ -15,67 +15,62 @@ import sys
 from functools import partial
 
 from hostile.behaviour import Behaviour, no_robots
+from hostile.client_connection import ClientConnection, Ended, Request
 from hostile.registry import BEHAVIOURS, prepare
-from hostile.wire import Ended, Request, Wire
-from hostile.world import World
+from hostile.site import HostileSite
 
 LIMIT = 1 << 20
 
 
 async def serve(
-    world: World, behaviour: Behaviour, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    site: HostileSite, behaviour: Behaviour, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
     """One connection to one behaviour."""
     name = behaviour.name
-    world.came(name)
-    wire = Wire(reader, writer, world, world.address(name))
+    site.note_connection(name)
+    connection = ClientConnection(reader, writer, site, site.address(name))
     with contextlib.suppress(Ended, ConnectionError):
-        if behaviour.spoils_all:
-            await behaviour.answer(wire, Request("", "", ()))
+        if behaviour.ignores_request:
+            await behaviour.answer(connection, Request("", "", ()))
         while True:
-            request = await wire.request()
-            world.asked[name] += 1
+            request = await connection.request()
+            site.requests[name] += 1
             if request.path == "/robots.txt":
-                await (behaviour.robots or no_robots)(wire, request)
+                await (behaviour.robots or no_robots)(connection, request)
             else:
-                await behaviour.answer(wire, request)
+                await behaviour.answer(connection, request)
     with contextlib.suppress(OSError, RuntimeError):
         writer.close()
 
 
-async def watch_canary(world: World, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def watch_canary(site: HostileSite, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Nobody may come here: whoever does is counted, and answered so that they notice."""
-    world.canary["connections"] += 1
+    site.canary["connections"] += 1
     with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
         await reader.readuntil(b"\r\n\r\n")
-        world.canary["requests"] += 1
+        site.canary["requests"] += 1
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 21\r\n\r\n<title>canary</title>")
         await writer.drain()
     writer.close()
 
 
 async def main() -> None:
-    world = World(BEHAVIOURS)
+    site = HostileSite(BEHAVIOURS)
     servers = [
-        await asyncio.start_server(partial(serve, world, behaviour), sock=sock, limit=LIMIT)
-        for behaviour, sock in world.listen()
+        await asyncio.start_server(partial(serve, site, behaviour), sock=sock, limit=LIMIT)
+        for behaviour, sock in site.listen()
     ]
-    servers += [
-        await asyncio.start_server(partial(watch_canary, world), sock=sock)
-        for sock in world.listen_for_canary()
-    ]
+    servers += [await asyncio.start_server(partial(watch_canary, site), sock=sock) for sock in site.listen_for_canary()]
     await asyncio.to_thread(prepare)
-    places = {b.name: world.url(b) for b in BEHAVIOURS}
-    say({"port": world.port, "urls": places})
+    urls = {b.name: site.url(b) for b in BEHAVIOURS}
+    print_json({"port": site.port, "urls": urls})
     commands = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(commands), sys.stdin
-    )
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
     while await commands.readline():
-        say(world.report())
+        print_json(site.report())
 
 
-def say(what: dict[str, object]) -> None:
+def print_json(what: dict[str, object]) -> None:
     print(json.dumps(what), flush=True)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hostile.behaviour import Group
+from hostile.client_connection import ClientConnection, Request, answer, html, links
 from hostile.redirects import moved
-from hostile.wire import Request, Wire, answer, html, links
 
 group = Group("targets")
 
@@ -44,7 +44,7 @@ WITH_USER = {
     "user-and-backslash": "http://127.0.0.1:{port}\\@127.0.1.1/",
     "zone": "http://[::1%25lo]:{port}/",
 }
-BEYOND = {
+BEYOND_LOOPBACK = {
     "metadata": "http://169.254.169.254/latest/meta-data/",
     "metadata-decimal": "http://2852039166/",
     "metadata-mapped": "http://[::ffff:169.254.169.254]/",
@@ -65,44 +65,42 @@ BEYOND = {
 }
 
 
-def _redirect(name: str, target: str, expect: str, outside: bool) -> None:
-    @group.does(f"to-{name}", expect, f"leads to {target}", outside=outside)
-    async def redirect(wire: Wire, request: Request) -> None:
-        await wire.send(moved(target.format(port=wire.world.canary_port(f"to-{name}"))))
+def _redirect(name: str, target: str, expect: str, leaves_machine: bool) -> None:
+    @group.does(f"to-{name}", expect, f"leads to {target}", leaves_machine=leaves_machine)
+    async def redirect(connection: ClientConnection, request: Request) -> None:
+        await connection.send(moved(target.format(port=connection.site.canary_port(f"to-{name}"))))
 
 
 for _name, _target in SPELLINGS.items():
     _redirect(_name, _target, "blocked.private", False)
 for _name, _target in WITH_USER.items():
     _redirect(_name, _target, "redirects|blocked.private", False)
-for _name, _target in BEYOND.items():
+for _name, _target in BEYOND_LOOPBACK.items():
     _redirect(_name, _target, "blocked.private", True)
 
 
-def all_targets(world: object, name: str) -> list[str]:
-    port = world.canary_port(name)  # type: ignore[attr-defined]
+def all_targets(site: object, name: str) -> list[str]:
+    port = site.canary_port(name)  # type: ignore[attr-defined]
     targets = [*SPELLINGS.values(), *WITH_USER.values()]
     return [target.format(port=port) for target in targets]
 
 
 @group.does("links-to-canary", "done", "a page with links to all of those")
-async def links_to_canary(wire: Wire, request: Request) -> None:
-    targets = (*all_targets(wire.world, "links-to-canary"), *BEYOND.values())
-    await wire.send(answer(html("links", links(*targets))))
+async def links_to_canary(connection: ClientConnection, request: Request) -> None:
+    targets = (*all_targets(connection.site, "links-to-canary"), *BEYOND_LOOPBACK.values())
+    await connection.send(answer(html("links", links(*targets))))
 
 
 @group.does("base-to-canary", "done", "a page whose <base> is such an address")
-async def base_to_canary(wire: Wire, request: Request) -> None:
-    base = f"http://127.0.0.1:{wire.world.canary_port('base-to-canary')}/"
-    await wire.send(answer(f'<base href="{base}"><title>base</title>{links("a", "/b", "?c")}'))
+async def base_to_canary(connection: ClientConnection, request: Request) -> None:
+    base = f"http://127.0.0.1:{connection.site.canary_port('base-to-canary')}/"
+    await connection.send(answer(f'<base href="{base}"><title>base</title>{links("a", "/b", "?c")}'))
 
 
-async def _robots_to_canary(wire: Wire, request: Request) -> None:
-    await wire.send(moved(f"http://127.0.0.1:{wire.world.canary_port('robots-to-canary')}/robots.txt"))
+async def _robots_to_canary(connection: ClientConnection, request: Request) -> None:
+    await connection.send(moved(f"http://127.0.0.1:{connection.site.canary_port('robots-to-canary')}/robots.txt"))
 
 
-@group.does(
-    "robots-to-canary", "done", "a robots.txt that leads to such an address", robots=_robots_to_canary
-)
-async def robots_to_canary(wire: Wire, request: Request) -> None:
-    await wire.send(answer(html("robots")))
+@group.does("robots-to-canary", "done", "a robots.txt that leads to such an address", robots=_robots_to_canary)
+async def robots_to_canary(connection: ClientConnection, request: Request) -> None:
+    await connection.send(answer(html("robots")))

@@ -1,19 +1,19 @@
-"""Templates: scrapers written in YAML, and the small ones made for lists of addresses."""
+"""Templates: scrapers written in YAML, and the small ones made for lists of URLs."""
 
 from __future__ import annotations
 
-from shoal.extract.template.fill import Fill
-from shoal.extract.template.listing import from_fields, summary
+from shoal.extract.template.fill_rates import FillRates
 from shoal.extract.template.model import Template
 from shoal.extract.template.parse import parse
-from shoal.extract.template.problem import Problem, TemplateError
+from shoal.extract.template.problem import TemplateError, TemplateProblem
 from shoal.extract.template.scraper import TemplateScraper
+from shoal.extract.template.url_list import from_fields, summary
 
 __all__ = [
-    "Fill",
-    "Problem",
+    "FillRates",
     "Template",
     "TemplateError",
+    "TemplateProblem",
     "TemplateScraper",
     "from_fields",
     "parse",

@@ -7,9 +7,9 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from shoal.errors import Usage
-from shoal.extract.template.listing import from_fields, summary
-from shoal.extract.template.model import Field, Template, Where
+from shoal.errors import UsageError
+from shoal.extract.template.model import FieldSpec, Selector, Template
+from shoal.extract.template.url_list import from_fields, summary
 
 Content = Literal["text", "html", "none"]
 FIELD = "content"
@@ -35,12 +35,12 @@ def with_content(template: Template, content: Content) -> tuple[Template, str]:
     if content == "none":
         return template, ""
     if any(kind.each for kind in template.pages):
-        raise Usage(
-            f"template {template.name} makes several records of a page, and none of them is the page",
-            hint='content: "none"; its records are in the answer',
+        raise UsageError(
+            f"template {template.name} makes several records per page, and none of them is the page",
+            hint='content: "none"; its records are in the result',
         )
     if any(FIELD in kind.fields for kind in template.pages):
         return template, FIELD  # it says itself what the content is
-    field = {FIELD: Field(Where("page", content), type="any")}
+    field = {FIELD: FieldSpec(Selector("page", content), type="any")}
     pages = tuple(replace(kind, fields=kind.fields | field) for kind in template.pages)
     return replace(template, pages=pages), FIELD

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from shoal.extract.template.problem import Problem
+from shoal.extract.template.problem import TemplateProblem
 
 MAX_SIZE = 1_000_000
 MAX_NODES = 20_000
@@ -21,13 +21,13 @@ _QUOTES = "put quotes around it"
 _whole = re.compile(r"[-+]?(?:0|[1-9][0-9]*)").fullmatch
 _real = re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.?[0-9]+)(?:[eE][-+]?[0-9]+)?").fullmatch
 _WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}
-TRUTHS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+BOOLEAN_WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
-class Unreadable(Exception):
+class UnreadableDocument(Exception):
     """The document cannot be read any further than this."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: TemplateProblem) -> None:
         super().__init__(problem.message)
         self.problem = problem
 
@@ -65,28 +65,30 @@ class Node:
             return int(text)
         return float(text) if _real(text) and not _whole(text) else text
 
-    def complain(self, where: str, message: str, hint: str = "") -> Problem:
-        return Problem(self.line, self.column, where, message, hint)
+    def make_problem(self, where: str, message: str, hint: str = "") -> TemplateProblem:
+        return TemplateProblem(self.line, self.column, where, message, hint)
 
 
-def compose(text: str) -> tuple[Node, list[Problem]]:
+def compose(text: str) -> tuple[Node, list[TemplateProblem]]:
     """The tree of a document, and what is wrong with it that does not stop the reading."""
     import yaml  # late: worker processes get templates as JSON
 
     if len(text) > MAX_SIZE:
-        raise Unreadable(Problem(1, 1, "", f"it is larger than {MAX_SIZE // 1_000_000} MB", "a smaller one"))
+        raise UnreadableDocument(
+            TemplateProblem(1, 1, "", f"it is larger than {MAX_SIZE // 1_000_000} MB", "a smaller one")
+        )
     composer = _Composer(yaml.parse(text, Loader=yaml.SafeLoader))
     try:
         return composer.document(), composer.problems
     except yaml.MarkedYAMLError as error:
-        raise Unreadable(_worded(error, text)) from error
+        raise UnreadableDocument(_translate_error(error, text)) from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         column = error.position - (text.rfind("\n", 0, error.position) + 1) + 1
-        message = f"the character U+{ord(text[error.position]):04X} cannot stand in YAML"
-        raise Unreadable(Problem(line, column, "", message, "remove it")) from error
+        message = f"the character U+{ord(text[error.position]):04X} is not allowed in YAML"
+        raise UnreadableDocument(TemplateProblem(line, column, "", message, "remove it")) from error
     except (yaml.YAMLError, ValueError) as error:
-        raise Unreadable(Problem(1, 1, "", f"it is not YAML: {error}")) from error
+        raise UnreadableDocument(TemplateProblem(1, 1, "", f"it is not YAML: {error}")) from error
 
 
 class _Composer:
@@ -94,7 +96,7 @@ class _Composer:
         self._events = events
         self._anchors: dict[str, Node | None] = {}  # None while what it names is still being read
         self._nodes = 0
-        self.problems: list[Problem] = []
+        self.problems: list[TemplateProblem] = []
 
     def document(self) -> Node:
         root: Node | None = None
@@ -104,7 +106,7 @@ class _Composer:
                     continue
                 case "DocumentStartEvent":
                     if root is not None:
-                        raise _stop(event, "a second document begins here", "one template a file: remove ---")
+                        raise _fatal(event, "a second document begins here", "one template a file: remove ---")
                 case _:
                     root = self._node(event, 0, "")
         return root or Node("text", 1, 1)
@@ -140,14 +142,14 @@ class _Composer:
             value = self._node(next(self._events), depth + 1, place)
             node.size += key.size + value.size
             if key.kind != "text":
-                self.problems.append(key.complain(where, "a name must be text", _QUOTES))
+                self.problems.append(key.make_problem(where, "a name must be text", _QUOTES))
             elif key.text == "<<" and not key.quoted:
                 merged.append(value)
             elif key.text in known:
                 first = known[key.text].line
                 hint = "keep one of them"
                 self.problems.append(
-                    key.complain(place, f"{key.text!r} stands here twice, first in line {first}", hint)
+                    key.make_problem(place, f"{key.text!r} is here twice, first in line {first}", hint)
                 )
             else:
                 known[key.text] = key
@@ -158,7 +160,7 @@ class _Composer:
     def _merge(self, node: Node, value: Node, known: dict[str, Node]) -> None:
         for part in value.items if value.kind == "list" else [value]:
             if part.kind != "mapping":
-                self.problems.append(part.complain("", "<<: takes a mapping", "<<: *name"))
+                self.problems.append(part.make_problem("", "<<: takes a mapping", "<<: *name"))
             for key, one in part.pairs:
                 if key.text not in known:
                     known[key.text] = key
@@ -166,10 +168,10 @@ class _Composer:
 
     def _alias(self, event: Any) -> Node:
         if event.anchor not in self._anchors:
-            raise _stop(event, f"nothing is called &{event.anchor}", f"if it is meant as text, {_QUOTES}")
+            raise _fatal(event, f"nothing is called &{event.anchor}", f"if it is meant as text, {_QUOTES}")
         node = self._anchors[event.anchor]
         if node is None:
-            raise _stop(event, f"*{event.anchor} is part of itself", "remove it")
+            raise _fatal(event, f"*{event.anchor} is part of itself", "remove it")
         self._count(event, node.size, 0)
         return node
 
@@ -182,19 +184,19 @@ class _Composer:
     def _count(self, event: Any, nodes: int, depth: int) -> None:
         self._nodes += nodes
         if self._nodes > MAX_NODES:
-            raise _stop(event, f"it has more than {MAX_NODES:,} parts, aliases included", "a smaller one")
+            raise _fatal(event, f"it has more than {MAX_NODES:,} parts, aliases included", "a smaller one")
         if depth > MAX_DEPTH:
-            raise _stop(event, f"it is nested more than {MAX_DEPTH} deep", "a flatter one")
+            raise _fatal(event, f"it is nested more than {MAX_DEPTH} deep", "a flatter one")
 
 
-def _stop(event: Any, message: str, hint: str) -> Unreadable:
+def _fatal(event: Any, message: str, hint: str) -> UnreadableDocument:
     mark = event.start_mark
-    return Unreadable(Problem(mark.line + 1, mark.column + 1, "", message, hint))
+    return UnreadableDocument(TemplateProblem(mark.line + 1, mark.column + 1, "", message, hint))
 
 
 # What the parser says -> what we say, and what helps; the first that is found in it counts.
-_SAYINGS = (
-    ("character '\\t'", "a tab stands where spaces are needed", "indent with spaces"),
+_YAML_MESSAGES = (
+    ("character '\\t'", "a tab where spaces are needed", "indent with spaces"),
     ("character '@'", "@ cannot begin a value", "write page:… or put quotes around it"),
     ("that cannot start any token", "a value cannot begin with this character", _QUOTES),
     ("expected alphabetic or numeric", "* and & have a meaning of their own in YAML", _QUOTES),
@@ -203,19 +205,19 @@ _SAYINGS = (
     ("could not find expected ':'", "here a ':' is missing", "name: value, with a space after the colon"),
     ("unexpected end of stream", "a quote is not closed", "close it"),
     ("<stream end>", "a bracket is not closed", "close it"),
-    ("expected <block end>, but found '<scalar>'", "text goes on after a closing quote or bracket", _QUOTES),
+    ("expected <block end>, but found '<scalar>'", "text follows a closing quote or bracket", _QUOTES),
     ("expected <block end>", "the indentation does not fit the lines above", "align it with its neighbours"),
     ("expected ',' or", "a comma or a closing bracket is missing", "put selectors with [ ] { } , in quotes"),
     ("unknown escape character", "in double quotes \\ has a meaning of its own", "use single quotes"),
 )  # fmt: skip
 
 
-def _worded(error: Any, text: str) -> Problem:
+def _translate_error(error: Any, text: str) -> TemplateProblem:
     said, mark = error.problem or "", error.problem_mark or error.context_mark
-    found = ((message, hint) for sign, message, hint in _SAYINGS if sign in said)
+    found = ((message, hint) for sign, message, hint in _YAML_MESSAGES if sign in said)
     message, hint = next(found, (f"it is not YAML: {said}", ""))
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
     if line > text.count("\n") + 1 or message.endswith("not closed"):
         begun = error.context_mark or mark
         line, column = begun.line + 1, begun.column + 1
-    return Problem(line, column, "", message, hint)
+    return TemplateProblem(line, column, "", message, hint)

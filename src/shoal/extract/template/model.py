@@ -7,17 +7,17 @@ from typing import Any, Literal
 
 import msgspec
 
-Language = Literal["css", "xpath", "re", "json", "data", "meta", "value", "page"]
-Type = Literal[
+SelectorLanguage = Literal["css", "xpath", "re", "json", "data", "meta", "value", "page"]
+FieldType = Literal[
     "any", "text", "raw", "integer", "number", "price", "currency", "boolean", "date", "datetime", "url",
     "html", "json", "exists",
 ]  # fmt: skip
 
 
-class Where(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where something is found: an expression in one of the languages."""
+class Selector(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Selector: where something is found, as an expression in one of the languages."""
 
-    language: Language
+    language: SelectorLanguage
     what: Any  # text; for a constant any JSON value
 
     def __str__(self) -> str:
@@ -25,44 +25,44 @@ class Where(msgspec.Struct, frozen=True, omit_defaults=True):
         return shown if self.language == "css" else f"{self.language}:{shown}"
 
 
-class Field(msgspec.Struct, frozen=True, omit_defaults=True):
-    at: Where
-    type: Type = "text"
+class FieldSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    at: Selector
+    type: FieldType = "text"
     re: str = ""  # what of it counts: the first group, or the whole match
     path: str = ""  # JMESPath into text that is JSON
     list: bool = False
     required: bool = False
     default: Any = None
     whole: bool = False  # looked for in the whole page, not in the element at hand
-    fields: dict[str, Field] = {}  # a record of its own for each thing found
+    fields: dict[str, FieldSpec] = {}  # a record of its own for each thing found
 
 
-class Follow(msgspec.Struct, frozen=True, omit_defaults=True):
+class FollowSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Links to visit: those found, or all of the page; `match` leaves only some of them."""
 
-    at: Where | None = None
+    at: Selector | None = None
     match: tuple[str, ...] = ()
-    each: Where | None = None
+    each: Selector | None = None
     priority: int = 0
     max: int = 0
-    meta: dict[str, Field] = {}
+    meta: dict[str, FieldSpec] = {}
 
 
-class Paging(msgspec.Struct, frozen=True, omit_defaults=True):
+class PagingSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """A chain of pages, at most `max` of them from where it began; 0 is no limit."""
 
-    next: Where
+    next: Selector
     max: int = 0
 
 
 class PageKind(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str
     match: tuple[str, ...] = ("*",)
-    each: Where | None = None
-    fields: dict[str, Field] = {}
-    follow: tuple[Follow, ...] = ()
+    each: Selector | None = None
+    fields: dict[str, FieldSpec] = {}
+    follow: tuple[FollowSpec, ...] = ()
     usual: bool = False  # also follows what a page without a kind would
-    paging: Paging | None = None
+    paging: PagingSpec | None = None
 
 
 class Template(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,4 +1,4 @@
-"""Problem: one thing that is wrong with a template, and the error that tells all of them at once."""
+"""TemplateProblem: one thing that is wrong with a template, and the error that tells all of them at once."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from difflib import get_close_matches
 
 import msgspec
 
-from shoal.errors import Usage
+from shoal.errors import UsageError
 
 
-class Problem(msgspec.Struct, frozen=True):
+class TemplateProblem(msgspec.Struct, frozen=True):
     line: int  # both from 1; 0 where a template was not read from text
     column: int
     where: str  # "pages[0].fields.price"
@@ -23,19 +23,19 @@ class Problem(msgspec.Struct, frozen=True):
         return f"{head} (try: {self.hint})" if self.hint else head
 
 
-class TemplateError(Usage):
+class TemplateError(UsageError):
     """A template cannot be used; `problems` has every reason found, in the order of the file."""
 
-    def __init__(self, source: str, problems: Iterable[Problem]) -> None:
+    def __init__(self, source: str, problems: Iterable[TemplateProblem]) -> None:
         self.source = source
         self.problems = tuple(sorted(problems, key=lambda one: (one.line, one.column)))
         many = len(self.problems)
         head = f"{source} has {many} problems" if many != 1 else f"{source} has a problem"
-        hint = "put that right and run it again" if many == 1 else "put them right and run it again"
+        hint = "fix that and run it again" if many == 1 else "fix them and run it again"
         super().__init__("\n  ".join([f"{head}:", *map(str, self.problems)]), hint=hint)
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def suggest(word: str, known: Iterable[str]) -> str:
     """A hint for a misspelled word: the nearest known one, or all of them."""
     known = list(known)
     close = get_close_matches(word.lower(), known, n=1, cutoff=0.6)

@@ -5,62 +5,70 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from shoal.core.lane import Pace
 from shoal.core.stats import Stats
-from shoal.core.task import Admission, Task
-from shoal.errors import QueueUnavailable, Usage
+from shoal.core.task import Admission, Outcome, Task, Verdict
+from shoal.errors import QueueUnavailable, UsageError
 from shoal.queue.base import Finding, Promises
-from shoal.queue.http.address import Address, read_address
-from shoal.queue.http.refusal import GUESSED, gone, refusal, said, strange
-from shoal.queue.http.verbs import (
-    ACCOUNTS,
-    ADD_AT_ONCE,
-    LONGEST_WAIT,
+from shoal.queue.counter_totals import counter_totals
+from shoal.queue.http.connection import HttpConnection, ServerResponse
+from shoal.queue.http.failure import (
+    TOO_MANY_GUESSES,
+    not_a_shoal_server,
+    problem_details,
+    translate_connection_error,
+    translate_response,
+)
+from shoal.queue.http.server_url import HttpServerUrl, parse_server_url
+from shoal.queue.outbox_limits import check_outbox
+from shoal.queue.wire import (
+    MAX_ADD,
+    MAX_RUNS_PER_CALL,
+    MAX_WAIT,
     MEDIA_TYPE,
-    PAGE,
-    PAGES,
+    PAGE_SIZE,
+    PAGED_VERBS,
     PATH,
     PROTOCOL,
     VERBS,
-    Hello,
+    ServerInfo,
 )
-from shoal.queue.http.wire import Answer, Wire
 from shoal.version import __version__
 
-CONNECTIONS = 8  # at most; so many verbs may be under way at once
-PATIENCE = {429: 30.0, 503: 5.0}  # seconds in all that a server may ask us to come back later
-LONGEST_PAUSE = 5.0
+CONNECTIONS = 8  # at most; so many verbs may be in progress at once
+RETRY_BUDGET = {429: 30.0, 503: 5.0}  # seconds in all that a server may ask us to come back later
+MAX_PAUSE = 5.0
 
 
 class HttpQueue:
-    """Speaks for a queue elsewhere. Its verbs are made below, from the contract."""
+    """A client of a queue behind a shoal server. Its verbs are made below, from the contract."""
 
     promises: Promises
     backend: str = ""  # what the server keeps the queue in, if it says so
 
-    def __init__(self, address: Address, tls: ssl.SSLContext | None) -> None:
-        self._address = address
+    def __init__(self, server_url: HttpServerUrl, tls: ssl.SSLContext | None) -> None:
+        self._server_url = server_url
         self._tls = tls
-        self._idle: deque[Wire] = deque()
-        self._room = asyncio.Semaphore(CONNECTIONS)
+        self._idle: deque[HttpConnection] = deque()
+        self._connection_slots = asyncio.Semaphore(CONNECTIONS)
         self._closed = False
-        token = f"Authorization: Bearer {address.token}\r\n" if address.token else ""
-        self._head = (
-            f"Host: {address.authority}\r\n{token}User-Agent: shoal/{__version__}\r\n"
+        token = f"Authorization: Bearer {server_url.token}\r\n" if server_url.token else ""
+        self._common_headers = (
+            f"Host: {server_url.authority}\r\n{token}User-Agent: shoal/{__version__}\r\n"
             f"Accept: {MEDIA_TYPE}, application/problem+json\r\n"
         )
 
     @classmethod
     async def open(cls, url: str, *, token: str = "", ca_file: str = "") -> HttpQueue:
-        address = read_address(url, token)
-        queue = cls(address, _trusting(ca_file) if address.tls else None)
+        server_url = parse_server_url(url, token)
+        queue = cls(server_url, _tls_context(ca_file) if server_url.tls else None)
         try:
-            queue.promises = await queue._greet()
+            queue.promises = await queue._handshake()
         except BaseException:
             await queue.close()
             raise
@@ -73,33 +81,41 @@ class HttpQueue:
 
     # verbs that are more than one message
 
-    async def add(
-        self, run: int, tasks: Sequence[Task], paces: Mapping[str, Pace] | None = None
-    ) -> list[Admission]:
+    async def add(self, run: int, tasks: Sequence[Task], paces: Mapping[str, Pace] | None = None) -> list[Admission]:
         """Many go in pieces, so that nobody has to wait for long behind them."""
-        if len(tasks) <= ADD_AT_ONCE:
+        if len(tasks) <= MAX_ADD:
             return await self.call("add", run, tasks, paces)  # type: ignore[no-any-return]
         admitted: list[Admission] = []
-        for start in range(0, len(tasks), ADD_AT_ONCE):
-            some = tasks[start : start + ADD_AT_ONCE]
+        for start in range(0, len(tasks), MAX_ADD):
+            some = tasks[start : start + MAX_ADD]
             lanes = {task.lane for task in some}
             theirs = {lane: pace for lane, pace in paces.items() if lane in lanes} if paces else None
             admitted += await self.call("add", run, some, theirs)
         return admitted
 
+    async def settle(self, outcomes: Sequence[Outcome], paces: Mapping[str, Pace] | None = None) -> list[Verdict]:
+        check_outbox(outcomes)
+        counter_totals(outcomes)
+        return await self.call("settle", outcomes, paces)  # type: ignore[no-any-return]
+
+    async def acknowledge(self, seqs: Collection[int]) -> int:
+        """Many go in pieces, too."""
+        all_ = list(seqs)
+        return sum([await self.call("acknowledge", all_[at : at + PAGE_SIZE]) for at in range(0, len(all_), PAGE_SIZE)])
+
     async def stats_of(self, runs: Sequence[int]) -> list[Stats]:
         """Many are asked for in pieces, too."""
-        parts = [runs[at : at + ACCOUNTS] for at in range(0, len(runs), ACCOUNTS)] or [()]
+        parts = [runs[at : at + MAX_RUNS_PER_CALL] for at in range(0, len(runs), MAX_RUNS_PER_CALL)] or [()]
         return [stats for part in parts for stats in await self.call("stats_of", part)]
 
     async def wait(self, seconds: float) -> None:
         """Asked there in short pieces, so that neither side holds a request for long."""
-        asked = min(seconds, LONGEST_WAIT)
-        await self._ask("POST", f"{PATH}/wait", VERBS["wait"].pack((asked,), {}), at_most=asked)
+        asked = min(seconds, MAX_WAIT)
+        await self._request("POST", f"{PATH}/wait", VERBS["wait"].pack((asked,), {}), at_most=asked)
 
-    async def checkup(self) -> list[Finding]:
-        found: list[Finding] = await self.call("checkup")
-        if self._address.in_the_clear:
+    async def diagnose(self) -> list[Finding]:
+        found: list[Finding] = await self.call("diagnose")
+        if self._server_url.is_unencrypted:
             words = "the token and all records travel unencrypted"
             found.append(Finding("way", "warning", words, "put nginx with TLS in front of it"))
         return found
@@ -107,127 +123,127 @@ class HttpQueue:
     async def call(self, name: str, /, *args: Any, **named: Any) -> Any:
         """One verb, asked there."""
         verb = VERBS[name]
-        answer = await self._ask("POST", f"{PATH}/{name}", verb.pack(args, named))
+        response = await self._request("POST", f"{PATH}/{name}", verb.pack(args, named))
         try:
-            return verb.unpack_answer(answer.body)
+            return verb.unpack_answer(response.body)
         except msgspec.DecodeError as error:
-            raise strange(self._address, f"its answer to {name} is not understood: {error}") from error
+            raise not_a_shoal_server(self._server_url, f"its answer to {name} is not understood: {error}") from error
 
-    async def paged(self, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
+    async def call_paged(self, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
         """A listing, in as many pages as it takes."""
         verb = VERBS[name]
-        given = verb.given(args, named)
-        left: int = given.get("limit", verb.defaults["limit"])
-        if left <= PAGE:
-            return await self.call(name, **given)  # type: ignore[no-any-return]
-        cursor, field = PAGES[name]
+        arguments = verb.arguments(args, named)
+        left: int = arguments.get("limit", verb.defaults["limit"])
+        if left <= PAGE_SIZE:
+            return await self.call(name, **arguments)  # type: ignore[no-any-return]
+        cursor, field = PAGED_VERBS[name]
         found: list[Any] = []
         while left > 0:
-            page = await self.call(name, **given | {"limit": min(left, PAGE)})
+            page = await self.call(name, **arguments | {"limit": min(left, PAGE_SIZE)})
             found += page
             left -= len(page)
-            if len(page) < PAGE:
+            if len(page) < PAGE_SIZE:
                 break
-            given[cursor] = getattr(page[-1], field)
+            arguments[cursor] = getattr(page[-1], field)
         return found
 
     # one request
 
-    async def _greet(self) -> Promises:
-        answer = await self._ask("GET", PATH, b"")
+    async def _handshake(self) -> Promises:
+        response = await self._request("GET", PATH, b"")
         try:
-            hello = msgspec.msgpack.decode(answer.body, type=Hello)
+            server_info = msgspec.msgpack.decode(response.body, type=ServerInfo)
         except msgspec.DecodeError as error:
-            raise strange(self._address, "it does not answer as a shoal server does") from error
-        if hello.protocol != PROTOCOL:
-            raise strange(self._address, f"it is shoal {hello.shoal}, which speaks another version")
-        self.backend = hello.backend
-        return hello.promises
+            raise not_a_shoal_server(self._server_url, "it does not answer as a shoal server does") from error
+        if server_info.protocol != PROTOCOL:
+            raise not_a_shoal_server(self._server_url, f"it is shoal {server_info.shoal}, which speaks another version")
+        self.backend = server_info.backend
+        return server_info.promises
 
-    async def _ask(self, method: str, path: str, body: bytes, at_most: float = 60.0) -> Answer:
+    async def _request(self, method: str, path: str, body: bytes, at_most: float = 60.0) -> ServerResponse:
         request = (
-            f"{method} {self._address.prefix}{path} HTTP/1.1\r\n{self._head}"
+            f"{method} {self._server_url.prefix}{path} HTTP/1.1\r\n{self._common_headers}"
             f"Content-Type: {MEDIA_TYPE}\r\nContent-Length: {len(body)}\r\n\r\n"
         ).encode("latin-1") + body
         waited = 0.0
         while True:
-            answer = await self._exchange(request)
-            if answer.status == 200 and answer.kind == MEDIA_TYPE:
-                return answer
-            pause = max(0.1, min(answer.retry_after, LONGEST_PAUSE))
+            response = await self._exchange(request)
+            if response.status == 200 and response.kind == MEDIA_TYPE:
+                return response
+            pause = max(0.1, min(response.retry_after, MAX_PAUSE))
             waited += pause
-            if waited > min(at_most, _patience(answer)):
-                raise refusal(self._address, answer)
+            if waited > min(at_most, _retry_budget(response)):
+                raise translate_response(self._server_url, response)
             await asyncio.sleep(pause)
 
-    async def _exchange(self, request: bytes) -> Answer:
-        async with self._room:
+    async def _exchange(self, request: bytes) -> ServerResponse:
+        async with self._connection_slots:
             try:
-                wire, fresh = await self._wire()
+                connection, fresh = await self._acquire()
                 try:
-                    return await self._on(wire, request)
+                    return await self._send_on(connection, request)
                 except ConnectionError:
                     # A kept connection may have been closed while nobody used it: the verb is asked
                     # again on a new one, which every verb allows.
                     if fresh:
                         raise
-                    return await self._on(await self._connect(), request)
+                    return await self._send_on(await self._connect(), request)
             except OSError as error:
-                raise gone(self._address, error) from error
+                raise translate_connection_error(self._server_url, error) from error
 
-    async def _on(self, wire: Wire, request: bytes) -> Answer:
+    async def _send_on(self, connection: HttpConnection, request: bytes) -> ServerResponse:
         try:
-            answer = await wire.ask(request)
+            response = await connection.request(request)
         except BaseException:
-            wire.close()
+            connection.close()
             raise
-        if wire.usable and not self._closed:
-            self._idle.append(wire)
+        if connection.is_usable and not self._closed:
+            self._idle.append(connection)
         else:
-            wire.close()
-        return answer
+            connection.close()
+        return response
 
-    async def _wire(self) -> tuple[Wire, bool]:
+    async def _acquire(self) -> tuple[HttpConnection, bool]:
         if self._closed:
             raise QueueUnavailable("this queue was closed")
         while self._idle:
-            wire = self._idle.pop()
-            if wire.usable:
-                return wire, False
-            wire.close()
+            connection = self._idle.pop()
+            if connection.is_usable:
+                return connection, False
+            connection.close()
         return await self._connect(), True
 
-    async def _connect(self) -> Wire:
-        return await Wire.open(self._address.host, self._address.port, self._tls)
+    async def _connect(self) -> HttpConnection:
+        return await HttpConnection.open(self._server_url.host, self._server_url.port, self._tls)
 
     if TYPE_CHECKING:  # made from the contract below; every verb of it is there
 
         def __getattr__(self, name: str) -> Any: ...
 
 
-def _patience(answer: Answer) -> float:
+def _retry_budget(response: ServerResponse) -> float:
     """Seconds for which it is asked again; a server that says nothing of later is not."""
-    if answer.status == 503 and not answer.retry_after:
+    if response.status == 503 and not response.retry_after:
         return 0.0
-    if answer.status == 429 and said(answer).get("type") == GUESSED:
+    if response.status == 429 and problem_details(response).get("type") == TOO_MANY_GUESSES:
         return 0.0  # the token is wrong, now as later
-    return PATIENCE.get(answer.status, 0.0)
+    return RETRY_BUDGET.get(response.status, 0.0)
 
 
-def _trusting(ca_file: str) -> ssl.SSLContext:
+def _tls_context(ca_file: str) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca_file or None)
     except OSError as error:
-        raise Usage(
+        raise UsageError(
             f"the certificates in {ca_file} cannot be read: {error.strerror or error}",
             hint="--ca-file names a file with certificates in PEM form",
         ) from error
 
 
-def _made(name: str) -> Any:
+def _make_verb(name: str) -> Any:
     async def verb(self: HttpQueue, *args: Any, **named: Any) -> Any:
-        if name in PAGES:
-            return await self.paged(name, args, named)
+        if name in PAGED_VERBS:
+            return await self.call_paged(name, args, named)
         return await self.call(name, *args, **named)
 
     verb.__name__ = verb.__qualname__ = name
@@ -237,4 +253,4 @@ def _made(name: str) -> Any:
 
 for _name in VERBS:
     if _name not in vars(HttpQueue):
-        setattr(HttpQueue, _name, _made(_name))
+        setattr(HttpQueue, _name, _make_verb(_name))

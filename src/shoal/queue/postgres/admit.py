@@ -6,20 +6,28 @@ from collections.abc import Mapping, Sequence
 
 from shoal.core.lane import Pace
 from shoal.core.task import Admission, Task
-from shoal.queue.postgres import columns
+from shoal.queue.postgres import columns, needs
 from shoal.queue.postgres.engine import Engine
 
-_ADD = f"SELECT {{s}}.add({', '.join(f'${n}' for n in range(1, 20))})"
+_ADD = f"SELECT {{s}}.add({', '.join(f'${n}' for n in range(1, 23))})"
 
 
-async def add(engine: Engine, run: int, tasks: Sequence[Task], paces: Mapping[str, Pace]) -> list[Admission]:
+async def add(
+    engine: Engine, run: int, tasks: Sequence[Task], paces: Mapping[str, Pace] | None = None
+) -> list[Admission]:
+    paces = paces or {}
     if not tasks:
         return []
-    lanes = columns.asked((task.lane for task in tasks), paces)
-    added = await engine.value(_ADD, engine.now(), run, *lanes, *columns.DEFAULTS, *columns.of(tasks))
+    lanes = columns.pace_columns((task.lane for task in tasks), paces)
+    numbers = await needs.numbers_for(engine, run, tasks)
+    given = [needs.number_of(task, numbers) for task in tasks] if numbers else ()
+    revisits = [task.revisit for task in tasks]
+    added = await engine.value(
+        _ADD, engine.now(), run, *lanes, *columns.DEFAULTS, *columns.task_columns(tasks, given), revisits
+    )
     if added is None:
         return ["rejected"] * len(tasks)
     answers: list[Admission] = ["known"] * len(tasks)
     for number in added:
-        answers[number - 1] = "added"
+        answers[abs(number) - 1] = "added" if number > 0 else "seen"
     return answers

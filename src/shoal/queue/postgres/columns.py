@@ -9,10 +9,10 @@ import msgspec
 
 from shoal.core.lane import Pace
 from shoal.core.task import SHORT_DIGEST, Task, band
-from shoal.queue.postgres.words import kept
+from shoal.queue.postgres.text import escape_nul
 
 SECOND = 1_000_000
-FARTHEST = 2**31  # priorities beyond are as good as this
+MAX_PRIORITY = 2**31  # priorities beyond are as good as this
 DEFAULT_PACE = Pace()
 _encode = msgspec.json.Encoder().encode
 
@@ -26,35 +26,37 @@ def text(value: object) -> str | None:
     return None if value is None else _encode(value).decode()
 
 
-def of(tasks: Sequence[Task]) -> tuple[list[Any], ...]:
-    """digest, lane, url, kind, priority, band, depth, parent, meta, ask, delay, ttl."""
+def task_columns(tasks: Sequence[Task], needs: Sequence[int] = ()) -> tuple[list[Any], ...]:
+    """digest, lane, url, kind, priority, band, depth, parent, meta, request_options, auto_ack, needs, delay, ttl."""
     return (
         [task.digest[:SHORT_DIGEST] for task in tasks],
-        [kept(task.lane) for task in tasks],
-        [kept(task.url) for task in tasks],
-        [kept(task.kind) for task in tasks],
-        [max(-FARTHEST, min(task.priority, FARTHEST)) for task in tasks],
+        [escape_nul(task.lane) for task in tasks],
+        [escape_nul(task.url) for task in tasks],
+        [escape_nul(task.kind) for task in tasks],
+        [max(-MAX_PRIORITY, min(task.priority, MAX_PRIORITY)) for task in tasks],
         [band(task.priority) for task in tasks],
         [task.depth for task in tasks],
         [task.parent for task in tasks],
         [text(task.meta) for task in tasks],
-        [text(task.ask) for task in tasks],
+        [text(task.request_options) for task in tasks],
+        [task.ack == "auto" for task in tasks],
+        list(needs) or [0] * len(tasks),
         [micros(task.delay) for task in tasks],
         [None if task.ttl is None else micros(task.ttl) for task in tasks],
     )
 
 
-def asked(lanes: Iterable[str], paces: Mapping[str, Pace]) -> tuple[list[Any], ...]:
+def pace_columns(lanes: Iterable[str], paces: Mapping[str, Pace]) -> tuple[list[Any], ...]:
     """name, spacing, max_in_flight of lanes, each once; NULL where nothing is asked."""
     names = list(dict.fromkeys(lanes))
     given = [paces.get(name) for name in names]
     return (
-        [kept(name) for name in names],
+        [escape_nul(name) for name in names],
         [None if pace is None else micros(pace.spacing) for pace in given],
         [None if pace is None else pace.max_in_flight for pace in given],
     )
 
 
 DEFAULTS = (micros(DEFAULT_PACE.spacing), DEFAULT_PACE.max_in_flight)
-EMPTY = of(())
-EMPTY_PACES = asked((), {})
+EMPTY = task_columns(())
+EMPTY_PACES = pace_columns((), {})

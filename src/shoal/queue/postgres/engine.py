@@ -16,58 +16,58 @@ import asyncpg
 
 from shoal.errors import QueueUnavailable, ShoalError
 from shoal.queue.postgres import failure, migrate
-from shoal.queue.postgres.address import Address
-from shoal.queue.postgres.flat import Flat
+from shoal.queue.postgres.fast_path import FastPath
+from shoal.queue.postgres.server_url import PostgresUrl
 
 T = TypeVar("T")
 Step = Callable[[asyncpg.Connection], Awaitable[T]]
 
-CONNECT_PATIENCE = 10.0  # seconds to wait for a connection
-PATIENCE = 20.0  # seconds in which a server that went away may come back
-CALL_PATIENCE = 120.0  # seconds for one call
+CONNECT_TIMEOUT = 10.0  # seconds to wait for a connection
+TIMEOUT = 20.0  # seconds in which a server that went away may come back
+CALL_TIMEOUT = 120.0  # seconds for one call
 TRIES = 10  # of a call that met a deadlock
 
 
-async def _keep(connection: asyncpg.Connection) -> None:
+async def _reset_nothing(connection: asyncpg.Connection) -> None:
     """Nothing is left behind in a session, so there is nothing to reset."""
 
 
 class Engine:
-    def __init__(self, address: Address, clock: Callable[[], int] | None) -> None:
-        self.address = address
+    def __init__(self, server_url: PostgresUrl, clock: Callable[[], int] | None) -> None:
+        self.server_url = server_url
         self.clock = clock
-        self.schema = f'"{address.namespace}"'
-        self.flat = Flat()
+        self.schema = f'"{server_url.namespace}"'
+        self.fast_path = FastPath()
         self._pool: asyncpg.Pool | None = None
         self._closed = False
 
     async def open(self) -> None:
-        known = self.address.statements
+        known = self.server_url.statements
         try:
             self._pool = await asyncpg.create_pool(
-                self.address.dsn,
+                self.server_url.dsn,
                 min_size=0,
-                max_size=self.address.connections,
+                max_size=self.server_url.connections,
                 max_inactive_connection_lifetime=300.0,
-                timeout=CONNECT_PATIENCE,
-                command_timeout=CALL_PATIENCE,
+                timeout=CONNECT_TIMEOUT,
+                command_timeout=CALL_TIMEOUT,
                 statement_cache_size=100 if known is None else known,
                 max_cached_statement_lifetime=0,
-                reset=_keep,
+                reset=_reset_nothing,
                 server_settings={"application_name": "shoal"},
             )
-            await self._transact(lambda db: migrate.prepare(db, self.address))
+            await self._transact(lambda db: migrate.prepare(db, self.server_url))
         except ShoalError:
             await self.close()
             raise
-        except failure.ALL as error:
+        except failure.ALL_ERRORS as error:
             await self.close()
-            raise failure.translated(error, self.address.shown) from error
+            raise failure.translate_error(error, self.server_url.display_url) from error
 
     async def connect(self) -> asyncpg.Connection:
         """One more session, outside the pool."""
         return await asyncpg.connect(
-            self.address.dsn, timeout=CONNECT_PATIENCE, server_settings={"application_name": "shoal"}
+            self.server_url.dsn, timeout=CONNECT_TIMEOUT, server_settings={"application_name": "shoal"}
         )
 
     def now(self) -> int | None:
@@ -77,40 +77,40 @@ class Engine:
     async def rows(self, sql: str, *values: Any) -> list[Any]:
         """The rows of one statement; {s} in it stands for the schema."""
         statement = sql.replace("{s}", self.schema)
-        return await self._do(lambda db: db.fetch(statement, *values))
+        return await self._retry(lambda db: db.fetch(statement, *values))
 
     async def value(self, sql: str, *values: Any) -> Any:
         statement = sql.replace("{s}", self.schema)
-        return await self._do(lambda db: db.fetchval(statement, *values))
+        return await self._retry(lambda db: db.fetchval(statement, *values))
 
-    async def together(self, step: Step[T]) -> T:
+    async def transact(self, step: Step[T]) -> T:
         """Several statements as one transaction; repeated as a whole where need be."""
-        return await self._do(step, together=True)
+        return await self._retry(step, transact=True)
 
-    async def _do(self, step: Step[T], *, together: bool = False) -> T:
+    async def _retry(self, step: Step[T], *, transact: bool = False) -> T:
         began, tries, pause = time.monotonic(), 0, 0.02
         while True:
             if self._closed or self._pool is None:
                 raise QueueUnavailable("the queue was closed", hint="open it again")
             try:
-                if together or self.address.is_pooled:
+                if transact or self.server_url.is_pooled:
                     return await self._transact(step)
                 async with self._pool.acquire() as db:
                     return await step(db)
-            except failure.AGAIN as error:
+            except failure.RETRYABLE as error:
                 tries += 1
                 if tries >= TRIES:
-                    raise failure.translated(error, self.address.shown) from error
+                    raise failure.translate_error(error, self.server_url.display_url) from error
                 await asyncio.sleep(random.random() * 0.01 * tries)
-            except failure.GONE as error:
+            except failure.CONNECTION_ERRORS as error:
                 if isinstance(error, ValueError):  # what was asked for cannot be sent at all
                     raise
-                if time.monotonic() - began > PATIENCE:
-                    raise failure.translated(error, self.address.shown) from error
+                if time.monotonic() - began > TIMEOUT:
+                    raise failure.translate_error(error, self.server_url.display_url) from error
                 await asyncio.sleep(pause)
                 pause = min(1.0, pause * 2)
             except asyncpg.PostgresError as error:
-                raise failure.translated(error, self.address.shown) from error
+                raise failure.translate_error(error, self.server_url.display_url) from error
 
     async def _transact(self, step: Step[T]) -> T:
         assert self._pool is not None
@@ -123,5 +123,5 @@ class Engine:
         if pool is not None:
             try:
                 await asyncio.wait_for(pool.close(), 5.0)
-            except failure.ALL:
+            except failure.ALL_ERRORS:
                 pool.terminate()

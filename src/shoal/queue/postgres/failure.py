@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncpg
 
-from shoal.errors import Act, QueueFull, QueueReadOnly, QueueRefused, QueueUnavailable
+from shoal.errors import ActionRequired, QueueFull, QueueReadOnly, QueueRefused, QueueUnavailable
 
-AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+RETRYABLE = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 # The session or the server went away; what was asked for may or may not have happened.
-GONE = (
+CONNECTION_ERRORS = (
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.CannotConnectNowError,
@@ -20,42 +20,40 @@ GONE = (
     OSError,
     TimeoutError,
 )
-MISTAKEN = ("22", "42", "P0", "XX")  # classes of SQLSTATE that asking again does not heal
-STRANGE = "its tables may be of another version of shoal: see `shoal doctor`, or take another namespace"
-ALL = (asyncpg.PostgresError, *GONE)
+PERMANENT_CLASSES = ("22", "42", "P0", "XX")  # classes of SQLSTATE that asking again does not heal
+OTHER_VERSION_HINT = "its tables may be of another version of shoal: see `shoal doctor`, or take another namespace"
+ALL_ERRORS = (asyncpg.PostgresError, *CONNECTION_ERRORS)
 
 
-def translated(error: BaseException, place: str) -> Act:
-    said = str(error).strip() or type(error).__name__
+def translate_error(error: BaseException, place: str) -> ActionRequired:
+    message = str(error).strip() or type(error).__name__
     if isinstance(error, asyncpg.DiskFullError):
-        return QueueFull(
-            f"no space left on the disk of {place}", hint="free some space and go on; nothing is lost"
-        )
+        return QueueFull(f"no space left on the disk of {place}", hint="free some space and continue; nothing is lost")
     if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
         return QueueReadOnly(
-            f"{place} cannot be written ({said})",
-            hint="it may be a standby: name the primary server in the queue's address",
+            f"{place} cannot be written ({message})",
+            hint="it may be a standby: name the primary server in the queue's URL",
         )
     if isinstance(error, asyncpg.InsufficientPrivilegeError):
         return QueueReadOnly(
-            f"{place} cannot be written ({said})",
+            f"{place} cannot be written ({message})",
             hint="give this user the right to create and use the schema: GRANT CREATE ON DATABASE … TO …",
         )
     if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError):
         return QueueRefused(
-            f"{place} refuses this user ({said})", hint="check the user and password in the queue's address"
+            f"{place} refuses this user ({message})", hint="check the user and password in the queue's URL"
         )
     if isinstance(error, asyncpg.InvalidCatalogNameError):
-        return QueueRefused(f"{place}: {said}", hint="create it (createdb), or name another in the address")
+        return QueueRefused(f"{place}: {message}", hint="create it (createdb), or name another in the URL")
     if isinstance(error, asyncpg.TooManyConnectionsError):
         return QueueUnavailable(
-            f"{place} takes no more connections ({said})",
-            hint="raise max_connections, or give each process fewer with ?connections=1 in the address",
+            f"{place} takes no more connections ({message})",
+            hint="raise max_connections, or give each process fewer with ?connections=1 in the URL",
         )
-    if isinstance(error, GONE):
+    if isinstance(error, CONNECTION_ERRORS):
         return QueueUnavailable(
-            f"{place} cannot be reached ({said})", hint="check that the server runs; nothing is lost"
+            f"{place} cannot be reached ({message})", hint="check that the server runs; nothing is lost"
         )
-    if (getattr(error, "sqlstate", None) or "").startswith(MISTAKEN):
-        return QueueRefused(f"{place} does not understand us ({said})", hint=STRANGE)
-    return QueueUnavailable(f"{place}: {said}", hint="see `shoal doctor`")
+    if (getattr(error, "sqlstate", None) or "").startswith(PERMANENT_CLASSES):
+        return QueueRefused(f"{place} does not understand us ({message})", hint=OTHER_VERSION_HINT)
+    return QueueUnavailable(f"{place}: {message}", hint="see `shoal doctor`")

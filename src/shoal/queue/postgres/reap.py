@@ -3,95 +3,99 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
-from shoal.core.lane import Mark
-from shoal.queue.base import FIGURES_CAP, LOST_LIMIT, Extended, Reaped
+from shoal.core.lane import WorkerStatus
+from shoal.queue.base import LEASE_SECONDS, LOST_LIMIT, MAX_COUNTERS_BYTES, ExtendResult, ReapResult
+from shoal.queue.postgres import seen_sets
 from shoal.queue.postgres.columns import micros
 from shoal.queue.postgres.engine import Engine
-from shoal.queue.postgres.words import given, kept
+from shoal.queue.postgres.lanes import move_lanes
+from shoal.queue.postgres.text import escape_nul, unescape_nul
 
 LEASES_PER_CALL = 200
 EXPIRED_PER_CALL = 1000
 SWEEP_SLICE = 2000
+MOVES_PER_CALL = 10
 
 _REGISTER = """
-INSERT INTO {s}.workers AS w (id, name, host, pid, version, started_at, seen_at, state, doing, serves, code, done, failed, memory, figures)
-VALUES ($1, $2, $3, $4, $5, coalesce(nullif($6::bigint, 0), {s}.tick($7)), {s}.tick($7), $8, $9, $10, $11, $12, $13, $14, $15)
-ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, state = excluded.state, doing = excluded.doing, serves = excluded.serves,
-  code = excluded.code, done = excluded.done, failed = excluded.failed, memory = excluded.memory, figures = excluded.figures
-RETURNING asked"""
+INSERT INTO {s}.workers AS w (id, name, host, pid, version, started_at, seen_at, state, activity, serves, code, done, failed, memory, counters, capabilities)
+VALUES ($1, $2, $3, $4, $5, coalesce(nullif($6::bigint, 0), {s}.clock_micros($7)), {s}.clock_micros($7), $8, $9, $10, $11, $12, $13, $14, $15, $16)
+ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, state = excluded.state, activity = excluded.activity, serves = excluded.serves,
+  code = excluded.code, done = excluded.done, failed = excluded.failed, memory = excluded.memory, counters = excluded.counters,
+  capabilities = excluded.capabilities
+RETURNING command"""
 _WORKERS = """
-SELECT w.id, w.name, w.host, w.pid, w.version, w.started_at, w.seen_at, w.state, w.doing,
+SELECT w.id, w.name, w.host, w.pid, w.version, w.started_at, w.seen_at, w.state, w.activity,
        coalesce(h.held, 0),
-       w.serves, w.code, w.done, w.failed, w.memory, w.asked, w.figures
+       w.serves, w.code, w.done, w.failed, w.memory, w.command, w.capabilities, w.counters
 FROM {s}.workers w
 LEFT JOIN (SELECT x.worker, count(*) AS held FROM {s}.leases x JOIN {s}.leased t ON t.lease = x.number GROUP BY x.worker) h ON h.worker = w.id
 ORDER BY w.started_at, w.id"""
 
 
-async def reap(engine: Engine, dead_workers: Mapping[str, Collection[int]]) -> Reaped:
-    executing = [(kept(worker), task) for worker, tasks in dead_workers.items() for task in tasks]
+async def reap(engine: Engine, dead_workers: Mapping[str, Collection[int]] | None = None) -> ReapResult:
+    dead_workers = dead_workers or {}
+    executing = [(escape_nul(worker), task) for worker, tasks in dead_workers.items() for task in tasks]
     (row,) = await engine.rows(
         "SELECT o_returned, o_dead FROM {s}.reap_leases($1, $2, $3, $4, $5, $6)",
-        engine.now(), [kept(worker) for worker in dead_workers],
+        engine.now(), [escape_nul(worker) for worker in dead_workers],
         [worker for worker, _ in executing], [task for _, task in executing], LOST_LIMIT, LEASES_PER_CALL,
     )  # fmt: skip
     expired = await engine.value("SELECT {s}.reap_expired($1, $2)", engine.now(), EXPIRED_PER_CALL)
-    await engine.value("SELECT {s}.tidy($1, $2)", engine.now(), SWEEP_SLICE)
-    return Reaped(row[0], row[1], expired)
+    for run in await engine.value("SELECT {s}.sweep_leftovers($1, $2)", engine.now(), SWEEP_SLICE):
+        await move_lanes(engine, run, steps=MOVES_PER_CALL)
+    await seen_sets.sweep(engine)
+    return ReapResult(row[0], row[1], expired)
 
 
 async def extend(
-    engine: Engine, worker: str, leases: Mapping[int, Collection[int]], lease: float
-) -> Extended:
+    engine: Engine, worker: str, leases: Mapping[int, Collection[int]], *, lease: float = LEASE_SECONDS
+) -> ExtendResult:
     if not leases:
-        return Extended()
+        return ExtendResult()
     started = [(number, task) for number, tasks in leases.items() for task in tasks]
     rows = await engine.rows(
         "SELECT o_number, o_cancelled FROM {s}.extend($1, $2, $3, $4, $5, $6)",
-        engine.now(), kept(worker), micros(lease), list(leases),
+        engine.now(), escape_nul(worker), micros(lease), list(leases),
         [number for number, _ in started], [task for _, task in started],
     )  # fmt: skip
     alive = {number for number, _ in rows}
     cancelled = frozenset(task for _, tasks in rows for task in tasks)
-    return Extended(frozenset(leases.keys() - alive), cancelled)
+    return ExtendResult(frozenset(leases.keys() - alive), cancelled)
 
 
-async def register(engine: Engine, mark: Mark) -> str:
-    words = [kept(word) for word in (mark.id, mark.name, mark.host)]
-    asked: str = await engine.value(
-        _REGISTER, *words, mark.pid, mark.version, mark.started_at, engine.now(), mark.state, kept(mark.doing),
-        [kept(word) for word in mark.serves], mark.code, mark.done, mark.failed, mark.memory,
-        mark.figures if len(mark.figures) <= FIGURES_CAP else b"",
+async def register(engine: Engine, status: WorkerStatus) -> str:
+    words = [escape_nul(word) for word in (status.id, status.name, status.host)]
+    command: str = await engine.value(
+        _REGISTER, *words, status.pid, status.version, status.started_at, engine.now(), status.state, escape_nul(status.activity),
+        [escape_nul(word) for word in status.serves], status.code, status.done, status.failed, status.memory,
+        status.counters if len(status.counters) <= MAX_COUNTERS_BYTES else b"",
+        [escape_nul(word) for word in status.capabilities],
     )  # fmt: skip
-    return asked
+    return command
 
 
-async def ask(engine: Engine, worker: str, wanted: str) -> bool:
-    sql = "UPDATE {s}.workers SET asked = $2 WHERE id = $1 RETURNING id"
-    return await engine.value(sql, kept(worker), wanted) is not None
+async def set_command(engine: Engine, worker: str, command: str) -> bool:
+    sql = "UPDATE {s}.workers SET command = $2 WHERE id = $1 RETURNING id"
+    return await engine.value(sql, escape_nul(worker), command) is not None
 
 
-async def workers(engine: Engine) -> list[Mark]:
-    rows = await engine.rows(_WORKERS)
-    return [
-        Mark(
-            given(id),
-            given(name),
-            given(host),
-            pid,
-            version,
-            started,
-            seen,
-            state,
-            given(doing),
-            leased,
-            tuple(map(given, serves)),
-            *rest,
-        )
-        for id, name, host, pid, version, started, seen, state, doing, leased, serves, *rest in rows
-    ]
+async def workers(engine: Engine) -> list[WorkerStatus]:
+    return [_status(row) for row in await engine.rows(_WORKERS)]
+
+
+def _status(row: Any) -> WorkerStatus:
+    (
+        id, name, host, pid, version, started_at, seen_at, state, activity, leased, serves, code, done, failed, memory,
+        command, capabilities, counters,
+    ) = row  # fmt: skip
+    return WorkerStatus(
+        unescape_nul(id), unescape_nul(name), unescape_nul(host), pid, version, started_at, seen_at, state,
+        unescape_nul(activity), leased, tuple(map(unescape_nul, serves)), code, done, failed, memory, command,
+        tuple(map(unescape_nul, capabilities)), counters,
+    )  # fmt: skip
 
 
 async def forget(engine: Engine, worker: str) -> None:
-    await engine.rows("DELETE FROM {s}.workers WHERE id = $1", kept(worker))
+    await engine.rows("DELETE FROM {s}.workers WHERE id = $1", escape_nul(worker))

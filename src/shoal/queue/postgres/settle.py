@@ -1,4 +1,4 @@
-"""Settle: outcomes as one call; what each makes true is in schema/0005_settle.sql."""
+"""Settle: outcomes as one call; what each makes true is in schema/0001/05_settle.sql."""
 
 from __future__ import annotations
 
@@ -10,38 +10,43 @@ import asyncpg
 from shoal.core.lane import Pace
 from shoal.core.run import run_of
 from shoal.core.task import SHORT_DIGEST, LaneChange, Outcome, Verdict
-from shoal.queue.postgres import columns
+from shoal.queue.counter_totals import counter_totals
+from shoal.queue.outbox_limits import check_outbox
+from shoal.queue.postgres import columns, needs
 from shoal.queue.postgres.columns import micros, text
 from shoal.queue.postgres.engine import Engine
-from shoal.queue.postgres.words import kept
+from shoal.queue.postgres.text import escape_nul
 
 RESULTS = {"done": 0, "retry": 1, "dead": 2, "released": 3, "cancelled": 4, "part": 5}
 VERDICTS: tuple[Verdict, ...] = ("ok", "already", "stale")
 
-_SETTLE = f"SELECT {{s}}.settle({', '.join(f'${n}' for n in range(1, 36))})"
+_SETTLE = f"SELECT {{s}}.settle({', '.join(f'${n}' for n in range(1, 41))})"
 
 
-async def settle(engine: Engine, outcomes: Sequence[Outcome], paces: Mapping[str, Pace]) -> list[Verdict]:
+async def settle(engine: Engine, outcomes: Sequence[Outcome], paces: Mapping[str, Pace] | None = None) -> list[Verdict]:
+    paces = paces or {}
+    check_outbox(outcomes)
     if not outcomes:
         return []
-    parts = _apart(outcomes)
-    arguments = [_arguments([outcomes[n] for n in part], paces) for part in parts]
+    outcomes, numbers = await needs.of_outcomes(engine, outcomes)
+    parts = _split_duplicates(outcomes)
+    arguments = [_arguments([outcomes[n] for n in part], paces, numbers) for part in parts]
     if len(parts) == 1:
         found = [await engine.value(_SETTLE, engine.now(), *arguments[0])]
     else:
         statement = _SETTLE.replace("{s}", engine.schema)
 
-        async def all_of_them(db: asyncpg.Connection) -> list[Any]:
+        async def settle_all(db: asyncpg.Connection) -> list[Any]:
             return [await db.fetchval(statement, engine.now(), *each) for each in arguments]
 
-        found = await engine.together(all_of_them)
+        found = await engine.transact(settle_all)
     verdicts: dict[int, Verdict] = {}
     for part, answers in zip(parts, found, strict=True):
         verdicts.update({n: VERDICTS[answer] for n, answer in zip(part, answers, strict=True)})
     return [verdicts[n] for n in range(len(outcomes))]
 
 
-def _apart(outcomes: Sequence[Outcome]) -> list[list[int]]:
+def _split_duplicates(outcomes: Sequence[Outcome]) -> list[list[int]]:
     """Positions in calls that each name a task at most once: what comes twice is answered one after the other."""
     parts: list[list[int]] = [[]]
     seen: set[int] = set()
@@ -54,29 +59,25 @@ def _apart(outcomes: Sequence[Outcome]) -> list[list[int]]:
     return parts
 
 
-def change(item: LaneChange) -> list[Any]:
+def lane_change_values(item: LaneChange) -> list[Any]:
     """lane, hold_for, spacing, park_for, reason, rule, limit."""
     hold, spacing, park, rule = (
-        None if it is None else micros(it) for it in (item.hold_for, item.spacing, item.park_for, item.rule)
+        None if it is None else micros(it) for it in (item.hold_for, item.spacing, item.park_for, item.spacing_override)
     )
-    return [kept(item.lane), hold, spacing, park, kept(item.reason), rule, item.limit]
+    return [escape_nul(item.lane), hold, spacing, park, escape_nul(item.reason), rule, item.limit]
 
 
 def is_plain(outcome: Outcome) -> bool:
     """Whether it is done and brought nothing but records."""
     return outcome.result == "done" and not (
-        outcome.found or outcome.skipped or outcome.lanes or outcome.same_as or outcome.cause
+        outcome.found or outcome.skipped or outcome.lanes or outcome.redirect_digest or outcome.cause or outcome.outbox
     )
 
 
-def _arguments(outcomes: Sequence[Outcome], paces: Mapping[str, Pace]) -> list[Any]:
-    numbered = list(enumerate(outcomes, 1))
-    found = [(n, task) for n, outcome in numbered for task in outcome.found]
-    changes = [[n, *change(item)] for n, outcome in numbered for item in outcome.lanes]
-    skips = [[n, kept(reason), kept(url)] for n, outcome in numbered for reason, url in outcome.skipped]
-    records = [(n, data) for n, outcome in numbered if outcome.result == "done" for data in outcome.records]
+def _arguments(
+    outcomes: Sequence[Outcome], paces: Mapping[str, Pace], numbers: Mapping[int, needs.Numbers]
+) -> list[Any]:
     plain = all(map(is_plain, outcomes))
-    told = () if plain else outcomes
     return [
         plain,
         list({run_of(outcome.task) for outcome in outcomes}),
@@ -85,21 +86,62 @@ def _arguments(outcomes: Sequence[Outcome], paces: Mapping[str, Pace]) -> list[A
         [text(outcome.attempt) for outcome in outcomes],
         [0 if outcome.attempt is None else outcome.attempt.size for outcome in outcomes],
         [len(outcome.records) for outcome in outcomes],
-        [RESULTS[outcome.result] for outcome in told],
-        [micros(outcome.after) for outcome in told],
-        [kept(outcome.cause) for outcome in told],
-        [text(outcome.evidence) for outcome in told],
-        [outcome.same_as and outcome.same_as[:SHORT_DIGEST] for outcome in told],
+        *_details(() if plain else outcomes),
+        *_consequences(list(enumerate(outcomes, 1)), paces, numbers),
+        *_counters(outcomes),
+    ]
+
+
+def _counters(outcomes: Sequence[Outcome]) -> list[str | None]:
+    """What all count together, and what each of them does, in case that not all are taken."""
+    totals = counter_totals(outcomes)
+    if not totals:
+        return [None, None]
+    together = [(run, {escape_nul(name): number for name, number in total.items()}) for run, total in totals.items()]
+    each = [
+        (n, [(escape_nul(name), number) for name, number in outcome.counters.items()])
+        for n, outcome in enumerate(outcomes, 1)
+        if outcome.counters
+    ]
+    return [text(together), text(each)]
+
+
+def _details(outcomes: Sequence[Outcome]) -> list[Any]:
+    return [
+        [RESULTS[outcome.result] for outcome in outcomes],
+        [micros(outcome.after) for outcome in outcomes],
+        [escape_nul(outcome.cause) for outcome in outcomes],
+        [text(outcome.evidence) for outcome in outcomes],
+        [outcome.redirect_digest and outcome.redirect_digest[:SHORT_DIGEST] for outcome in outcomes],
+    ]
+
+
+def _consequences(
+    numbered: Sequence[tuple[int, Outcome]], paces: Mapping[str, Pace], numbers: Mapping[int, needs.Numbers]
+) -> list[Any]:
+    """Records, new tasks, what was learned of hosts, links that were skipped, and the outbox."""
+    records = [(n, data) for n, outcome in numbered if outcome.result == "done" for data in outcome.records]
+    found = [(n, task) for n, outcome in numbered for task in outcome.found]
+    given = (
+        [needs.number_of(task, numbers.get(run_of(it.task))) for _, it in numbered for task in it.found]
+        if numbers
+        else ()
+    )
+    lanes = {task.lane for _, task in found} & paces.keys()
+    changes = [[n, *lane_change_values(item)] for n, outcome in numbered for item in outcome.lanes]
+    skips = [[n, escape_nul(reason), escape_nul(url)] for n, outcome in numbered for reason, url in outcome.skipped]
+    # msgspec writes bytes as base64.
+    entries = [
+        [n, escape_nul(it.kind), escape_nul(it.key), it.data] for n, outcome in numbered for it in outcome.outbox
+    ]
+    return [
         [n for n, _ in records],
         [data.decode() for _, data in records],
         [n for n, _ in found],
-        *(columns.of([task for _, task in found]) if found else columns.EMPTY),
-        *(
-            columns.asked({task.lane for _, task in found} & paces.keys(), paces)
-            if found
-            else columns.EMPTY_PACES
-        ),
+        *(columns.task_columns([task for _, task in found], given) if found else columns.EMPTY),
+        *(columns.pace_columns(lanes, paces) if found else columns.EMPTY_PACES),
         *columns.DEFAULTS,
         text(changes or None),
         text(skips or None),
+        text(entries or None),
     ]

@@ -3,56 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Literal
+from collections.abc import Callable
 
-from shoal.core.lane import LaneState, Mark, Pace, Slot
-from shoal.core.run import NewRun, Run, RunState
-from shoal.core.stats import Stats
-from shoal.core.task import Admission, Carried, Claim, LaneChange, Outcome, State, Task, Verdict
-from shoal.errors import QueueRefused
-from shoal.queue.base import (
-    LEASE,
-    DeadGroup,
-    Extended,
-    Finding,
-    Paper,
-    Promises,
-    Reaped,
-    RunAction,
-    StoredRecord,
-    TaskView,
-    Where,
-)
-
-try:
-    import hiredis as _  # noqa: F401
-except ImportError as error:
-    raise QueueRefused(
-        "the Redis queue needs the package hiredis", hint="pip install 'shoal[redis]'"
-    ) from error
-
+from shoal.core.task import LaneChange
+from shoal.queue.base import Promises
+from shoal.queue.facade import verb
 from shoal.queue.redis import (
     admit,
-    carry,
-    checkup,
     claim,
+    diagnostics,
+    documents,
     drop,
     groups,
+    inspect,
     lanes,
-    look,
-    papers,
+    move,
+    outbox,
+    reap,
     records,
     runs,
+    seen_sets,
     settle,
-    upkeep,
 )
-from shoal.queue.redis.address import Address
 from shoal.queue.redis.engine import Engine
-from shoal.queue.redis.hints import Hints
+from shoal.queue.redis.listener import RedisListener
+from shoal.queue.redis.overdue import look
 from shoal.queue.redis.packing import pack_change
-from shoal.queue.redis.runs import stats_of
-from shoal.queue.wanted import Wanted
+from shoal.queue.redis.server_url import RedisUrl
 
 _DURABLE = {
     "always": "everything acknowledged (appendfsync always)",
@@ -67,17 +44,15 @@ class RedisQueue:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._hints = Hints(engine)
+        self._listener = RedisListener(engine)
         self.promises = Promises(
-            durable=_DURABLE[engine.aof],
-            steps_clock=engine.clock is not None,
-            shared="any number of machines",
+            durable=_DURABLE[engine.aof], steps_clock=engine.clock is not None, shared="any number of machines"
         )
 
     @classmethod
     async def open(cls, url: str, *, clock: Callable[[], int] | None = None) -> RedisQueue:
         """Connect and check the server; only tests give a clock, else the server's own decides."""
-        engine = Engine(Address.parse(url), clock=clock)
+        engine = Engine(RedisUrl.parse(url), clock=clock)
         try:
             await engine.start()
         except BaseException:
@@ -85,187 +60,68 @@ class RedisQueue:
             raise
         return cls(engine)
 
-    @property
-    def is_logged(self) -> bool:
-        """Whether the server keeps a log: without one its restart undoes work."""
-        return bool(self._engine.aof)
+    # A verb with its module's name is the last of that module: from there on, the name is the verb's.
+    start_run = verb(runs.start)
+    set_run = verb(runs.set_state)
+    stats = verb(runs.stats)
+    stats_of = verb(runs.stats_of)
+    recount = verb(runs.recount)
+    run_counters = verb(runs.run_counters)
+    orphans = verb(runs.orphans)
+    revive = verb(runs.revive)
+    purge = verb(runs.purge)
+    runs = verb(runs.listing)
 
-    async def start_run(self, new: NewRun) -> Run:
-        return await runs.start(self._engine, new)
+    add = verb(admit.add)
+    reserve = verb(claim.reserve)
+    extend = verb(claim.extend)
+    claim = verb(claim.claim)
+    settle = verb(settle.settle)
+    drop = verb(drop.drop)
 
-    async def runs(
-        self,
-        *,
-        key: str = "",
-        name: str = "",
-        states: Collection[RunState] = (),
-        scraper: str = "",
-        before: int = 0,
-        limit: int = 100,
-    ) -> list[Run]:
-        return await runs.listing(self._engine, key, name, states, scraper, before, limit)
+    list_tasks = verb(look(inspect.list_tasks))
+    find = verb(look(inspect.find))
+    skipped = verb(inspect.skipped)
+    ids = verb(inspect.ids)
+    dead_groups = verb(look(groups.listing))
+    trim = verb(records.trim)
+    records = verb(records.page)
 
-    async def set_run(self, run: int, action: RunAction) -> Run:
-        return await runs.act(self._engine, run, action)
+    forget_seen = verb(seen_sets.forget)
+    clear_seen = verb(seen_sets.clear)
+    seen_sets = verb(seen_sets.listing)
 
-    async def add(
-        self, run: int, tasks: Sequence[Task], paces: Mapping[str, Pace] | None = None
-    ) -> list[Admission]:
-        return await admit.add(self._engine, run, tasks, paces or {})
+    acknowledge = verb(outbox.acknowledge)
+    outbox = verb(outbox.listing)
 
-    async def claim(
-        self,
-        worker: str,
-        limit: int,
-        *,
-        lease: float = LEASE,
-        serves: Collection[str] | None = None,
-        request_id: str = "",
-    ) -> Claim:
-        self._hints.serves = serves
-        return await claim.claim(self._engine, worker, limit, lease, serves, request_id)
+    export_run = verb(move.export_run)
+    import_run = verb(move.import_run)
 
-    async def reserve(self, lane: str, pace: Pace | None = None, *, within: float | None = None) -> Slot:
-        return await claim.reserve(self._engine, lane, pace, within)
+    save_document = verb(documents.save)
+    document = verb(documents.find)
+    compare_and_swap = verb(documents.compare_and_swap)
+    documents = verb(documents.listing)
 
-    async def extend(
-        self, worker: str, leases: Mapping[int, Collection[int]], *, lease: float = LEASE
-    ) -> Extended:
-        return await claim.extend(self._engine, worker, leases, lease)
+    lanes = verb(lanes.listing)
 
-    async def settle(
-        self, outcomes: Sequence[Outcome], paces: Mapping[str, Pace] | None = None
-    ) -> list[Verdict]:
-        return await settle.settle(self._engine, outcomes, paces or {})
+    register = verb(reap.register)
+    command_worker = verb(reap.set_command)
+    workers = verb(reap.workers)
+    forget_worker = verb(reap.forget)
+    reap = verb(reap.reap)
 
-    async def reap(self, dead_workers: Mapping[str, Collection[int]] | None = None) -> Reaped:
-        return await upkeep.reap(self._engine, dead_workers or {})
-
-    async def stats(self, run: int) -> Stats:
-        return await runs.stats(self._engine, run)
-
-    async def stats_of(self, runs: Sequence[int]) -> list[Stats]:
-        return await stats_of(self._engine, runs)
-
-    async def recount(self, run: int) -> Stats:
-        return await runs.recount(self._engine, run)
-
-    async def strays(self, run: int, limit: int = 20) -> list[int]:
-        return await runs.strays(self._engine, run, limit)
-
-    async def look(
-        self,
-        run: int,
-        *,
-        state: State | None = None,
-        where: Where = Where(),
-        after: int = 0,
-        upto: int = 0,
-        limit: int = 100,
-    ) -> list[TaskView]:
-        return await look.look(self._engine, run, state, where, after, upto, limit)
-
-    async def find(self, run: int, digest: bytes) -> TaskView | None:
-        return await look.find(self._engine, run, digest)
-
-    async def dead_groups(self, run: int, limit: int = 100) -> list[DeadGroup]:
-        return await groups.listing(self._engine, run, limit)
-
-    async def skipped(self, run: int, limit: int = 100) -> list[tuple[str, str]]:
-        return await look.skipped(self._engine, run, limit)
-
-    async def ids(self, run: int, digests: Sequence[bytes]) -> list[int]:
-        return await look.ids(self._engine, run, digests)
-
-    async def records(
-        self, run: int, *, after: int = 0, limit: int = 1000, tasks: Collection[int] = ()
-    ) -> list[StoredRecord]:
-        return await records.page(self._engine, run, after, limit, tasks)
-
-    async def trim(self, run: int, upto: int) -> int:
-        return await records.trim(self._engine, run, upto)
-
-    async def drop(
-        self,
-        run: int,
-        where: Where = Where(),
-        *,
-        state: Literal["ready", "dead"] = "ready",
-        limit: int = 10_000,
-    ) -> int:
-        return await drop.drop(self._engine, run, where, state, limit)
-
-    async def revive(self, run: int, where: Where = Where(), *, limit: int = 10_000) -> int:
-        return await runs.revive(self._engine, run, where, limit)
-
-    async def purge(self, *, run: int | None = None, older_than: float | None = None) -> int:
-        return await runs.purge(self._engine, run, older_than)
-
-    async def carry_out(self, run: int, *, after: int = 0, limit: int = 500) -> list[Carried]:
-        return await carry.out(self._engine, run, after, limit)
-
-    async def carry_in(
-        self,
-        run: int,
-        tasks: Sequence[Carried],
-        records: Sequence[StoredRecord] = (),
-        *,
-        paces: Mapping[str, Pace] | None = None,
-        counts: Stats | None = None,
-    ) -> None:
-        await carry.in_(self._engine, run, tasks, records, paces or {}, counts)
-
-    async def keep_paper(self, kind: str, name: str, text: str) -> Paper:
-        return await papers.keep(self._engine, kind, name, text)
-
-    async def paper(self, kind: str, name: str, version: int = 0) -> Paper | None:
-        return await papers.find(self._engine, kind, name, version)
-
-    async def swap(self, kind: str, name: str, text: str | None, expected: int) -> Paper | None:
-        return await papers.swap(self._engine, kind, name, text, expected)
-
-    async def papers(self, kind: str) -> list[Paper]:
-        return await papers.listing(self._engine, kind)
-
-    async def lanes(
-        self,
-        *,
-        run: int | None = None,
-        limit: int = 100,
-        order: Literal["ready", "name"] = "ready",
-        after: str = "",
-        like: str = "",
-        only: Literal["", "parked", "held", "ruled"] = "",
-        names: Collection[str] = (),
-    ) -> list[LaneState]:
-        wanted = Wanted(order, after, like, only, names)
-        return await lanes.listing(self._engine, run, limit, wanted)
+    diagnose = verb(diagnostics.diagnose)
 
     async def set_lane(self, change: LaneChange) -> None:
         await self._engine.run("set_lane", change.lane, pack_change(change), change.reason)
 
-    async def register(self, mark: Mark) -> str:
-        return await upkeep.register(self._engine, mark)
-
-    async def ask_worker(self, worker: str, wanted: Literal["drain", "pause", ""]) -> bool:
-        return await upkeep.ask(self._engine, worker, wanted)
-
-    async def workers(self) -> list[Mark]:
-        return await upkeep.workers(self._engine)
-
-    async def forget_worker(self, worker: str) -> None:
-        await upkeep.forget(self._engine, worker)
-
     async def wait(self, seconds: float) -> None:
-        await self._hints.wait(seconds)
-
-    async def checkup(self) -> list[Finding]:
-        return await checkup.checkup(self._engine)
+        await self._listener.wait(seconds)
 
     async def now(self) -> int:
         return await self._engine.now()
 
     async def close(self) -> None:
-        self._hints.close()
+        self._listener.close()
         self._engine.close()
         await asyncio.sleep(0)  # the loop closes connections, if it is let

@@ -6,18 +6,25 @@ from collections.abc import AsyncIterator
 from typing import Literal
 
 from shoal.core.run import TASK_BITS
-from shoal.queue.base import Where
-from shoal.queue.redis import groups, look, places
+from shoal.queue.base import TaskFilter
+from shoal.queue.redis import groups, inspect, locations
 from shoal.queue.redis.engine import Engine
 from shoal.queue.redis.runs import get, unknown
 
 SLICE = 200  # tasks per call
 _MASK = (1 << TASK_BITS) - 1
-_WAITING = places.Sought((places.WAITS, places.ODD))
+_WAITING = locations.LocationQuery((locations.WAITING, locations.STORED))
 _SHOWN = {"ready": ("ready", "delayed"), "dead": ("dead",)}
 
 
-async def drop(engine: Engine, run: int, where: Where, state: Literal["ready", "dead"], limit: int) -> int:
+async def drop(
+    engine: Engine,
+    run: int,
+    where: TaskFilter = TaskFilter(),
+    *,
+    state: Literal["ready", "dead"] = "ready",
+    limit: int = 10_000,
+) -> int:
     about = await get(engine, run)
     if state == "ready" and (about.state not in ("running", "paused") or where.cause):
         return 0
@@ -27,7 +34,7 @@ async def drop(engine: Engine, run: int, where: Where, state: Literal["ready", "
             some = numbers[at : at + SLICE][: limit - gone]
             if not some:
                 break
-            word, count, *cleared = await engine.once("drop", run, state, *some)
+            word, count, *cleared = await engine.run_cached("drop", run, state, *some)
             if word == b"unknown":
                 raise unknown(run)
             gone += count
@@ -45,23 +52,19 @@ async def _clear(engine: Engine, run: int, lists: list[tuple[int, int]]) -> None
 
 
 async def _chosen(
-    engine: Engine, run: int, where: Where, state: Literal["ready", "dead"]
+    engine: Engine, run: int, where: TaskFilter, state: Literal["ready", "dead"]
 ) -> AsyncIterator[list[int]]:
     """Numbers of tasks that may go; whether each one does is for the script to see."""
-    if where != Where():
+    if where != TaskFilter():
         now = await engine.now()
-        chosen = look.Filter(None, where)
-        async for told in look.slices(engine, run, state, where):
-            views = [look.view_of(run, now, one) for one in told]
-            yield [
-                view.id & _MASK
-                for view in views
-                if view and view.state in _SHOWN[state] and chosen.fits(view)
-            ]
+        chosen = inspect.Filter(None, where)
+        async for told in inspect.slices(engine, run, state, where):
+            views = [inspect.view_of(run, now, one) for one in told]
+            yield [view.id & _MASK for view in views if view and view.state in _SHOWN[state] and chosen.fits(view)]
     elif state == "dead":
         async for numbers in groups.numbers(engine, run):
             yield numbers
     else:
         last = int(await engine.read("HGET", f"run:{run}", "next_task") or 1)
-        async for placed in places.find(engine, run, _WAITING, 1, last, SLICE):
-            yield [places.number(place) for place in placed]
+        async for placed in locations.find(engine, run, _WAITING, 1, last, SLICE):
+            yield [locations.number(location) for location in placed]

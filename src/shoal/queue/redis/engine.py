@@ -12,7 +12,7 @@ import itertools
 import random
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -20,13 +20,13 @@ from uuid import uuid4
 
 import hiredis
 
-from shoal.errors import Act
+from shoal.errors import ActionRequired
 from shoal.queue.redis import server
-from shoal.queue.redis.address import Address
-from shoal.queue.redis.failure import closed, is_replica, passes, translated, unreachable
-from shoal.queue.redis.wire import Wire
+from shoal.queue.redis.connection import RedisConnection
+from shoal.queue.redis.failure import closed, is_replica, is_transient, translate_error, unreachable
+from shoal.queue.redis.server_url import RedisUrl
 
-PATIENCE = 20.0  # seconds to wait for a server that was there before
+TIMEOUT = 20.0  # seconds to wait for a server that was there before
 _USES = "-- uses: "  # the first line of a verb's script names the pieces that go before it
 
 
@@ -42,12 +42,13 @@ def script(verb: str) -> tuple[str, str]:
 
 
 class Engine:
-    def __init__(self, address: Address, *, clock: Callable[[], int] | None = None) -> None:
-        self.address = address
-        self.prefix = f"{{{address.namespace}}}:"
+    def __init__(self, server_url: RedisUrl, *, clock: Callable[[], int] | None = None) -> None:
+        self.server_url = server_url
+        self.prefix = f"{{{server_url.namespace}}}:"
         self.clock = clock
+        self.serves: Collection[str] | None = None  # as the last claim said
         self.aof = ""  # how often the server's log reaches its disk; empty: it keeps none
-        self._wire: Wire | None = None
+        self._connection: RedisConnection | None = None
         self._connecting = asyncio.Lock()
         self._requests = itertools.count()
         self._name = uuid4().hex[:20]
@@ -59,19 +60,19 @@ class Engine:
             layout = await self.read("HGET", "meta", "version")
             if layout is None:
                 await self.read("HSETNX", "meta", "version", server.LAYOUT)
-            server.check_layout(self.address, int(layout or server.LAYOUT))
+            server.check_layout(self.server_url, int(layout or server.LAYOUT))
             if layout is not None and int(layout) < server.LAYOUT:
                 await self.read("HSET", "meta", "version", server.LAYOUT)
             self.aof = await self._fsync()
         except (OSError, TimeoutError) as error:
-            raise unreachable(self.address, error) from error
+            raise unreachable(self.server_url, error) from error
         self._started = True
 
     async def _fsync(self) -> str:
         about = server.parse(await self.plain("INFO", "persistence"))
         if about.get("aof_enabled") != "1":
             return ""
-        told = await self.tried("CONFIG", "GET", "appendfsync")
+        told = await self.try_command("CONFIG", "GET", "appendfsync")
         return told[1].decode() if told else "everysec"
 
     async def run(self, verb: str, *arguments: Any) -> Any:
@@ -79,14 +80,14 @@ class Engine:
         text, digest = script(verb)
         now = "" if self.clock is None else self.clock()
         command = ("EVALSHA", digest, 1, f"{self.prefix}meta", now, *arguments)
-        answer = await self._ask(command)
+        answer = await self._send(command)
         if isinstance(answer, hiredis.ReplyError) and str(answer).startswith("NOSCRIPT"):
-            answer = await self._ask(("EVAL", text, *command[2:]))
+            answer = await self._send(("EVAL", text, *command[2:]))
         return self._checked(answer)
 
-    async def once(self, verb: str, *arguments: Any, memo: bool = True) -> Any:
+    async def run_cached(self, verb: str, *arguments: Any, cache_reply: bool = True) -> Any:
         """As run, for verbs whose answer would differ the second time: the server keeps it for a while."""
-        return await self.run(verb, self.request() if memo else "", *arguments)
+        return await self.run(verb, self.request() if cache_reply else "", *arguments)
 
     def request(self) -> str:
         """A name that no other request has."""
@@ -94,15 +95,15 @@ class Engine:
 
     async def read(self, command: str, key: str, *arguments: Any) -> Any:
         """A plain command on one key of the namespace."""
-        return self._checked(await self._ask((command, self.prefix + key, *arguments)))
+        return self._checked(await self._send((command, self.prefix + key, *arguments)))
 
     async def plain(self, *command: Any) -> Any:
         """A plain command that is about no key."""
-        return self._checked(await self._ask(command))
+        return self._checked(await self._send(command))
 
-    async def tried(self, *command: Any) -> Any:
+    async def try_command(self, *command: Any) -> Any:
         """As plain; None where the server does not allow it."""
-        answer = await self._ask(command)
+        answer = await self._send(command)
         return None if isinstance(answer, hiredis.ReplyError) else answer
 
     async def now(self) -> int:
@@ -111,19 +112,19 @@ class Engine:
         seconds, micros = await self.plain("TIME")
         return int(seconds) * 1_000_000 + int(micros)
 
-    async def _ask(self, command: tuple[Any, ...]) -> Any:
+    async def _send(self, command: tuple[Any, ...]) -> Any:
         began: float | None = None
         while True:
             try:
-                wire = self._wire
-                if wire is None or not wire.is_open:
-                    wire = await self._reconnect()
-                answer = await wire.send(*command)
-                if not isinstance(answer, hiredis.ReplyError) or not passes(answer):
+                connection = self._connection
+                if connection is None or not connection.is_open:
+                    connection = await self._reconnect()
+                answer = await connection.send(*command)
+                if not isinstance(answer, hiredis.ReplyError) or not is_transient(answer):
                     return answer
                 problem: Exception = answer
                 if is_replica(answer):
-                    wire.close()  # another server may answer at this address by now
+                    connection.close()  # another server may answer at this address by now
             except hiredis.ReplyError as error:
                 problem = error
             except (OSError, TimeoutError) as error:
@@ -132,62 +133,62 @@ class Engine:
                 problem = error
             began = began or time.monotonic()
             hopeless = isinstance(problem, hiredis.ReplyError) and self._is_final(problem)
-            if hopeless or time.monotonic() - began > PATIENCE:
-                raise self._given_up(problem) from problem
+            if hopeless or time.monotonic() - began > TIMEOUT:
+                raise self._final_error(problem) from problem
             await asyncio.sleep(0.02 + 0.1 * random.random())
 
     def _is_final(self, error: Exception) -> bool:
-        return not passes(error) or (is_replica(error) and not self._started)
+        return not is_transient(error) or (is_replica(error) and not self._started)
 
-    def _given_up(self, problem: Exception) -> Act:
+    def _final_error(self, problem: Exception) -> ActionRequired:
         if isinstance(problem, hiredis.ReplyError):
-            return translated(self.address, problem)
-        return unreachable(self.address, problem)
+            return translate_error(self.server_url, problem)
+        return unreachable(self.server_url, problem)
 
-    async def _reconnect(self) -> Wire:
+    async def _reconnect(self) -> RedisConnection:
         async with self._connecting:
             if self._closed:
                 raise closed()
-            if self._wire is None or not self._wire.is_open:
-                self._wire = await self.connect(self._greet)
-            return self._wire
+            if self._connection is None or not self._connection.is_open:
+                self._connection = await self.connect(self._detect_restart)
+            return self._connection
 
-    async def connect(self, greet: Callable[[Wire], Any] | None = None) -> Wire:
+    async def connect(self, on_connect: Callable[[RedisConnection], Any] | None = None) -> RedisConnection:
         """A connection that has said who we are."""
-        to = self.address
-        wire = await Wire.open(
+        to = self.server_url
+        connection = await RedisConnection.open(
             to.host, to.port, path=to.path, tls=ssl.create_default_context() if to.tls else None
         )
         try:
             if to.password:
                 words = (to.user, to.password) if to.user else (to.password,)
-                self._checked(await wire.send("AUTH", *words))
+                self._checked(await connection.send("AUTH", *words))
             if to.database:
-                self._checked(await wire.send("SELECT", to.database))
-            if greet is not None:
-                await greet(wire)
+                self._checked(await connection.send("SELECT", to.database))
+            if on_connect is not None:
+                await on_connect(connection)
         except BaseException:
-            wire.close()
+            connection.close()
             raise
-        return wire
+        return connection
 
-    async def _greet(self, wire: Wire) -> None:
+    async def _detect_restart(self, connection: RedisConnection) -> None:
         """Before anything else: a server that was restarted may have forgotten numbers it gave."""
-        about = server.parse(self._checked(await wire.send("INFO")))
-        server.check(self.address, about)
-        text, _ = script("greet")
+        about = server.parse(self._checked(await connection.send("INFO")))
+        server.check(self.server_url, about)
+        text, _ = script("detect_restart")
         now = "" if self.clock is None else self.clock()
-        answer = await wire.send("EVAL", text, 1, f"{self.prefix}meta", now, about.get("run_id", ""))
+        answer = await connection.send("EVAL", text, 1, f"{self.prefix}meta", now, about.get("run_id", ""))
         if isinstance(answer, hiredis.ReplyError):
             raise answer
 
     def _checked(self, answer: Any) -> Any:
         if isinstance(answer, hiredis.ReplyError):
-            raise translated(self.address, answer) from answer
+            raise translate_error(self.server_url, answer) from answer
         return answer
 
     def close(self) -> None:
         self._closed = True
-        if self._wire is not None:
-            self._wire.close()
-            self._wire = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

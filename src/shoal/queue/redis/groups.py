@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from shoal.core.glob import glob
-from shoal.queue.base import DeadGroup, Where
+from shoal.core.glob import compile_glob
+from shoal.queue.base import DeadLetterGroup, TaskFilter
 from shoal.queue.redis.engine import Engine
 from shoal.queue.redis.lanes import most, names_of
-from shoal.queue.redis.packing import unpack_row
+from shoal.queue.redis.packing import unpack_ended
 
 SLICE = 200  # dead letters per call
 FEW, FEW_GROUPS = 5000, 500  # dead letters that are sought by number, and their groups
 _Counts = dict[tuple[int, str], int]
 
 
-async def listing(engine: Engine, run: int, limit: int) -> list[DeadGroup]:
+async def listing(engine: Engine, run: int, limit: int = 100) -> list[DeadLetterGroup]:
     counts = await _counts(engine, run)
     if sum(counts.values()) < await engine.read("HLEN", f"dead:{run}"):  # some are of an older layout
         async for some in _all(engine, run, 1, "+inf", SLICE):
-            await engine.run("regroup", run, *some)
+            await engine.run("regroup_dead", run, *some)
         counts = await _counts(engine, run)
     chosen = most(counts, limit)
     lanes = await names_of(engine, [lane for lane, _ in chosen])
@@ -34,7 +34,7 @@ async def listing(engine: Engine, run: int, limit: int) -> list[DeadGroup]:
 async def numbers(
     engine: Engine,
     run: int,
-    where: Where = Where(),
+    where: TaskFilter = TaskFilter(),
     first: int = 1,
     last: int | str = "+inf",
     size: int = SLICE,
@@ -50,12 +50,12 @@ async def numbers(
             yield some
 
 
-async def _few(engine: Engine, run: int, where: Where) -> list[int] | None:
+async def _few(engine: Engine, run: int, where: TaskFilter) -> list[int] | None:
     counts = await _counts(engine, run)
     if sum(counts.values()) < await engine.read("HLEN", f"dead:{run}"):
         return None
-    lane = int(await engine.read("HGET", "hosts", where.lane) or 0) if where.lane else None
-    cause = glob(where.cause or "*")
+    lane = int(await engine.read("HGET", "lane_ids", where.lane) or 0) if where.lane else None
+    cause = compile_glob(where.cause or "*")
     chosen = [key for key in counts if lane in (None, key[0]) and cause.fullmatch(key[1])]
     if sum(counts[key] for key in chosen) > FEW or len(chosen) > FEW_GROUPS:
         return None
@@ -64,7 +64,7 @@ async def _few(engine: Engine, run: int, where: Where) -> list[int] | None:
 
 
 async def _all(engine: Engine, run: int, first: int, last: int | str, size: int) -> AsyncIterator[list[int]]:
-    while found := await engine.read("ZRANGEBYSCORE", f"deadids:{run}", first, last, "LIMIT", 0, size):
+    while found := await engine.read("ZRANGEBYSCORE", f"dead_ids:{run}", first, last, "LIMIT", 0, size):
         some = [int(number) for number in found]
         yield some
         first = some[-1] + 1
@@ -83,15 +83,14 @@ async def _counts(engine: Engine, run: int) -> _Counts:
     return counts
 
 
-async def _group(engine: Engine, run: int, key: tuple[int, str], lane: str, count: int) -> DeadGroup | None:
+async def _group(engine: Engine, run: int, key: tuple[int, str], lane: str, count: int) -> DeadLetterGroup | None:
     members = _members(run, key)
     first, last = await asyncio.gather(
-        engine.read("ZRANGE", members, 0, 0, "WITHSCORES"),
-        engine.read("ZRANGE", members, -1, -1, "WITHSCORES"),
+        engine.read("ZRANGE", members, 0, 0, "WITHSCORES"), engine.read("ZRANGE", members, -1, -1, "WITHSCORES")
     )
     text = await engine.read("HGET", f"dead:{run}", first[0]) if first and last else None
     if text is None:  # it was revived or dropped just now
         return None
-    row = unpack_row(text)
+    row = unpack_ended(text)
     message = row.history[-1].message if row.history else ""
-    return DeadGroup(lane, key[1], count, row.item.view[0], message, int(first[1]), int(last[1]))
+    return DeadLetterGroup(lane, key[1], count, row.item.view[0], message, int(first[1]), int(last[1]))

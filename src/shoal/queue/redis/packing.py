@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 
+from shoal.core.capability import Needs, capability_names
 from shoal.core.run import TASK_BITS
-from shoal.core.task import Ask, Attempt, LaneChange, State, Task, band
+from shoal.core.task import Ack, Attempt, LaneChange, RequestOptions, State, Task, band
 
 DIGEST = 10  # bytes of a digest that the seen-set holds
-FARTHEST = 2**31  # priorities beyond are as good as this
+MAX_PRIORITY = 2**31  # priorities beyond are as good as this
 SECOND = 1_000_000
 
 _LENGTH = Struct(">I")
-_HEAD = Struct(">HBdd10s")
+_AUTO, _NEEDS = 1 << 24, 2 << 24  # beside the length of the view
+_LENGTH_MASK = _AUTO - 1
+BANDS = 8
+_REVISIT = 1 << 15  # beside the number of the lane
+_HEADER = Struct(">HBdd10s")
 _ITEM = Struct(">BId")
-_ODD = Struct(">BBIHBdddBI")
+STORED = Struct(">BBIHBdddBI")
 _ROW = Struct(">BdddIHBII")
 _HELD = Struct(">dIB")
 _CHANGE = Struct(">Bddddd")
@@ -25,28 +32,57 @@ _STATES: dict[int, State] = {1: "done", 2: "cancelled", 3: "dead"}
 
 _pack = msgspec.msgpack.Encoder().encode
 _pack_json = msgspec.json.Encoder().encode
-_unpack_view = msgspec.msgpack.Decoder(tuple[str, str, int, int, int | None]).decode
-_unpack_work = msgspec.json.Decoder(tuple[dict[str, Any] | None, Ask | None]).decode
-_unpack_attempt = msgspec.msgpack.Decoder(tuple[int, str, str, str, int, float, int]).decode
+
+
+def _decoder(codec: ModuleType, kind: Any) -> Callable[[bytes], Any]:
+    """Decodes a tuple; what a newer edition has put behind its fields is left out."""
+    strict, count = codec.Decoder(kind).decode, len(get_args(kind))
+
+    def decode(data: bytes) -> Any:
+        try:
+            return strict(data)
+        except msgspec.ValidationError:
+            fields = codec.decode(data)
+            if not isinstance(fields, list) or len(fields) <= count:
+                raise
+            return msgspec.convert(fields[:count], kind)
+
+    return decode
+
+
+_unpack_view = _decoder(msgspec.msgpack, tuple[str, str, int, int, int | None])
+_unpack_work = _decoder(msgspec.json, tuple[dict[str, Any] | None, RequestOptions | None])
+_unpack_work_with_needs = _decoder(msgspec.json, tuple[dict[str, Any] | None, RequestOptions | None, tuple[str, ...]])
+_unpack_attempt = _decoder(msgspec.msgpack, tuple[int, str, str, str, int, float, int])
 
 
 def micros(seconds: float) -> int:
     return round(seconds * SECOND)
 
 
-def pack_task(task: Task, lane: int) -> bytes:
-    """One argument: a head for the script, then the body that it keeps as it is."""
+def pack_line(task: Task, needs: int) -> int:
+    """Where it waits in its lane: tasks of different needs, given by number, and bands wait in lines of their own."""
+    return needs * BANDS + band(task.priority)
+
+
+def pack_task(task: Task, lane: int, needs: int = 0) -> bytes:
+    """One argument: a header for the script, then the body that it keeps as it is."""
     ttl = -1 if task.ttl is None else micros(task.ttl)
-    head = _HEAD.pack(lane, band(task.priority), micros(task.delay), ttl, task.digest[:DIGEST])
-    return head + pack_body(task)
+    place = lane | _REVISIT if task.revisit else lane
+    header = _HEADER.pack(place, pack_line(task, needs), micros(task.delay), ttl, task.digest[:DIGEST])
+    return header + pack_body(task)
 
 
 def pack_body(task: Task) -> bytes:
     """The view that people see, and what only the worker needs."""
-    priority = max(-FARTHEST, min(task.priority, FARTHEST))
+    priority = max(-MAX_PRIORITY, min(task.priority, MAX_PRIORITY))
     view = _pack((task.url, task.kind, priority, task.depth, task.parent))
-    work = b"" if task.meta is None and task.ask is None else _pack_json((task.meta, task.ask))
-    return b"%b%b%b" % (_LENGTH.pack(len(view)), view, work)
+    work, flags = b"", _AUTO if task.ack == "auto" else 0
+    if task.needs:
+        work, flags = _pack_json((task.meta, task.request_options, capability_names(task.needs))), flags | _NEEDS
+    elif task.meta is not None or task.request_options is not None:
+        work = _pack_json((task.meta, task.request_options))
+    return b"%b%b%b" % (_LENGTH.pack(len(view) | flags), view, work)
 
 
 def pack_history(history: tuple[Attempt, ...]) -> bytes:
@@ -59,7 +95,7 @@ def pack_attempt(attempt: Attempt | None) -> bytes:
 
 
 def pack_change(change: LaneChange) -> bytes:
-    given = (change.hold_for, change.park_for, change.spacing, change.rule, change.limit)
+    given = (change.hold_for, change.park_for, change.spacing, change.spacing_override, change.limit)
     flags = sum(1 << n for n, value in enumerate(given) if value is not None)
     *times, limit = given
     return _CHANGE.pack(flags, *(micros(value or 0.0) for value in times), limit or 0)
@@ -77,23 +113,35 @@ class Item(NamedTuple):
     history: tuple[Attempt, ...]
     view: tuple[str, str, int, int, int | None]  # url, kind, priority, depth, parent
     work: bytes
+    ack: Ack = "manual"
+    has_needs: bool = False
 
     @property
     def meta(self) -> dict[str, Any] | None:
-        return _unpack_work(self.work)[0] if self.work else None
+        return self._unpacked()[0]
 
     @property
-    def ask(self) -> Ask | None:
-        return _unpack_work(self.work)[1] if self.work else None
+    def request_options(self) -> RequestOptions | None:
+        return self._unpacked()[1]
+
+    @property
+    def needs(self) -> Needs:
+        return _unpack_work_with_needs(self.work)[2] if self.has_needs and self.work else ()
+
+    def _unpacked(self) -> tuple[dict[str, Any] | None, RequestOptions | None]:
+        if not self.work:
+            return None, None
+        meta, request_options, *_ = _unpack_work_with_needs(self.work) if self.has_needs else _unpack_work(self.work)
+        return meta, request_options
 
 
-class Held(NamedTuple):
+class PackedTask(NamedTuple):
     slot: int
     lane: int
     item: Item
 
 
-class Row(NamedTuple):
+class EndedTask(NamedTuple):
     """A task that ended."""
 
     state: State
@@ -112,18 +160,22 @@ class Row(NamedTuple):
 def unpack_item(data: bytes, at: int = 0) -> Item:
     kind, _, added = _ITEM.unpack_from(data, at)
     at += _ITEM.size
-    due, expires, spot, attempts, lost = added, 0.0, 0, 0, 0
+    due, expires, wait_mode, attempts, lost = added, 0.0, 0, 0, 0
     history: tuple[Attempt, ...] = ()
     if kind == 2:
-        spot, _, _, attempts, lost, due, expires, _, _, size = _ODD.unpack_from(data, at)
-        at += _ODD.size
+        wait_mode, _, _, attempts, lost, due, expires, _, _, size = STORED.unpack_from(data, at)
+        at += STORED.size
         history = _unpack_history(data, at, at + size)
         at += size
     (size,) = _LENGTH.unpack_from(data, at)
+    ack: Ack = "auto" if size & _AUTO else "manual"
+    has_needs = bool(size & _NEEDS)
+    size &= _LENGTH_MASK
     at += _LENGTH.size
     view = _unpack_view(data[at : at + size])
     return Item(
-        int(added), int(due), int(expires), spot == 1, attempts, lost, history, view, data[at + size :]
+        int(added), int(due), int(expires), wait_mode == 1, attempts, lost, history, view, data[at + size :], ack,
+        has_needs,
     )  # fmt: skip
 
 
@@ -137,16 +189,16 @@ def _unpack_history(data: bytes, at: int, end: int) -> tuple[Attempt, ...]:
     return tuple(found)
 
 
-def unpack_held(data: bytes) -> Held:
+def unpack_held(data: bytes) -> PackedTask:
     slot, lane, _ = _HELD.unpack_from(data)
-    return Held(int(slot), lane, unpack_item(data, _HELD.size))
+    return PackedTask(int(slot), lane, unpack_item(data, _HELD.size))
 
 
-def row_state(data: bytes) -> State:
+def ended_state(data: bytes) -> State:
     return _STATES[data[0]]
 
 
-def unpack_row(data: bytes) -> Row:
+def unpack_ended(data: bytes) -> EndedTask:
     state, ended, lease, _, _, attempts, lost, records, first = _ROW.unpack_from(data)
     at = _ROW.size
     texts = []
@@ -158,7 +210,7 @@ def unpack_row(data: bytes) -> Row:
     item = unpack_item(data, at)
     history = (*item.history, Attempt(*_unpack_attempt(texts[2]))) if texts[2] else item.history
     evidence = msgspec.json.decode(texts[1]) if texts[1] else None
-    return Row(
+    return EndedTask(
         _STATES[state], int(ended), int(lease), attempts, lost, records, first, texts[0].decode(), evidence,
         history, item,
     )  # fmt: skip

@@ -16,7 +16,7 @@ Span = tuple[int, int]  # the first record and the last
 
 
 async def page(
-    engine: Engine, run: int, after: int, limit: int, tasks: Collection[int]
+    engine: Engine, run: int, *, after: int = 0, limit: int = 1000, tasks: Collection[int] = ()
 ) -> list[StoredRecord]:
     if limit < 1:
         return []
@@ -34,7 +34,7 @@ async def page(
 async def _spans(engine: Engine, run: int, tasks: Collection[int]) -> AsyncIterator[Span]:
     numbers = [id & ((1 << TASK_BITS) - 1) for id in set(tasks) if id >> TASK_BITS == run]
     for at in range(0, len(numbers), SLICE):
-        for first, count in await engine.run("spans", run, *numbers[at : at + SLICE]):
+        for first, count in await engine.run("record_spans", run, *numbers[at : at + SLICE]):
             yield first, first + count - 1
 
 
@@ -62,7 +62,7 @@ async def _read(engine: Engine, run: int, spans: list[Any]) -> list[StoredRecord
 
 
 async def trim(engine: Engine, run: int, upto: int) -> int:
-    count: int | None = await engine.once("trim", run, upto)
+    count: int | None = await engine.run_cached("trim", run, upto)
     if count is None:
         raise unknown(run)
     return count

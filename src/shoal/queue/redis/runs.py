@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -10,11 +11,14 @@ import msgspec
 
 from shoal.core.run import TASK_BITS, NewRun, Run
 from shoal.core.stats import Stats
-from shoal.errors import Usage
-from shoal.queue.base import RunAction, Where
-from shoal.queue.redis import look
+from shoal.errors import UsageError
+from shoal.queue import undo
+from shoal.queue.base import RunAction, TaskFilter
+from shoal.queue.outbox_limits import outbox_pending
+from shoal.queue.redis import inspect
 from shoal.queue.redis.engine import Engine
-from shoal.queue.redis.packing import micros, row_state
+from shoal.queue.redis.overdue import end_overdue
+from shoal.queue.redis.packing import SECOND, ended_state, micros
 
 SLICE = 1000
 LANES = 200  # of a run that are looked at for what is claimable
@@ -22,39 +26,46 @@ ALL_LANES, FEWEST_LANES = 2500, 4  # of all runs that are asked for together, an
 CALL_LANES, CALL_RUNS = 1600, 64  # that one call looks at
 REVIVED = 200  # dead letters per call
 _FIELDS = (
-    "name",
-    "scraper",
-    "key",
-    "state",
-    "created_at",
-    "changed_at",
-    "finished_at",
-    "weight",
-    "max_pages",
-)
-_NUMBERS = frozenset(_FIELDS[4:])
+    "name", "scraper", "key", "state", "seen_set", "created_at", "changed_at", "finished_at",
+    "weight", "priority", "max_pages",
+)  # fmt: skip
+_NUMBERS = frozenset(_FIELDS[5:])
 # As lua/stats.lua tells them.
 _COUNTERS = (
     "seen", "ready", "leased", "done", "dead", "cancelled", "records", "trimmed", "retries", "lost", "stale",
-    "bytes",
+    "bytes", "outbox",
 )  # fmt: skip
 
 
 async def start(engine: Engine, new: NewRun) -> Run:
     spec = msgspec.json.encode(new.spec)
     number = await engine.run(
-        "start_run", new.name, new.scraper, new.key, new.weight, new.max_pages, spec, int(new.once)
+        "start_run",
+        new.name,
+        new.scraper,
+        new.key,
+        new.weight,
+        new.priority,
+        new.max_pages,
+        spec,
+        int(new.once),
+        new.seen_set,
+        micros(new.seen_for),
     )
     if number == b"taken":
-        raise Usage(f"there is a run called {new.name} already", hint="choose another name")
+        raise UsageError(f"there is a run called {new.name} already", hint="choose another name")
     return await get(engine, number)
 
 
 async def _read(engine: Engine, number: int) -> Run | None:
-    values = await engine.read("HMGET", f"run:{number}", *_FIELDS, "spec")
+    values = await engine.read("HMGET", f"run:{number}", *_FIELDS, "seen_for", "spec")
     if values[0] is None:
         return None
-    known: dict[str, Any] = {"id": number, "spec": msgspec.json.decode(values[-1])}
+    known: dict[str, Any] = {
+        "id": number,
+        "spec": msgspec.json.decode(values[-1]),
+        "seen_for": int(values[-2]) / SECOND,
+    }
     for field, value in zip(_FIELDS, values, strict=False):
         known[field] = int(value or 0) if field in _NUMBERS else value.decode()
     return msgspec.convert(known, Run)
@@ -67,12 +78,19 @@ async def get(engine: Engine, number: int) -> Run:
     return run
 
 
-def unknown(number: int) -> Usage:
-    return Usage(f"there is no run with number {number}", hint="`shoal runs` lists them")
+def unknown(number: int) -> UsageError:
+    return UsageError(f"there is no run with number {number}", hint="`shoal runs` lists them")
 
 
 async def listing(
-    engine: Engine, key: str, name: str, states: Collection[str], scraper: str, before: int, limit: int
+    engine: Engine,
+    *,
+    key: str = "",
+    name: str = "",
+    states: Collection[str] = (),
+    scraper: str = "",
+    before: int = 0,
+    limit: int = 100,
 ) -> list[Run]:
     top = f"({before}" if before else "+inf"
 
@@ -105,22 +123,30 @@ def _fits(run: Run, key: str, name: str, states: Collection[str], scraper: str) 
     )
 
 
-async def act(engine: Engine, number: int, action: RunAction) -> Run:
-    word, *about = await engine.run("set_run", number, action)
+async def set_state(engine: Engine, run: int, action: RunAction) -> Run:
+    word, *about = await engine.run("set_run", run, action)
     if word == b"unknown":
-        raise unknown(number)
+        raise unknown(run)
+    if word in (b"ended", b"late", b"replaced") and action == "undo":
+        raise _undo_refusal(word, *(text.decode() for text in about))
     if word == b"ended":
         name, state = (text.decode() for text in about)
-        raise Usage(
-            f"run {name} is {state} already: it is too late to {action} it", hint="start it anew with --fresh"
-        )
+        raise UsageError(f"cannot {action} run {name}: it is already {state}", hint="start a new one with --fresh")
     if word == b"open":
-        raise Usage(
-            f"run {about[0].decode()} has {about[1]} open tasks: it cannot finish",
+        raise UsageError(
+            f"run {about[0].decode()} has open tasks ({about[1]}): it cannot finish",
             hint="wait for them, or cancel the run",
         )
-    await _sweep(engine, number, about[0])
-    return await get(engine, number)
+    if word == b"outbox":
+        raise outbox_pending(about[0].decode(), about[1], "it cannot finish")
+    await _sweep(engine, run, about[0])
+    return await get(engine, run)
+
+
+def _undo_refusal(word: bytes, name: str, about: str = "") -> UsageError:
+    if word == b"late":
+        return undo.too_late(name)
+    return undo.replaced(name, about) if word == b"replaced" else undo.not_cancelled(name, about)
 
 
 async def _sweep(engine: Engine, number: int, left: int) -> None:
@@ -128,38 +154,45 @@ async def _sweep(engine: Engine, number: int, left: int) -> None:
         left = await engine.run("sweep", number)
 
 
-async def stats(engine: Engine, number: int) -> Stats:
-    (answer,) = await engine.run("stats", LANES, number)
+async def stats(engine: Engine, run: int) -> Stats:
+    await end_overdue(engine, [run])
+    (answer,) = await engine.run("stats", LANES, run)
     if answer is None:
-        raise unknown(number)
+        raise unknown(run)
     return _stats(answer)
 
 
-async def stats_of(engine: Engine, numbers: Sequence[int]) -> list[Stats]:
+async def stats_of(engine: Engine, runs: Sequence[int]) -> list[Stats]:
     """All at once, but in several calls, so that none takes long."""
-    lanes = max(FEWEST_LANES, min(LANES, ALL_LANES // max(1, len(numbers))))
+    await end_overdue(engine, runs)
+    lanes = max(FEWEST_LANES, min(LANES, ALL_LANES // max(1, len(runs))))
     size = min(CALL_RUNS, CALL_LANES // lanes)
-    parts = [numbers[at : at + size] for at in range(0, len(numbers), size)]
+    parts = [runs[at : at + size] for at in range(0, len(runs), size)]
     told = await asyncio.gather(*(engine.run("stats", lanes, *part) for part in parts))
     return [Stats() if answer is None else _stats(answer) for answers in told for answer in answers]
 
 
 def _stats(answer: Any) -> Stats:
-    claimable, delayed, counters, skips = answer
+    claimable, delayed, counters, skips, needed = answer
     skipped = {skips[at].decode(): int(skips[at + 1]) for at in range(0, len(skips), 2)}
     known = dict(zip(_COUNTERS, counters, strict=True))
-    return Stats(**known, claimable=claimable, delayed=delayed, skipped=skipped)
+    needs = {name.decode(): count for name, count in zip(needed[::2], needed[1::2], strict=True) if count}
+    return Stats(**known, claimable=claimable, delayed=delayed, skipped=skipped, needs=needs)
 
 
-async def recount(engine: Engine, number: int) -> Stats:
-    known, run = await stats(engine, number), await get(engine, number)
-    ended = await _count_ended(engine, number)
+async def recount(engine: Engine, run: int) -> Stats:
+    known, about = await stats(engine, run), await get(engine, run)
+    ended = await _count_ended(engine, run)
     ready = delayed = leased = 0
-    if run.state in ("running", "paused"):
-        async for counts in look.census(engine, number):
+    by_number = Counter[int]()
+    if about.state in ("running", "paused"):
+        async for counts in inspect.count_tasks(engine, run):
             ready, delayed, leased = ready + counts[0], delayed + counts[1], leased + counts[2]
-    seen = await _count_seen(engine, number)
-    dead = await engine.read("HLEN", f"dead:{number}")
+            by_number.update(counts[4])
+    sets = await engine.read("HGETALL", f"needs:{run}")
+    names = {int(number): name.decode() for name, number in zip(sets[::2], sets[1::2], strict=True)}
+    seen = await _count_seen(engine, run)
+    dead = await engine.read("HLEN", f"dead:{run}")
     # Tasks cancelled with their run leave nothing behind: what the seen-set knows and nothing else holds.
     gone = seen - ended["done"] - dead - ready - delayed - leased if known.cancelled else ended["cancelled"]
     return msgspec.structs.replace(
@@ -171,7 +204,9 @@ async def recount(engine: Engine, number: int) -> Stats:
         done=ended["done"],
         dead=dead,
         cancelled=gone,
-        records=known.trimmed + await engine.read("LLEN", f"records:{number}"),
+        records=known.trimmed + await engine.read("LLEN", f"records:{run}"),
+        needs={names[number]: count for number, count in by_number.items() if number},
+        outbox=await engine.read("HLEN", f"outbox_of:{run}"),
     )
 
 
@@ -179,69 +214,70 @@ async def _count_ended(engine: Engine, number: int) -> dict[str, int]:
     counts, first = {"done": 0, "cancelled": 0}, 0
     while rows := await engine.read("LRANGE", f"ended:{number}", first, first + SLICE - 1):
         for row in rows:
-            counts[row_state(row)] += 1
+            counts[ended_state(row)] += 1
         first += SLICE
     return counts
 
 
 async def _count_seen(engine: Engine, number: int) -> int:
-    level, split = (
-        int(value or 0) for value in await engine.read("HMGET", f"run:{number}", "level", "split")
-    )
+    level, split = (int(value or 0) for value in await engine.read("HMGET", f"run:{number}", "level", "split"))
     count = 0
     for bucket in range(2**level + split):
-        count += sum(
-            not task.startswith(b"-") for task in await engine.read("HVALS", f"seen:{number}:{bucket}")
-        )
+        count += sum(not task.startswith(b"-") for task in await engine.read("HVALS", f"seen:{number}:{bucket}"))
     return count
 
 
-async def strays(engine: Engine, number: int, limit: int) -> list[int]:
-    run, cut = await get(engine, number), await engine.read("HGET", f"run:{number}", "cut")
-    if run.state == "cancelled" or int(cut or 0):  # what was cancelled with its run is not there
+async def run_counters(engine: Engine, run: int) -> dict[str, int]:
+    await get(engine, run)
+    found = await engine.read("HGETALL", f"counted:{run}")
+    return {found[at].decode(): int(found[at + 1]) for at in range(0, len(found), 2)}
+
+
+async def orphans(engine: Engine, run: int, limit: int = 20) -> list[int]:
+    about, cleared = await get(engine, run), await engine.read("HGET", f"run:{run}", "cleared")
+    if about.state == "cancelled" or cleared:  # what was cancelled with its run is not there
         return []
     found: list[int] = []
-    async for *_, gone in look.census(engine, number):
-        found += [(number << TASK_BITS) | task for task in gone]
+    async for _, _, _, gone, _ in inspect.count_tasks(engine, run):
+        found += [(run << TASK_BITS) | task for task in gone]
         if len(found) >= limit:
             break
     return found[:limit]
 
 
-async def revive(engine: Engine, number: int, where: Where, limit: int) -> int:
-    await get(engine, number)
-    back, some = await _revive(engine, number, []), list[int]()  # it says whether the run may be revived
-    async for view in look.dead(engine, number, where):
+async def revive(engine: Engine, run: int, where: TaskFilter = TaskFilter(), *, limit: int = 10_000) -> int:
+    await get(engine, run)
+    back, some = await _revive(engine, run, []), list[int]()  # it says whether the run may be revived
+    async for view in inspect.dead(engine, run, where):
         if back + len(some) >= limit:
             break
         some.append(view.id & ((1 << TASK_BITS) - 1))
         if len(some) == REVIVED:
-            back, some = back + await _revive(engine, number, some), []
-    return back + await _revive(engine, number, some)
+            back, some = back + await _revive(engine, run, some), []
+    return back + await _revive(engine, run, some)
 
 
 async def _revive(engine: Engine, number: int, tasks: list[int]) -> int:
     while True:
-        word, *about = await engine.once("revive", number, *tasks)
+        word, *about = await engine.run_cached("revive", number, *tasks)
         if word == b"unknown":
             raise unknown(number)
         if word == b"cancelled":
-            raise Usage(
-                f"run {about[0].decode()} was cancelled: its dead letters stay",
-                hint="start it anew with --fresh",
+            raise UsageError(
+                f"run {about[0].decode()} was cancelled: its dead letters stay", hint="start a new one with --fresh"
             )
         await _sweep(engine, number, about[1])
         if word == b"ok":
             return int(about[0])
 
 
-async def purge(engine: Engine, run: int | None, older_than: float | None) -> int:
+async def purge(engine: Engine, *, run: int | None = None, older_than: float | None = None) -> int:
     chosen: list[int] = []
     if run is not None:
         chosen = [run]
     elif older_than is not None:
         limit = await engine.now() - micros(older_than)
-        ended = await listing(engine, "", "", ("finished", "cancelled"), "", 0, 1 << 30)
+        ended = await listing(engine, states=("finished", "cancelled"), limit=1 << 30)
         chosen = [item.id for item in ended if item.finished_at <= limit]
         await engine.run("forget", "", micros(older_than))
     for number in chosen:
@@ -254,9 +290,9 @@ async def purge(engine: Engine, run: int | None, older_than: float | None) -> in
 async def _remove(engine: Engine, number: int, *, ask: bool) -> None:
     word: bytes = b"more"
     while word == b"more":
-        word, *about = await engine.once("purge", number)
+        word, *about = await engine.run_cached("purge", number)
     if word == b"unknown" and ask:
         raise unknown(number)
     if word == b"open" and ask:
         name, state = (text.decode() for text in about)
-        raise Usage(f"run {name} is {state}: only ended runs can be removed", hint="cancel it first")
+        raise UsageError(f"run {name} is {state}: only ended runs can be removed", hint="cancel it first")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from shoal.errors import QueueRefused
-from shoal.queue.redis.address import Address
+from shoal.queue.redis.server_url import RedisUrl
 
 OLDEST = (6, 2)
-LAYOUT = 2  # the version of how our keys are laid out
+LAYOUT = 2  # the version of how our keys are laid out; lua/claim.lua refuses what is newer, too
 EVICTION_FIX = "CONFIG SET maxmemory-policy noeviction, and the same line in redis.conf"
 
 
@@ -27,29 +27,31 @@ def name(about: dict[str, str]) -> str:
 
 
 def evicts(about: dict[str, str]) -> str:
-    """The policy by which it throws data away when its memory is full; empty if it does not."""
+    """The policy by which it evicts data when its memory is full; empty if it does not."""
     policy = about.get("maxmemory_policy", "noeviction")
     return policy if policy != "noeviction" and about.get("maxmemory", "0") != "0" else ""
 
 
-def check(address: Address, about: dict[str, str]) -> None:
+def check(server_url: RedisUrl, about: dict[str, str]) -> None:
     """Refuse what cannot keep the promises."""
     if version(about) < OLDEST:
         raise QueueRefused(
-            f"{address} is {name(about)}, shoal needs Redis 6.2 or newer, or Valkey",
-            hint="upgrade the server",
+            f"{server_url} is {name(about)}, shoal needs Redis 6.2 or newer, or Valkey", hint="upgrade the server"
         )
     if policy := evicts(about):
         raise QueueRefused(
-            f"{address} throws data away when its memory is full (maxmemory-policy {policy}):"
-            " tasks would be lost",
+            f"{server_url} evicts data when its memory is full (maxmemory-policy {policy}): tasks would be lost",
             hint=EVICTION_FIX,
         )
 
 
-def check_layout(address: Address, have: int) -> None:
+def check_layout(server_url: RedisUrl, have: int) -> None:
     if have > LAYOUT:
-        raise QueueRefused(
-            f"{address} was written by a newer shoal (layout {have}, this one knows {LAYOUT})",
-            hint="upgrade this installation, or use another namespace (?namespace=…)",
-        )
+        raise newer_layout(server_url, have)
+
+
+def newer_layout(server_url: RedisUrl, have: object) -> QueueRefused:
+    return QueueRefused(
+        f"{server_url} was written by a newer shoal (layout {have}, this one knows {LAYOUT})",
+        hint="upgrade this installation, or use another namespace (?namespace=…)",
+    )

@@ -9,31 +9,32 @@ from typing import Any
 import msgspec
 
 from shoal.core.lane import Pace
+from shoal.core.run import run_of
 from shoal.core.task import Outcome, Result, Verdict
+from shoal.queue.counter_totals import counter_totals
+from shoal.queue.outbox_limits import check_outbox
 from shoal.queue.redis.admit import Lanes
 from shoal.queue.redis.engine import Engine
+from shoal.queue.redis.needs import Numbers, of_outcomes
 from shoal.queue.redis.packing import DIGEST, micros, pack_attempt, pack_change
 
 CALL = 300  # outcomes, and what they found, per call; one outcome is never divided
-_HEAD = Struct(">dBddIIII")
-_RESULTS: dict[Result, int] = {
-    "done": 1,
-    "retry": 2,
-    "dead": 3,
-    "released": 4,
-    "cancelled": 5,
-    "part": 6,
-}
+_HEADER = Struct(">dBddIIIIIB")
+_RESULTS: dict[Result, int] = {"done": 1, "retry": 2, "dead": 3, "released": 4, "cancelled": 5, "part": 6}
 _VERDICTS: dict[int, Verdict] = {ord("o"): "ok", ord("a"): "already", ord("s"): "stale"}
 _encode = msgspec.json.Encoder().encode
+_pack = msgspec.msgpack.Encoder().encode
 
 
-async def settle(engine: Engine, outcomes: Sequence[Outcome], paces: Mapping[str, Pace]) -> list[Verdict]:
+async def settle(engine: Engine, outcomes: Sequence[Outcome], paces: Mapping[str, Pace] | None = None) -> list[Verdict]:
+    check_outbox(outcomes)
+    paces = paces or {}
+    outcomes, needs = await of_outcomes(engine, outcomes)
     # All is packed before anything is sent. Where one of several calls fails, repeating all of them is safe.
-    calls = [(_arguments(part, paces), _needs_memo(part)) for part in _parts(outcomes)]
+    calls = [(_arguments(part, paces, needs), _needs_cached_reply(part)) for part in _parts(outcomes)]
     verdicts: list[Verdict] = []
-    for words, memo in calls:
-        letters: bytes = await engine.once("settle", *words, memo=memo)
+    for words, cache_reply in calls:
+        letters: bytes = await engine.run_cached("settle", *words, cache_reply=cache_reply)
         verdicts += [_VERDICTS[letter] for letter in letters]
     return verdicts
 
@@ -42,7 +43,7 @@ def _parts(outcomes: Sequence[Outcome]) -> Iterator[list[Outcome]]:
     part: list[Outcome] = []
     size = 0
     for outcome in outcomes:
-        more = 1 + len(outcome.found) + len(outcome.records) // 10
+        more = 1 + len(outcome.found) + len(outcome.records) // 10 + len(outcome.outbox) // 4
         if part and size + more > CALL:
             yield part
             part, size = [], 0
@@ -52,17 +53,18 @@ def _parts(outcomes: Sequence[Outcome]) -> Iterator[list[Outcome]]:
         yield part
 
 
-def _needs_memo(outcomes: Sequence[Outcome]) -> bool:
+def _needs_cached_reply(outcomes: Sequence[Outcome]) -> bool:
     """Whether the same again would not answer `already`: links skipped by a part would count twice."""
     return any(outcome.result == "part" for outcome in outcomes)
 
 
-def _arguments(outcomes: Sequence[Outcome], paces: Mapping[str, Pace]) -> list[Any]:
+def _arguments(outcomes: Sequence[Outcome], paces: Mapping[str, Pace], needs: Mapping[int, Numbers]) -> list[Any]:
     lanes = Lanes(paces)
     words: list[Any] = []
     for outcome in outcomes:
-        attempt, found = outcome.attempt, lanes.pack(outcome.found)
-        head = _HEAD.pack(
+        attempt = outcome.attempt
+        found = lanes.pack(outcome.found, needs.get(run_of(outcome.task)) if needs else None)
+        header = _HEADER.pack(
             outcome.lease,
             _RESULTS[outcome.result],
             micros(outcome.after),
@@ -71,14 +73,16 @@ def _arguments(outcomes: Sequence[Outcome], paces: Mapping[str, Pace]) -> list[A
             len(found),
             len(outcome.skipped),
             len(outcome.lanes),
+            len(outcome.outbox),
+            bool(outcome.counters),
         )
         words += (
             outcome.task,
-            head,
+            header,
             pack_attempt(attempt),
             outcome.cause,
             b"" if outcome.evidence is None else _encode(outcome.evidence),
-            b"" if outcome.same_as is None else outcome.same_as[:DIGEST],
+            b"" if outcome.redirect_digest is None else outcome.redirect_digest[:DIGEST],
             *outcome.records,
             *found,
         )
@@ -86,4 +90,15 @@ def _arguments(outcomes: Sequence[Outcome], paces: Mapping[str, Pace]) -> list[A
             words += link
         for change in outcome.lanes:
             words += (change.lane, pack_change(change), change.reason)
-    return [*lanes.arguments(), *words]
+        for entry in outcome.outbox:
+            words += (entry.kind, entry.key, entry.data)
+        if outcome.counters:
+            words.append(_pack(_flat(outcome.counters)))
+    totals = counter_totals(outcomes)
+    packed = _pack([(run, _flat(total)) for run, total in totals.items()]) if totals else b""
+    return [*lanes.arguments(), packed, *words]
+
+
+def _flat(counters: Mapping[str, int]) -> list[str | int]:
+    """Names and numbers in turn, which keep their order."""
+    return [word for pair in counters.items() for word in pair]

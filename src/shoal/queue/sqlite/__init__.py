@@ -4,56 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
 
-from shoal.core.lane import LaneState, Mark, Pace, Slot
-from shoal.core.run import NewRun, Run, RunState
+from shoal.core.run import Run
+from shoal.core.seen_set import CLEAR_STEPS
 from shoal.core.stats import Stats
-from shoal.core.task import Admission, Carried, Claim, LaneChange, Outcome, State, Task, Verdict
-from shoal.queue.base import (
-    LEASE,
-    DeadGroup,
-    Extended,
-    Finding,
-    Paper,
-    Promises,
-    Reaped,
-    RunAction,
-    StoredRecord,
-    TaskView,
-    Where,
-)
+from shoal.core.task import LaneChange
+from shoal.queue.base import Finding, Promises, RunAction, TaskFilter
+from shoal.queue.promises import SQLITE
 from shoal.queue.sqlite import (
-    account,
     admit,
-    carry,
     claim,
+    documents,
     drop,
-    lanelist,
+    inspect,
+    lane_list,
     lanes,
-    look,
-    papers,
+    move,
+    outbox,
     purge,
     reap,
     records,
+    run_counters,
     runs,
+    seen_sets,
     settle,
+    stats,
     workers,
 )
 from shoal.queue.sqlite.engine import CACHE, SMALL_CACHE, Engine, Synchronous
+from shoal.queue.sqlite.facade import end_overdue, hint, look, look_in_thread, read, read_in_thread, write
+from shoal.queue.sqlite.seen_sets import clear, clear_slice
 
-ACCOUNTS = 250  # runs that are told of in one go
+RUNS_PER_READ = 250  # runs that are told of in one go
 
 
 class SqliteQueue:
     """Every verb is one transaction, but for what takes long; what each does is in the module of its name."""
 
-    promises = Promises(
-        durable="everything acknowledged (synchronous=full); with synchronous=normal a power loss may undo the last seconds",
-        steps_clock=True,
-        shared="processes of one machine, on a local disk",
-    )
+    promises = Promises(SQLITE.durable, steps_clock=True, shared=SQLITE.shared_by)
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -75,119 +64,78 @@ class SqliteQueue:
     def path(self) -> str:
         return self._engine.path
 
-    async def start_run(self, new: NewRun) -> Run:
-        return await self._engine.write(runs.start, new)
+    # A verb with its module's name is the last of that module: from there on, the name is the verb's.
+    start_run = write(runs.start)
+    runs = read(runs.listing)
 
-    async def runs(
-        self,
-        *,
-        key: str = "",
-        name: str = "",
-        states: Collection[RunState] = (),
-        scraper: str = "",
-        before: int = 0,
-        limit: int = 100,
-    ) -> list[Run]:
-        return self._engine.read(runs.listing, key, name, states, scraper, before, limit)
+    add = write(admit.add)
+    claim = hint(claim.claim)
+    settle = write(settle.settle)
+    drop = write(drop.drop)
+    reserve = hint(lanes.reserve)
+    extend = hint(reap.extend)
+    reap = write(reap.reap)
 
-    async def set_run(self, run: int, action: RunAction) -> Run:
-        return await self._engine.write(runs.act, run, action)
+    recount = look_in_thread(stats.recount)
+    run_counters = read(run_counters.read)
+    orphans = read_in_thread(stats.orphans)
+    stats = look(stats.stats)
 
-    async def add(
-        self, run: int, tasks: Sequence[Task], paces: Mapping[str, Pace] | None = None
-    ) -> list[Admission]:
-        return await self._engine.write(admit.add, run, tasks, paces or {})
+    list_tasks = look(inspect.list_tasks)
+    find = look(inspect.find)
+    dead_groups = look(inspect.dead_groups)
+    skipped = read(inspect.skipped)
+    ids = read(inspect.ids)
+    trim = write(records.trim)
+    records = read(records.listing)
 
-    async def claim(
-        self,
-        worker: str,
-        limit: int,
-        *,
-        lease: float = LEASE,
-        serves: Collection[str] | None = None,
-        request_id: str = "",
-    ) -> Claim:
-        return await self._engine.hint(claim.claim, worker, limit, lease, serves, request_id)
+    forget_seen = write(seen_sets.forget)
+    seen_sets = read(seen_sets.listing)
 
-    async def reserve(self, lane: str, pace: Pace | None = None, *, within: float | None = None) -> Slot:
-        return await self._engine.hint(lanes.reserve, lane, pace, within)
+    acknowledge = write(outbox.acknowledge)
+    outbox = read(outbox.listing)
 
-    async def extend(
-        self, worker: str, leases: Mapping[int, Collection[int]], *, lease: float = LEASE
-    ) -> Extended:
-        return await self._engine.hint(reap.extend, worker, leases, lease)
+    export_run = hint(move.export_run)
+    import_run = write(move.import_run)
 
-    async def settle(
-        self, outcomes: Sequence[Outcome], paces: Mapping[str, Pace] | None = None
-    ) -> list[Verdict]:
-        return await self._engine.write(settle.settle, outcomes, paces or {})
+    save_document = write(documents.save)
+    document = read(documents.find)
+    compare_and_swap = write(documents.compare_and_swap)
+    documents = read(documents.listing)
 
-    async def reap(self, dead_workers: Mapping[str, Collection[int]] | None = None) -> Reaped:
-        return await self._engine.write(reap.reap, dead_workers or {})
+    lanes = read(lane_list.listing)
 
-    async def stats(self, run: int) -> Stats:
-        return self._engine.read(account.stats, run)
+    register = hint(workers.register)
+    command_worker = write(workers.set_command)
+    forget_worker = hint(workers.forget)
+    workers = read(workers.listing)
 
     async def stats_of(self, runs: Sequence[int]) -> list[Stats]:
         found: list[Stats] = []
-        for at in range(0, len(runs), ACCOUNTS):
+        for at in range(0, len(runs), RUNS_PER_READ):
             if at:
                 await asyncio.sleep(0)
-            found += self._engine.read(account.stats_of, runs[at : at + ACCOUNTS], len(runs))
+            some = runs[at : at + RUNS_PER_READ]
+            await end_overdue(self._engine, some)
+            found += self._engine.read(stats.stats_of, some, len(runs))
         return found
 
-    async def recount(self, run: int) -> Stats:
-        return await self._engine.aside(account.recount, run)
+    async def set_run(self, run: int, action: RunAction) -> Run:
+        changed, more = await self._engine.write(runs.set_state, run, action)
+        await self._move_lanes(run, more)
+        return changed
 
-    async def strays(self, run: int, limit: int = 20) -> list[int]:
-        return await self._engine.aside(account.strays, run, limit)
+    async def _move_lanes(self, run: int, more: bool) -> None:
+        """A step at a time, so that others get their turn; where that is cut short, reap goes on."""
+        while more:
+            await asyncio.sleep(0)
+            more = await self._engine.write_relaxed(lanes.move_some, run)
 
-    async def look(
-        self,
-        run: int,
-        *,
-        state: State | None = None,
-        where: Where = Where(),
-        after: int = 0,
-        upto: int = 0,
-        limit: int = 100,
-    ) -> list[TaskView]:
-        return self._engine.read(look.look, run, state, where, after, upto, limit)
-
-    async def find(self, run: int, digest: bytes) -> TaskView | None:
-        return self._engine.read(look.find, run, digest)
-
-    async def dead_groups(self, run: int, limit: int = 100) -> list[DeadGroup]:
-        return self._engine.read(look.dead_groups, run, limit)
-
-    async def skipped(self, run: int, limit: int = 100) -> list[tuple[str, str]]:
-        return self._engine.read(look.skipped, run, limit)
-
-    async def ids(self, run: int, digests: Sequence[bytes]) -> list[int]:
-        return self._engine.read(look.ids, run, digests)
-
-    async def records(
-        self, run: int, *, after: int = 0, limit: int = 1000, tasks: Collection[int] = ()
-    ) -> list[StoredRecord]:
-        return self._engine.read(records.listing, run, after, limit, tasks)
-
-    async def trim(self, run: int, upto: int) -> int:
-        return await self._engine.write(records.trim, run, upto)
-
-    async def drop(
-        self,
-        run: int,
-        where: Where = Where(),
-        *,
-        state: Literal["ready", "dead"] = "ready",
-        limit: int = 10_000,
-    ) -> int:
-        return await self._engine.write(drop.drop, run, where, state, limit)
-
-    async def revive(self, run: int, where: Where = Where(), *, limit: int = 10_000) -> int:
+    async def revive(self, run: int, where: TaskFilter = TaskFilter(), *, limit: int = 10_000) -> int:
         while True:
             back = await self._engine.write(runs.revive, run, where, limit)
             if back is not None:
+                await self._move_lanes(run, back > 0)
                 return back
             await asyncio.sleep(0)
 
@@ -201,70 +149,27 @@ class SqliteQueue:
                 await asyncio.sleep(0)
         return gone
 
-    async def carry_out(self, run: int, *, after: int = 0, limit: int = 500) -> list[Carried]:
-        return await self._engine.hint(carry.out, run, after, limit)
-
-    async def carry_in(
-        self,
-        run: int,
-        tasks: Sequence[Carried],
-        records: Sequence[StoredRecord] = (),
-        *,
-        paces: Mapping[str, Pace] | None = None,
-        counts: Stats | None = None,
-    ) -> None:
-        await self._engine.write(carry.take, run, tasks, records, paces or {}, counts)
-
-    async def keep_paper(self, kind: str, name: str, text: str) -> Paper:
-        return await self._engine.write(papers.keep, kind, name, text)
-
-    async def paper(self, kind: str, name: str, version: int = 0) -> Paper | None:
-        return self._engine.read(papers.find, kind, name, version)
-
-    async def swap(self, kind: str, name: str, text: str | None, expected: int) -> Paper | None:
-        return await self._engine.write(papers.swap, kind, name, text, expected)
-
-    async def papers(self, kind: str) -> list[Paper]:
-        return self._engine.read(papers.listing, kind)
-
-    async def lanes(
-        self,
-        *,
-        run: int | None = None,
-        limit: int = 100,
-        order: Literal["ready", "name"] = "ready",
-        after: str = "",
-        like: str = "",
-        only: Literal["", "parked", "held", "ruled"] = "",
-        names: Collection[str] = (),
-    ) -> list[LaneState]:
-        return self._engine.read(lanelist.listing, run, limit, order, after, like, only, names)
+    async def clear_seen(self, name: str) -> int:
+        number, count = await self._engine.write(clear, name)
+        for _ in range(CLEAR_STEPS):  # what is left is removed with maintenance
+            if not number or not await self._engine.write(clear_slice, number):
+                break
+            await asyncio.sleep(0)
+        return count
 
     async def set_lane(self, change: LaneChange) -> None:
-        await self._engine.write(lanes.change, [change])
-
-    async def register(self, mark: Mark) -> str:
-        return await self._engine.hint(workers.register, mark)
-
-    async def ask_worker(self, worker: str, wanted: Literal["drain", "pause", ""]) -> bool:
-        return await self._engine.write(workers.ask, worker, wanted)
-
-    async def workers(self) -> list[Mark]:
-        return self._engine.read(workers.listing)
-
-    async def forget_worker(self, worker: str) -> None:
-        await self._engine.hint(workers.forget, worker)
+        await self._engine.write(lanes.apply_changes, [change])
 
     async def wait(self, seconds: float) -> None:
-        await self._engine.wait(claim.is_waiting, seconds)
+        await self._engine.wait(claim.has_claimable_work, seconds)
 
-    async def checkup(self) -> list[Finding]:
-        from shoal.queue.sqlite.checkup import checkup
+    async def diagnose(self) -> list[Finding]:
+        from shoal.queue.sqlite.diagnostics import diagnose
 
         try:
-            return await asyncio.to_thread(checkup, self._engine.path, self._engine.durable)
+            return await asyncio.to_thread(diagnose, self._engine.path, self._engine.durable)
         except sqlite3.Error as error:
-            raise self._engine.translated(error) from error
+            raise self._engine.translate_error(error) from error
 
     async def now(self) -> int:
         return self._engine.clock()

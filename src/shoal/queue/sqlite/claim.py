@@ -1,59 +1,65 @@
 """Claim: which tasks a worker gets next.
 
-Order: runs by weighted share, lanes by when they come due, in a lane the run served least there,
-then band and age; every 16th pick of a (run, lane) takes its oldest task. The cost is that of the
-lanes touched, never that of the backlog.
+Order: runs by priority and weighted share, lanes by when they come due, in a lane the most urgent run and of
+equals the one served least there, then band and age; every 16th pick takes the oldest task (core/claim_plan.py).
+The cost is that of the lanes touched, never that of the backlog.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from functools import cache
 
-import msgspec
-
-from shoal.core.plan import HORIZON, UNLIMITED, Contender, Lane, plan
-from shoal.core.task import ALONE, BANDS, Ask, Attempt, Claim, Leased, failures
-from shoal.queue.sqlite import bury, lanes
+from shoal.core.capability import MAX_CAPABILITIES, capability_names
+from shoal.core.claim_plan import (
+    MIN_LANES_PER_BATCH,
+    OLDEST_PICK_EVERY,
+    SLOT_HORIZON_US,
+    UNLIMITED,
+    CandidateRun,
+    Competitor,
+    Lane,
+    plan_claim,
+)
+from shoal.core.task import BANDS, ISOLATED, Claim
+from shoal.queue.base import LEASE_SECONDS, MAX_OUTBOX_PER_RUN
+from shoal.queue.sqlite import dead_letter, lanes, needs
 from shoal.queue.sqlite.lanes import SECOND, micros
+from shoal.queue.sqlite.task_row import COLUMNS, Names, TaskRow, leased_task, task_names
 
-OLDEST_EVERY = 16
 PROMOTE_LIMIT = 1000
 RUNS_CONSIDERED = 32  # per claim
-ALIVE = 10 * SECOND  # a run nobody has asked for work for so long is nobody's rival
+ACTIVE_WITHIN = 10 * SECOND  # a run nobody has asked for work for so long is nobody's rival
 
-_COLUMNS = "id, lane, run, band, due, attempts, lost, expires_at, priority, depth, parent, kind, url, meta, history, ask"
-_HEAD = """SELECT h.lane, h.ready, h.picks, l.name, l.next_at, l.spacing, l.max_in_flight, l.in_flight, l.held_until, l.parked
-           FROM heads h JOIN lanes l ON l.id = h.lane"""
-_DUE = f"{_HEAD} WHERE h.run = ? AND h.wake_at <= ? ORDER BY h.wake_at LIMIT ?"
-_ALONE_DUE = f"""SELECT {_COLUMNS} FROM tasks t WHERE t.state = 0 AND t.band = {ALONE} AND t.run = ?
-                 AND EXISTS (SELECT 1 FROM heads h WHERE h.run = t.run AND h.lane = t.lane AND h.wake_at <= ?)
+_LANE = "l.name, l.next_at, l.spacing, l.max_in_flight, l.in_flight, l.held_until, l.parked, l.given"
+_RUN_LANE = f"SELECT h.lane, h.ready, h.picks, {_LANE} FROM run_lanes h JOIN lanes l ON l.id = h.lane WHERE h.run = ? AND h.needs = 0"
+_DUE = f"{_RUN_LANE} AND h.wake_at <= ? ORDER BY h.wake_at LIMIT ?"
+_DUE_WITH_NEEDS = f"""SELECT h.lane, h.ready, p.picks, {_LANE} FROM run_lanes h JOIN lanes l ON l.id = h.lane
+           JOIN run_lanes p ON p.run = h.run AND p.lane = h.lane AND p.needs = 0
+           WHERE h.run = ? AND h.needs = ? AND h.wake_at <= ? ORDER BY h.wake_at LIMIT ?"""
+_ISOLATED_DUE = f"""SELECT {COLUMNS} FROM tasks t WHERE t.state = 0 AND t.band = {ISOLATED} AND t.run = ? AND t.needs = ?
+                 AND EXISTS (SELECT 1 FROM run_lanes h WHERE h.run = t.run AND h.lane = t.lane AND h.needs = t.needs AND h.wake_at <= ?)
                  ORDER BY t.due LIMIT 20"""
-_POP = f"SELECT {_COLUMNS} FROM tasks WHERE state = 0 AND lane = ? AND run = ? AND band >= 0 ORDER BY band, due, id LIMIT ?"
-_POP_BAND = f"SELECT {_COLUMNS} FROM tasks WHERE state = 0 AND lane = ? AND run = ? AND band = ? ORDER BY due, id LIMIT ?"
-_decode_attempts = msgspec.json.Decoder(list[Attempt]).decode
-_decode_ask = msgspec.json.Decoder(Ask).decode
-
-Row = tuple[
-    int,
-    int,
-    int,
-    int,
-    int,
-    int,
-    int,
-    int | None,
-    int,
-    int,
-    int | None,
-    str,
-    str,
-    str | None,
-    str | None,
-    str | None,
-]
-Pick = tuple[Row, Lane, int]  # a task, its lane, its slot
+_POP = f"SELECT {COLUMNS} FROM tasks WHERE state = 0 AND lane = ? AND run = ? AND needs = ? AND band >= 0 ORDER BY band, due, id LIMIT ?"
+_POP_BAND = f"SELECT {COLUMNS} FROM tasks WHERE state = 0 AND lane = ? AND run = ? AND needs = ? AND band = ? ORDER BY due, id LIMIT ?"
+_TOP_BAND = (
+    f"SELECT ifnull(min(band), {BANDS}) FROM tasks WHERE state = 0 AND lane = ? AND run = ? AND needs = ? AND band >= 0"
+)
+_LOWEST_BAND = f"SELECT ifnull(max(band), {ISOLATED}) FROM tasks WHERE state = 0 AND lane = ? AND run = ? AND needs = ?"
+_OLDEST = " UNION ALL ".join(
+    f"SELECT * FROM (SELECT due FROM tasks WHERE state = 0 AND lane = ?1 AND run = ?2 AND needs = ?3 AND band = {band} ORDER BY due LIMIT ?4)"
+    for band in range(BANDS)
+)
+# Work with needs does not count here: nobody may be there to take what would be left to it.
+_WANTING = "SELECT run, picks FROM run_lanes WHERE lane = ? AND needs = 0 AND ready > 0"
+_SOONEST = "SELECT min(wake_at) FROM run_lanes WHERE run = ? AND needs = ? AND wake_at IS NOT NULL"
+Shelf = tuple[int, int, Sequence[int]]  # a lane, a run, and the numbers of the needs within reach
+LaneRow = tuple[int, int, int, str, int, int, int, int, int, int, int]  # of _DUE
+_NEXT_DELAYED = """SELECT min((SELECT min(due) FROM tasks WHERE state = 2 AND run = r.id))
+                   FROM runs r WHERE r.state = 'running' AND r.delayed > 0"""
+Pick = tuple[TaskRow, Lane, int]  # a task, its lane, its slot
 
 
 def claim(
@@ -61,42 +67,42 @@ def claim(
     now: int,
     worker: str,
     limit: int,
-    lease: float,
-    serves: Collection[str] | None,
-    request: str,
+    *,
+    lease: float = LEASE_SECONDS,
+    serves: Collection[str] | None = None,
+    capabilities: Collection[str] = (),
+    request_id: str = "",
 ) -> Claim:
-    if request:
+    has = capability_names(capabilities, most=MAX_CAPABILITIES)
+    if request_id:
         known = db.execute(
-            "SELECT number FROM leases WHERE worker = ? AND request = ? AND expires_at > ?",
-            (worker, request, now),
+            "SELECT number FROM leases WHERE worker = ? AND request_id = ? AND expires_at > ? ORDER BY number DESC LIMIT 1",
+            (worker, request_id, now),
         ).fetchone()
         if known:
-            return _again(db, now, known[0])
+            return _repeat_claim(db, now, known[0])
     promote(db, now)
-    runs = _served(db, now, serves)
+    runs = _served_runs(db, now, serves, has)
     if not runs or limit < 1:
         return Claim(0, (), _next_in(db, now, runs))
-    picked = _alone(db, now, runs) or _batch(db, now, runs, limit)
+    picked = _pick_isolated(db, now, runs) or _pick_batch(db, now, runs, limit)
     if not picked:
         return Claim(0, (), _next_in(db, now, runs))
-    return _hand_out(db, now, worker, lease, request, picked)
+    return _lease_tasks(db, now, worker, lease, request_id, picked)
 
 
 def promote(db: sqlite3.Connection, now: int) -> None:
-    """Delayed tasks whose time has come are ready; those of a run that was cancelled only wait to be removed."""
+    """Delayed tasks whose time has come are ready; those of a run that was cancelled are only kept."""
     rows = db.execute(
-        """SELECT t.id, t.run, t.lane FROM tasks t JOIN runs r ON r.id = t.run AND NOT r.leftovers
-           WHERE t.state = 2 AND t.due <= ? ORDER BY t.due LIMIT ?""",
+        """SELECT t.id, t.run, t.lane, t.needs FROM runs r CROSS JOIN tasks t ON t.run = r.id AND t.state = 2 AND t.due <= ?
+           WHERE r.state IN ('running', 'paused') AND r.delayed > 0 LIMIT ?""",
         (now, PROMOTE_LIMIT),
     ).fetchall()
     if not rows:
         return
     db.executemany("UPDATE tasks SET state = 0 WHERE id = ?", [(row[0],) for row in rows])
-    places = Counter((row[1], row[2]) for row in rows)
-    db.executemany(
-        "UPDATE heads SET ready = ready + ? WHERE run = ? AND lane = ?",
-        [(n, *place) for place, n in places.items()],
-    )
+    for run in {row[1] for row in rows}:
+        needs.change_ready(db, run, Counter((row[2], row[3]) for row in rows if row[1] == run))
     db.executemany(
         "UPDATE runs SET delayed = delayed - ? WHERE id = ?",
         [(count, run) for run, count in Counter(row[1] for row in rows).items()],
@@ -104,161 +110,198 @@ def promote(db: sqlite3.Connection, now: int) -> None:
     lanes.wake(db, {row[2] for row in rows})
 
 
-def _served(db: sqlite3.Connection, now: int, serves: Collection[str] | None) -> list[Contender]:
+def _served_runs(
+    db: sqlite3.Connection, now: int, serves: Collection[str] | None, capabilities: Collection[str]
+) -> list[CandidateRun]:
     rows = db.execute(
-        """SELECT id, weight, share, max_pages, done + dead + leased, name, scraper, asked_at FROM runs
-           WHERE state = 'running' AND ready > delayed ORDER BY share, id"""
+        """SELECT id, weight, share, priority, bands, max_pages, done + dead + leased, name, scraper, last_claim_at
+           FROM runs
+           WHERE state = 'running' AND ready > delayed AND outbox < ? ORDER BY priority DESC, share, id""",
+        (MAX_OUTBOX_PER_RUN,),
     ).fetchall()
     found = []
-    for run, weight, share, max_pages, used, name, scraper, asked_at in rows:
+    for run, weight, share, priority, bands, max_pages, used, name, scraper, last_claim_at in rows:
         if serves is not None and name not in serves and scraper not in serves:
             continue
-        if now - asked_at > SECOND:
-            db.execute("UPDATE runs SET asked_at = ? WHERE id = ?", (now, run))
+        if now - last_claim_at > SECOND:
+            db.execute("UPDATE runs SET last_claim_at = ? WHERE id = ?", (now, run))
         left = max_pages - used if max_pages else UNLIMITED
         if left > 0:
-            found.append(Contender(run, max(1, weight), share, left))
+            candidate = CandidateRun(run, max(1, weight), share, left, priority, bool(bands & (bands - 1)))
+            if capabilities:
+                candidate.needs = needs.reachable(db, run, capabilities)
+            found.append(candidate)
     return found
 
 
-def is_waiting(db: sqlite3.Connection, now: int) -> bool:
+def has_claimable_work(db: sqlite3.Connection, now: int) -> bool:
     """Whether somebody could be handed something now."""
     return (
         db.execute(
-            """SELECT 1 FROM runs r WHERE state = 'running' AND ready > delayed
-                 AND EXISTS (SELECT 1 FROM heads WHERE run = r.id AND wake_at <= ?) LIMIT 1""",
-            (now,),
+            """SELECT 1 FROM runs r WHERE state = 'running' AND ready > delayed AND outbox < ?2
+                 AND (EXISTS (SELECT 1 FROM run_lanes WHERE run = r.id AND needs = 0 AND wake_at <= ?1)
+                   OR EXISTS (SELECT 1 FROM run_needs n CROSS JOIN run_lanes h ON h.run = n.run AND h.needs = n.needs
+                              AND h.wake_at <= ?1 WHERE n.run = r.id AND n.ready > 0)) LIMIT 1""",
+            (now, MAX_OUTBOX_PER_RUN),
         ).fetchone()
         is not None
     )
 
 
-def _next_in(db: sqlite3.Connection, now: int, runs: Iterable[Contender]) -> float | None:
-    times = [
-        db.execute(
-            "SELECT min(wake_at) FROM heads WHERE run = ? AND wake_at IS NOT NULL", (run.id,)
-        ).fetchone()[0]
-        for run in runs
-    ]
-    times.append(db.execute("SELECT min(due) FROM tasks WHERE state = 2").fetchone()[0])
+def _next_in(db: sqlite3.Connection, now: int, runs: Iterable[CandidateRun]) -> float | None:
+    times = [db.execute(_SOONEST, (run.id, number)).fetchone()[0] for run in runs for number in run.needs]
+    times.append(db.execute(_NEXT_DELAYED).fetchone()[0])
     soonest = min((at for at in times if at is not None), default=None)
     return None if soonest is None else max(0.0, (soonest - now) / SECOND)
 
 
-def _alone(db: sqlite3.Connection, now: int, runs: list[Contender]) -> list[Pick]:
+def _pick_isolated(db: sqlite3.Connection, now: int, runs: list[CandidateRun]) -> list[Pick]:
     """A task that has lost a worker is handed out by itself, before all others."""
-    if db.execute(f"SELECT 1 FROM tasks WHERE state = 0 AND band = {ALONE} LIMIT 1").fetchone() is None:
+    if db.execute(f"SELECT 1 FROM tasks WHERE state = 0 AND band = {ISOLATED} LIMIT 1").fetchone() is None:
         return []
     for run in runs:
-        for row in db.execute(_ALONE_DUE, (run.id, now + HORIZON)).fetchall():
-            head = db.execute(f"{_HEAD} WHERE h.run = ? AND h.lane = ?", (run.id, row[1])).fetchone()
-            lane = _lane(head)
-            if lane.room(now) < 1:
+        horizon = now + SLOT_HORIZON_US
+        for row in [
+            it for number in run.needs for it in db.execute(_ISOLATED_DUE, (run.id, number, horizon)).fetchall()
+        ]:
+            run_lane = db.execute(f"{_RUN_LANE} AND h.lane = ?", (run.id, row[1])).fetchone()
+            lane = _lane(run_lane)
+            if lane.open_slots(now) < 1:
                 continue
             if row[7] is not None and row[7] <= now:
-                bury.expire(db, now, [row[0]])
+                dead_letter.expire(db, now, [row[0]])
                 continue
-            lane.picks[run.id] = head[2] + 1
-            return [(row, lane, lane.take(now))]
+            lane.picks[run.id] = run_lane[2] + 1
+            return [(row, lane, lane.take_slot(now))]
     return []
 
 
-def _lane(row: tuple[int, int, int, str, int, int, int, int, int, int]) -> Lane:
-    lane, _, _, name, next_at, spacing, max_in_flight, in_flight, held_until, parked = row
+def _lane(row: LaneRow) -> Lane:
+    lane, _, _, name, next_at, spacing, max_in_flight, in_flight, held_until, parked, given = row
     free = max_in_flight - in_flight if max_in_flight else UNLIMITED
     if parked:
         free = min(free, 1 - in_flight)
-    return Lane(lane, name, max(next_at, held_until), spacing, free, parked)
+    return Lane(lane, name, max(next_at, held_until), spacing, free, parked, given)
 
 
-def _batch(db: sqlite3.Connection, now: int, runs: list[Contender], limit: int) -> list[Pick]:
+def _due_lanes(db: sqlite3.Connection, now: int, run: CandidateRun, most: int) -> list[LaneRow]:
+    """The lanes of a run where there is work for this worker, soonest first."""
+    rows: list[LaneRow] = db.execute(_DUE, (run.id, now + SLOT_HORIZON_US, most)).fetchall()
+    if len(run.needs) == 1:
+        return rows
+    by_lane = {row[0]: row for row in rows}
+    for number in run.needs[1:]:
+        for row in db.execute(_DUE_WITH_NEEDS, (run.id, number, now + SLOT_HORIZON_US, most)).fetchall():
+            known = by_lane.get(row[0])
+            by_lane[row[0]] = row if known is None else (row[0], row[1] + known[1], *row[2:])
+    return sorted(by_lane.values(), key=lambda row: max(row[4], row[8]))[:most]
+
+
+def _pick_batch(db: sqlite3.Connection, now: int, runs: list[CandidateRun], limit: int) -> list[Pick]:
     known: dict[int, Lane] = {}
-    contenders = []
+    candidates = []
     for run in runs:
-        for row in db.execute(_DUE, (run.id, now + HORIZON, limit)).fetchall():
+        for row in _due_lanes(db, now, run, max(limit, MIN_LANES_PER_BATCH)):
             lane = known.get(row[0]) or known.setdefault(row[0], _lane(row))
             lane.ready[run.id] = row[1]
             lane.picks[run.id] = row[2]
+            if run.has_bands:
+                lane.top_band[run.id] = min(
+                    db.execute(_TOP_BAND, (lane.id, run.id, number)).fetchone()[0] for number in run.needs
+                )
             run.due.append(lane.id)
         run.due.reverse()
         if run.due:
-            contenders.append(run)
-        if len(contenders) >= RUNS_CONSIDERED:
-            break  # those with the least share came first
-    if not contenders:
+            candidates.append(run)
+        if len(candidates) >= RUNS_CONSIDERED:
+            break  # the most urgent came first, and of equals those with the least share
+    if not candidates:
         return []
-    _find_strangers(db, now, runs, known)
-    shares = {run.id: run.share for run in contenders}
-    decided = plan(now, contenders, known, limit)
-    changed = [(run.share, run.id) for run in contenders if run.share != shares[run.id]]
+    _find_competitors(db, now, runs, known)
+    shares = {run.id: run.share for run in candidates}
+    reach = {run.id: run.needs for run in candidates}
+    deep = limit // OLDEST_PICK_EVERY + 1
+
+    @cache
+    def oldest(run: int, lane: int) -> list[int]:
+        found = [row[0] for number in reach[run] for row in db.execute(_OLDEST, (lane, run, number, deep))]
+        return sorted(found)[:deep]
+
+    decided = plan_claim(now, candidates, known, limit, oldest)
+    changed = [(run.share, run.id) for run in candidates if run.share != shares[run.id]]
     db.executemany("UPDATE runs SET share = ? WHERE id = ?", changed)
     picked: list[Pick] = []
-    for (run_id, lane_id), slots in decided.items():
+    for (run_id, lane_id), part in decided.items():
         lane = known[lane_id]
-        rows = _pop(db, now, lane_id, run_id, len(slots), lane.picks[run_id])
-        # There may be fewer than the head promised: expired ones, or tasks kept to be alone.
-        picked.extend((row, lane, slot) for row, slot in zip(rows, slots, strict=False))
+        rows = _pop(db, now, (lane_id, run_id, reach[run_id]), len(part.slots), part.oldest)
+        # There may be fewer than the run_lane row promised: expired ones, or tasks kept to be alone.
+        picked.extend((row, lane, slot) for row, slot in zip(rows, part.slots, strict=False))
+    if len(decided) > 1:
+        urgency = {run.id: -run.priority for run in candidates}
+        picked.sort(key=lambda pick: (pick[2], urgency[pick[0][2]], pick[0][3]))
     return picked
 
 
-def _find_strangers(
-    db: sqlite3.Connection, now: int, served: list[Contender], known: dict[int, Lane]
-) -> None:
+def _find_competitors(db: sqlite3.Connection, now: int, served: list[CandidateRun], known: dict[int, Lane]) -> None:
     """Runs that other workers serve, and that want slots of the same scarce lanes."""
     own = {run.id for run in served}
     others = db.execute(
-        "SELECT id, weight FROM runs WHERE state = 'running' AND ready > delayed AND asked_at > ?",
-        (now - ALIVE,),
+        "SELECT id, weight, priority FROM runs WHERE state = 'running' AND ready > delayed AND last_claim_at > ?",
+        (now - ACTIVE_WITHIN,),
     ).fetchall()
-    weights = {run: max(1, weight) for run, weight in others if run not in own}
-    if not weights:
+    about = {run: (max(1, weight), priority) for run, weight, priority in others if run not in own}
+    if not about:
         return
     for lane in known.values():
         if lane.spacing or lane.free < UNLIMITED:
-            rows = db.execute(
-                "SELECT run, picks FROM heads WHERE lane = ? AND ready > 0", (lane.id,)
-            ).fetchall()
-            lane.strangers = [picks / weights[run] for run, picks in rows if run in weights]
+            rows = db.execute(_WANTING, (lane.id,)).fetchall()
+            lane.competitors = [Competitor(picks / about[run][0], about[run][1]) for run, picks in rows if run in about]
 
 
-def _pop(db: sqlite3.Connection, now: int, lane: int, run: int, count: int, picks_after: int) -> list[Row]:
-    rows: list[Row] = []
+def _pop(db: sqlite3.Connection, now: int, place: Shelf, count: int, oldest: int) -> list[TaskRow]:
+    rows: list[TaskRow] = []
     for _ in range(3):  # a few rounds, should the first hold tasks whose time is over
         wanted = count - len(rows)
-        rows.extend(_living(db, now, db.execute(_POP, (lane, run, wanted)).fetchall()))
+        rows.extend(_drop_expired(db, now, _first(db, _POP, place, wanted)))
         if len(rows) >= count:
             break
         if wanted and not rows:
             continue
         break
-    oldest = picks_after // OLDEST_EVERY - (picks_after - count) // OLDEST_EVERY
-    if oldest and rows and len(rows) == count and _lowest_band(db, lane, run) != rows[0][3]:
-        _mix_in_oldest(db, now, lane, run, rows, oldest)
+    if oldest and rows and len(rows) == count and _lowest_band(db, place) != rows[0][3]:
+        _mix_in_oldest(db, now, place, rows, oldest)
     return rows
 
 
-def _living(db: sqlite3.Connection, now: int, rows: list[Row]) -> list[Row]:
+def _first(db: sqlite3.Connection, query: str, place: Shelf, *values: int) -> list[TaskRow]:
+    """The first rows of a query over all that a worker can reach; the last of the values is how many."""
+    lane, run, reach = place
+    rows: list[TaskRow] = db.execute(query, (lane, run, reach[0], *values)).fetchall()
+    if len(reach) > 1:
+        for number in reach[1:]:
+            rows += db.execute(query, (lane, run, number, *values)).fetchall()
+        rows.sort(key=lambda row: (row[3], row[4], row[0]))
+        del rows[values[-1] :]
+    return rows
+
+
+def _drop_expired(db: sqlite3.Connection, now: int, rows: list[TaskRow]) -> list[TaskRow]:
     over = [row[0] for row in rows if row[7] is not None and row[7] <= now]
     if over:
-        bury.expire(db, now, over)
+        dead_letter.expire(db, now, over)
         rows = [row for row in rows if row[0] not in over]
     return rows
 
 
-def _lowest_band(db: sqlite3.Connection, lane: int, run: int) -> int:
-    row = db.execute(
-        "SELECT band FROM tasks WHERE state = 0 AND lane = ? AND run = ? ORDER BY band DESC LIMIT 1",
-        (lane, run),
-    ).fetchone()
-    return int(row[0])
+def _lowest_band(db: sqlite3.Connection, place: Shelf) -> int:
+    lane, run, reach = place
+    return max(int(db.execute(_LOWEST_BAND, (lane, run, number)).fetchone()[0]) for number in reach)
 
 
-def _mix_in_oldest(
-    db: sqlite3.Connection, now: int, lane: int, run: int, rows: list[Row], count: int
-) -> None:
-    first_of_bands: list[Row] = []
+def _mix_in_oldest(db: sqlite3.Connection, now: int, place: Shelf, rows: list[TaskRow], count: int) -> None:
+    first_of_bands: list[TaskRow] = []
     for number in range(BANDS):
-        first_of_bands.extend(db.execute(_POP_BAND, (lane, run, number, count)).fetchall())
+        first_of_bands.extend(_first(db, _POP_BAND, place, number, count))
     first_of_bands.sort(key=lambda row: (row[4], row[0]))
     taken = {row[0] for row in rows}
     for row in first_of_bands[:count]:
@@ -267,40 +310,44 @@ def _mix_in_oldest(
             rows.insert(0, row)
 
 
-def _hand_out(
-    db: sqlite3.Connection,
-    now: int,
-    worker: str,
-    lease: float,
-    request: str,
-    picked: list[Pick],
+def _lease_tasks(
+    db: sqlite3.Connection, now: int, worker: str, lease: float, request: str, picked: list[Pick]
 ) -> Claim:
     number = next_lease(db, now)
     db.execute(
-        "INSERT INTO leases (number, worker, request, expires_at, open) VALUES (?, ?, ?, ?, ?)",
+        "INSERT INTO leases (number, worker, request_id, expires_at, open) VALUES (?, ?, ?, ?, ?)",
         (number, worker, request, now + micros(lease), len(picked)),
     )
     db.executemany(
         "UPDATE tasks SET state = 1, lease = ?, slot = ? WHERE id = ?",
         [(number, slot, row[0]) for row, _, slot in picked],
     )
-    places = Counter((row[2], lane.id) for row, lane, _ in picked)
+    places = Counter((row[2], lane.id) for row, lane, _ in picked if row[17] == needs.NONE)
     picks = {(row[2], lane.id): lane.picks[row[2]] for row, lane, _ in picked}
     db.executemany(
-        "UPDATE heads SET ready = ready - ?, picks = ? WHERE run = ? AND lane = ?",
-        [(n, picks[place], *place) for place, n in places.items()],
+        "UPDATE run_lanes SET ready = ready - ?, picks = ? WHERE run = ? AND lane = ? AND needs = 0",
+        [(places[place], given, *place) for place, given in picks.items()],
     )
+    names = _take_needed(db, picked) if len(places) < len(picks) or places.total() < len(picked) else {}
     for run, count in Counter(row[2] for row, _, _ in picked).items():
         db.execute("UPDATE runs SET ready = ready - ?1, leased = leased + ?1 WHERE id = ?2", (count, run))
     in_flight = Counter(lane.id for _, lane, _ in picked)
     # Slots grow along a lane, so the last one seen here is its latest.
     next_at = {lane.id: slot + lane.spacing for _, lane, slot in sorted(picked, key=lambda pick: pick[2])}
     db.executemany(
-        "UPDATE lanes SET in_flight = in_flight + ?, next_at = ? WHERE id = ?",
+        "UPDATE lanes SET in_flight = in_flight + ?1, given = given + ?1, next_at = ?2 WHERE id = ?3",
         [(count, next_at[lane], lane) for lane, count in in_flight.items()],
     )
     lanes.wake(db, in_flight)
-    return Claim(number, tuple(leased(row, number, lane, slot - now) for row, lane, slot in picked))
+    return Claim(number, tuple(leased_task(row, number, lane, slot - now, names) for row, lane, slot in picked))
+
+
+def _take_needed(db: sqlite3.Connection, picked: list[Pick]) -> Names:
+    """Those with needs are ready no longer; the names of what they need."""
+    for run in {row[2] for row, _, _ in picked}:
+        taken = Counter((lane.id, row[17]) for row, lane, _ in picked if row[2] == run and row[17] != needs.NONE)
+        needs.change_ready(db, run, {place: -count for place, count in taken.items()})
+    return task_names(db, (row for row, _, _ in picked))
 
 
 def next_lease(db: sqlite3.Connection, now: int) -> int:
@@ -310,27 +357,17 @@ def next_lease(db: sqlite3.Connection, now: int) -> int:
     return int(row[0])
 
 
-def leased(row: Row, lease: int, lane: Lane, start_in: int) -> Leased:
-    past = failures(_decode_attempts(row[14])) if row[14] else None
-    return Leased(
-        row[0], lease, row[2], lane.name, row[12], row[11], row[8], row[9], row[10],
-        None if row[13] is None else msgspec.json.decode(row[13]),
-        row[5], row[6], start_in / SECOND, lane.spacing / SECOND, past,
-        None if row[15] is None else _decode_ask(row[15]), lane.parked,
-    )  # fmt: skip
-
-
-def _again(db: sqlite3.Connection, now: int, number: int) -> Claim:
+def _repeat_claim(db: sqlite3.Connection, now: int, number: int) -> Claim:
     """The same batch once more. A slot that has passed is negative: the worker reserves anew where it is late."""
     rows = db.execute(
-        f"SELECT {_COLUMNS}, slot FROM tasks WHERE state IN (1, 3) AND lease = ? AND state = 1 ORDER BY slot, id",
+        f"SELECT {COLUMNS}, slot FROM tasks WHERE state IN (1, 3) AND lease = ? AND state = 1 ORDER BY slot, id",
         (number,),
     ).fetchall()
     known = {
         row[1]: Lane(
-            row[1],
-            *db.execute("SELECT name, 0, spacing, 0, parked FROM lanes WHERE id = ?", (row[1],)).fetchone(),
+            row[1], *db.execute("SELECT name, 0, spacing, 0, parked FROM lanes WHERE id = ?", (row[1],)).fetchone()
         )
         for row in rows
     }
-    return Claim(number, tuple(leased(row, number, known[row[1]], row[16] - now) for row in rows))
+    names = task_names(db, rows)
+    return Claim(number, tuple(leased_task(row, number, known[row[1]], row[18] - now, names) for row in rows))

@@ -1,4 +1,4 @@
-"""Engine: one connection to the state file, its transactions, and its errors in our words.
+"""One connection to the state file, its transactions, and its errors as ours.
 
 SQL runs on the calling thread. A helper thread would have to win the interpreter lock back after
 every single step while the event loop is busy parsing pages, holding the file's write lock all the
@@ -14,48 +14,28 @@ import fcntl
 import os
 import random
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Concatenate, Literal, ParamSpec, TypeVar
 
-from shoal.errors import Act, QueueFull, QueueReadOnly, QueueRefused, QueueUnavailable
+from shoal.errors import ActionRequired, QueueFull, QueueReadOnly, QueueRefused, QueueUnavailable
+from shoal.files.file_system import NETWORK_FILE_SYSTEMS, file_system
+from shoal.files.sqlite import error_code, make_private, use_wal
 from shoal.queue.sqlite import lanes, schema
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 Synchronous = Literal["full", "normal"]
-LOCK_PATIENCE = 30.0  # seconds to wait for other processes before saying that the file is locked
-NETWORK_FILE_SYSTEMS = frozenset(
-    [
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb",
-        "smb2",
-        "smb3",
-        "smbfs",
-        "afpfs",
-        "webdav",
-        "davfs",
-        "9p",
-        "fuse.sshfs",
-        "ceph",
-        "glusterfs",
-        "lustre",
-        "afs",
-        "ncpfs",
-    ]
-)
-TURN_PATIENCE = 2.0
-LOOK_EVERY = 0.05  # seconds, who waits for work looks for it
+LOCK_TIMEOUT = 30.0  # seconds to wait for other processes before saying that the file is locked
+OPEN_TIMEOUT = 5.0  # a new file that others are making just now
+TURN_TIMEOUT = 2.0
+POLL_INTERVAL = 0.05  # seconds, who waits for work looks for it
 CHECKPOINT = 2000  # pages of the log
 CACHE, SMALL_CACHE = 8_000, 3_000  # KB; the kernel keeps the file in memory too
-STEP_BACK = 1_000_000  # microseconds; less than this no lane notices
-OLDEST = (3, 35, 0)  # RETURNING and UPDATE … FROM
+CLOCK_STEP_TOLERANCE = 1_000_000  # microseconds; less than this no lane notices
+MIN_SQLITE_VERSION = (3, 35, 0)  # RETURNING and UPDATE … FROM
 
 
 def wall_clock() -> int:
@@ -78,20 +58,20 @@ class Engine:
         self._mode: bool | None = None  # what the connection is set to: durable commits or not
         self._latest = 0  # the clock as last read, to notice when it steps back
         self._closed = False
-        self._prepare_place()
+        self._prepare_file()
         try:
             self.db = sqlite3.connect(
                 path, timeout=5.0, isolation_level=None, check_same_thread=False, cached_statements=256
             )
             self._configure()
-            self._turn = Turn(path)
+            self._turn = WriteTurn(path)
             # The last lease was numbered by the clock of its day: who knows an earlier one stepped back.
             (self._latest,) = self.db.execute("SELECT value FROM meta WHERE key = 'last_lease'").fetchone()
         except sqlite3.Error as error:
-            raise self.translated(error) from error
+            raise self.translate_error(error) from error
 
-    def _prepare_place(self) -> None:
-        if sqlite3.sqlite_version_info < OLDEST:
+    def _prepare_file(self) -> None:
+        if sqlite3.sqlite_version_info < MIN_SQLITE_VERSION:
             raise QueueRefused(
                 f"this Python carries SQLite {sqlite3.sqlite_version}, shoal needs 3.35 or newer",
                 hint="use a newer Python, or another queue (--queue)",
@@ -112,15 +92,14 @@ class Engine:
                 f"{self.path} lies on a network file system ({kind}), where SQLite's locks cannot be trusted",
                 hint="put the file on a local disk (--queue sqlite:///local/path.db), or use a server for several machines",
             )
-        # Who can read it could make sessions of the control room: the key that signs them is in it.
-        with contextlib.suppress(OSError):  # it is there, or what is wrong is said when it is opened
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        # Who can read it could make sessions of the server: the key that signs them is in it.
+        make_private(self.path)
 
     def _configure(self) -> None:
         db = self.db
-        if self.path != ":memory:" and db.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-            db.execute("PRAGMA journal_mode = wal")
-        db.execute("PRAGMA busy_timeout = 5000")
+        if self.path != ":memory:":
+            use_wal(db, OPEN_TIMEOUT)
+        db.execute(f"PRAGMA busy_timeout = {OPEN_TIMEOUT * 1000:.0f}")
         schema.prepare(db, self.path)
         db.execute("PRAGMA busy_timeout = 0")
         db.execute(f"PRAGMA cache_size = -{self._cache}")
@@ -134,7 +113,7 @@ class Engine:
         """Run `step(db, now, …)` in one transaction that is on disk when this returns."""
         return await self._transact(True, step, *args, **kwargs)
 
-    async def hint(
+    async def write_relaxed(
         self, step: Callable[Concatenate[sqlite3.Connection, int, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Like write, but a power loss may undo it: for leases and slots, whose holders die with it."""
@@ -151,25 +130,23 @@ class Engine:
         # From here to the commit there is no await: two coroutines cannot mix their transactions.
         try:
             now = self.clock()
-            if now < self._latest - STEP_BACK:
-                lanes.forget_future(self.db, now)
+            if now < self._latest - CLOCK_STEP_TOLERANCE:
+                lanes.clamp_future_slots(self.db, now)
             answer = step(self.db, now, *args, **kwargs)
             self.db.execute("COMMIT")
             self._latest = now  # only now: a step back must not be forgotten with a verb that failed
         except sqlite3.Error as error:
             self._rollback()
-            raise self.translated(error) from error
+            raise self.translate_error(error) from error
         except BaseException:
             self._rollback()
             raise
         return answer
 
-    def read(
-        self, step: Callable[Concatenate[sqlite3.Connection, int, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    def read(self, step: Callable[Concatenate[sqlite3.Connection, int, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `step` on one consistent view, without any lock."""
         self._check_open()
-        patience = 300
+        retries_left = 300
         while True:
             try:
                 self.db.execute("BEGIN")
@@ -179,12 +156,12 @@ class Engine:
                     self._rollback()
             except sqlite3.Error as error:
                 # Readers wait for nobody but a process that recovers the log after a crash, which is short.
-                patience -= 1
-                if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY or not patience:
-                    raise self.translated(error) from error
+                retries_left -= 1
+                if error_code(error) != sqlite3.SQLITE_BUSY or not retries_left:
+                    raise self.translate_error(error) from error
             time.sleep(0.01)
 
-    async def aside(
+    async def read_in_thread(
         self, step: Callable[Concatenate[sqlite3.Connection, int, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """As read, for what takes long: on a thread and a connection of its own, so that others go on."""
@@ -192,25 +169,23 @@ class Engine:
             return self.read(step, *args, **kwargs)
         self._check_open()
 
-        def look() -> T:
+        def read_copy() -> T:
             place = f"{Path(self.path).absolute().as_uri()}?mode=ro"
-            with contextlib.closing(
-                sqlite3.connect(place, uri=True, timeout=5.0, isolation_level=None)
-            ) as db:
+            with contextlib.closing(sqlite3.connect(place, uri=True, timeout=5.0, isolation_level=None)) as db:
                 db.execute("BEGIN")
                 return step(db, now, *args, **kwargs)
 
         now = self.clock()
         try:
-            return await asyncio.to_thread(look)
+            return await asyncio.to_thread(read_copy)
         except sqlite3.Error as error:
-            raise self.translated(error) from error
+            raise self.translate_error(error) from error
 
     async def wait(self, is_news: Callable[[sqlite3.Connection, int], bool], seconds: float) -> None:
         """Return when somebody has changed the file and it is news, or when the time is over."""
         end, before = time.monotonic() + seconds, self._version()
         while (left := end - time.monotonic()) > 0:
-            await asyncio.sleep(min(left, LOOK_EVERY))
+            await asyncio.sleep(min(left, POLL_INTERVAL))
             if self._version() != before:
                 if self.read(is_news):
                     return
@@ -222,27 +197,27 @@ class Engine:
         try:
             return self.db.execute("PRAGMA data_version").fetchone()[0], self.db.total_changes
         except sqlite3.Error as error:
-            raise self.translated(error) from error
+            raise self.translate_error(error) from error
 
     async def _begin(self, durable: bool) -> None:
         self._check_open()
-        if self._turn.take() and self._try_begin(durable):
-            self._turn.give()
+        if self._turn.acquire() and self._try_begin(durable):
+            self._turn.release()
             return
         began = time.monotonic()
         try:
             while True:
                 waited = time.monotonic() - began
                 # Whoever has the turn may have been stopped: after a while the lock alone decides.
-                mine = self._turn.take() or waited > TURN_PATIENCE
-                if mine and self._try_begin(durable, last=waited > LOCK_PATIENCE):
+                mine = self._turn.acquire() or waited > TURN_TIMEOUT
+                if mine and self._try_begin(durable, last=waited > LOCK_TIMEOUT):
                     return
                 # Who may look looks often, the others seldom: SQLite's own ladder of sleeps, up to 100 ms
                 # long, starves the unlucky while a busy process takes the lock again and again.
                 await asyncio.sleep(0.0002 if mine else 0.0005 + 0.001 * random.random())
                 self._check_open()
         finally:
-            self._turn.give()
+            self._turn.release()
 
     def _try_begin(self, durable: bool, *, last: bool = False) -> bool:
         try:
@@ -254,8 +229,8 @@ class Engine:
                 self._mode = durable
             self.db.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or last:
-                raise self.translated(error) from error
+            if error_code(error) != sqlite3.SQLITE_BUSY or last:
+                raise self.translate_error(error) from error
             return False
         return True
 
@@ -271,9 +246,9 @@ class Engine:
         if self._closed:
             raise QueueUnavailable("the queue was closed", hint="open it again")
 
-    def translated(self, error: sqlite3.Error) -> Act:
+    def translate_error(self, error: sqlite3.Error) -> ActionRequired:
         """The one mapping from SQLite's errors to ours."""
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        code = error_code(error)
         where = self.path
         if code == sqlite3.SQLITE_FULL:
             return QueueFull(
@@ -289,13 +264,13 @@ class Engine:
             )
         if code == sqlite3.SQLITE_BUSY or code == sqlite3.SQLITE_LOCKED:
             return QueueUnavailable(
-                f"{where} has been locked by another process for {LOCK_PATIENCE:.0f} s",
-                hint="look for a stopped shoal process (`shoal doctor`)",
+                f"{where} has been locked by another process for {LOCK_TIMEOUT:.0f} s",
+                hint="look for a suspended shoal process (`shoal doctor`)",
             )
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             return QueueRefused(
                 f"{where} is damaged or not a shoal state file ({error})",
-                hint="restore a backup, or start anew with another --queue",
+                hint="restore a backup, or start over with another --queue",
             )
         if code == sqlite3.SQLITE_IOERR and _disk_full(where):
             return QueueFull(
@@ -311,7 +286,7 @@ class Engine:
             self.db.close()
 
 
-def _open_turn(place: str) -> int:
+def _open_turn_file(place: str) -> int:
     try:
         return os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
@@ -321,26 +296,26 @@ def _open_turn(place: str) -> int:
         ) from error
 
 
-class Turn:
-    """Who begins the next transaction: taken before the write lock, so that no one barges in."""
+class WriteTurn:
+    """A fair queue for the write lock: whoever holds the turn begins the next transaction, so that nobody barges in."""
 
     def __init__(self, path: str) -> None:
-        self._file = -1 if path == ":memory:" else _open_turn(f"{path}-turn")
-        self.taken = False
+        self._file = -1 if path == ":memory:" else _open_turn_file(f"{path}-turn")
+        self.is_held = False
 
-    def take(self) -> bool:
-        if not self.taken and self._file >= 0:
+    def acquire(self) -> bool:
+        if not self.is_held and self._file >= 0:
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return False
-        self.taken = True
+        self.is_held = True
         return True
 
-    def give(self) -> None:
-        if self.taken and self._file >= 0:
+    def release(self) -> None:
+        if self.is_held and self._file >= 0:
             fcntl.flock(self._file, fcntl.LOCK_UN)
-        self.taken = False
+        self.is_held = False
 
     def close(self) -> None:
         if self._file >= 0:
@@ -358,37 +333,3 @@ def _disk_full(path: str) -> bool:
         return os.statvfs(Path(path).absolute().parent).f_bavail == 0
     except OSError:
         return False
-
-
-def file_system(folder: Path) -> str:
-    """The type of the file system a folder is on, '' if it cannot be known."""
-    try:
-        if sys.platform == "darwin":
-            return _mounted(
-                subprocess.run(["/sbin/mount"], capture_output=True, text=True, check=False).stdout,
-                str(folder.resolve()),
-                mac=True,
-            )
-        return _mounted(
-            Path("/proc/self/mounts").read_text("utf-8", "replace"), str(folder.resolve()), mac=False
-        )
-    except OSError:
-        return ""
-
-
-def _mounted(table: str, folder: str, *, mac: bool) -> str:
-    best, kind = "", ""
-    for line in table.splitlines():
-        if mac:  # "//host/share on /Volumes/share (smbfs, …)"
-            _, _, rest = line.partition(" on ")
-            point, _, options = rest.rpartition(" (")
-            this = options.split(",")[0].rstrip(")")
-        else:
-            fields = line.split()
-            if len(fields) < 3:
-                continue
-            point, this = fields[1].replace("\\040", " "), fields[2]
-        inside = folder == point or folder.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= len(best):
-            best, kind = point, this
-    return kind

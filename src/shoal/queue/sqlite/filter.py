@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from shoal.queue.base import Where
+from shoal.queue.base import TaskFilter
 
 
-def condition(where: Where, table: str, *, dead: bool = False) -> tuple[str, list[object]]:
+def condition(where: TaskFilter, table: str, *, dead: bool = False) -> tuple[str, list[object]]:
     """A condition over `table`, which has lane, url and, if dead, cause."""
     terms, values = ["1"], list[object]()
     if where.lane:
@@ -28,7 +28,7 @@ def condition(where: Where, table: str, *, dead: bool = False) -> tuple[str, lis
     return " AND ".join(terms), values
 
 
-def dead_letters(where: Where) -> str:
+def dead_letters(where: TaskFilter) -> str:
     """Dead letters `t` of a run (to be bound): along the index if a lane is given, else by their numbers."""
     return "dead t INDEXED BY dead_by_group WHERE t.run = ?" if where.lane else "dead t WHERE +t.run = ?"
 

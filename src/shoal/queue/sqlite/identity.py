@@ -21,7 +21,7 @@ def key(digest: bytes) -> str:
 
 def is_short(db: sqlite3.Connection, run: int) -> bool:
     """Whether the run came from a queue that kept only the beginning of some digests."""
-    row = db.execute("SELECT short FROM runs WHERE id = ?", (run,)).fetchone()
+    row = db.execute("SELECT short_digests FROM runs WHERE id = ?", (run,)).fetchone()
     return row is not None and bool(row[0])
 
 

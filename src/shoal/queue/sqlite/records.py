@@ -21,7 +21,7 @@ _OF_TASKS = f"""SELECT r.id, r.task, r.data FROM json_each(?) j
 
 
 def listing(
-    db: sqlite3.Connection, now: int, run: int, after: int, limit: int, tasks: Collection[int]
+    db: sqlite3.Connection, now: int, run: int, *, after: int = 0, limit: int = 1000, tasks: Collection[int] = ()
 ) -> list[StoredRecord]:
     base, last = run << TASK_BITS, (run + 1) << TASK_BITS
     if tasks:
@@ -38,9 +38,7 @@ def listing(
 def trim(db: sqlite3.Connection, now: int, run: int, upto: int) -> int:
     runs.get(db, run)
     base, last = run << TASK_BITS, (run + 1) << TASK_BITS
-    gone = db.execute(
-        "DELETE FROM records WHERE id > ? AND id <= ?", (base, min(base + upto, last - 1))
-    ).rowcount
+    gone = db.execute("DELETE FROM records WHERE id > ? AND id <= ?", (base, min(base + upto, last - 1))).rowcount
     if gone:
         db.execute("UPDATE runs SET trimmed = trimmed + ? WHERE id = ?", (gone, run))
     return gone

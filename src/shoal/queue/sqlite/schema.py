@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from shoal.errors import QueueRefused
+from shoal.files.sqlite import statements
 
 APPLICATION_ID = 0x73686F61  # "shoa", so that a foreign database is never written to
 
@@ -27,8 +28,7 @@ def _refuse_foreign(db: sqlite3.Connection, path: str) -> None:
         return
     if owner or db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
         raise QueueRefused(
-            f"{path} is a database of another program",
-            hint="name another file: --queue sqlite:///path/to/shoal.db",
+            f"{path} is a database of another program", hint="name another file: --queue sqlite:///path/to/shoal.db"
         )
 
 
@@ -49,7 +49,7 @@ def prepare(db: sqlite3.Connection, path: str) -> None:
         if 0 < have < len(steps):
             _backup(db, path, have)
         for step in steps[have:]:
-            for statement in _statements(step):
+            for statement in statements(step):
                 db.execute(statement)
         db.execute(f"PRAGMA user_version = {len(steps)}")
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -57,17 +57,6 @@ def prepare(db: sqlite3.Connection, path: str) -> None:
         db.execute("ROLLBACK")
         raise
     db.execute("COMMIT")
-
-
-def _statements(script: str) -> list[str]:
-    """Split a script, so that it runs inside the caller's transaction (executescript would commit)."""
-    found, part = [], ""
-    for line in script.splitlines(keepends=True):
-        part += line
-        if sqlite3.complete_statement(part):
-            found.append(part)
-            part = ""
-    return found
 
 
 def _backup(db: sqlite3.Connection, path: str, have: int) -> None:

@@ -9,38 +9,41 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from shoal.core.lane import Pace
+from shoal.core.needs import skip_refused
 from shoal.core.run import TASK_BITS, run_of
-from shoal.core.task import ALONE, LaneChange, Outcome, Task, Verdict, band
-from shoal.queue.sqlite import bury, identity, lanes, runs
-from shoal.queue.sqlite.admit import admit, more_ready
+from shoal.core.task import ISOLATED, SEEN, LaneChange, OutboxEntry, Outcome, Task, Verdict, band
+from shoal.queue.counter_totals import Totals, counter_totals
+from shoal.queue.outbox_limits import check_outbox
+from shoal.queue.sqlite import dead_letter, identity, lanes, needs, run_counters, runs
+from shoal.queue.sqlite.admit import admit
 from shoal.queue.sqlite.lanes import micros
 
 SAMPLES = 50  # refused links remembered per run and reason
 _encode = msgspec.json.Encoder().encode
 
-_LOOK = """SELECT t.id, t.lease, t.state, t.lane, t.attempts, t.lost, t.history, t.priority, t.due, t.added_at, t.depth, t.parent, t.kind, t.url, t.gave_back
+_SELECT_LEASED = """SELECT t.id, t.lease, t.state, t.lane, t.attempts, t.lost, t.history, t.priority, t.due, t.added_at, t.depth, t.parent, t.kind, t.url, t.returned_lease, t.auto_ack, t.needs
            FROM json_each(?) j CROSS JOIN tasks t ON t.id = j.value"""
-_END = """INSERT OR REPLACE INTO {table} (id, state, lease, gave_back, lane, ended_at, added_at, attempts, lost, priority, depth, parent, kind, url, cause, first_record, records, history)
+_END = """INSERT OR REPLACE INTO {table} (id, state, lease, returned_lease, lane, ended_at, added_at, attempts, lost, priority, depth, parent, kind, url, cause, first_record, records, history)
           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _END_WELL, _END_CANCELLED = _END.format(table="ended"), _END.format(table="cancelled")
 _ANSWERED = " UNION ALL ".join(
-    f"SELECT lease, gave_back FROM {table} WHERE id = ?1" for table in ("ended", "dead", "cancelled")
+    f"SELECT lease, returned_lease FROM {table} WHERE id = ?1" for table in ("ended", "dead", "cancelled")
 )
-_BACK = "UPDATE tasks SET state = ?, band = ?, due = ?, attempts = ?, history = ?, gave_back = lease, lease = 0 WHERE id = ?"
+_RETURN_TO_READY = "UPDATE tasks SET state = ?, band = ?, due = ?, attempts = ?, history = ?, returned_lease = lease, lease = 0 WHERE id = ?"
 
-Row = tuple[int, int, int, int, int, int, str | None, int, int, int, int, int | None, str, str, int]
+LeasedRow = tuple[int, int, int, int, int, int, str | None, int, int, int, int, int | None, str, str, int, int, int]
 
 
-class Book:
+class SettleBatch:
     """What one commit changes, gathered first so that each row is written once."""
 
     def __init__(self, db: sqlite3.Connection, now: int, paces: Mapping[str, Pace]) -> None:
         self.db = db
         self.now = now
         self.paces = paces
-        self.account: dict[int, Counter[str]] = defaultdict(Counter)  # run -> column -> change
-        self.left_flight: Counter[int] = Counter()  # lane -> tasks no longer in flight
-        self.ready: dict[int, Counter[int]] = defaultdict(Counter)  # run -> lane -> tasks back to ready
+        self.counters: dict[int, Counter[str]] = defaultdict(Counter)  # run -> column -> change
+        self.freed_slots: Counter[int] = Counter()  # lane -> tasks no longer in flight
+        self.ready: dict[int, Counter[needs.Place]] = defaultdict(Counter)  # run -> place -> tasks back to ready
         self.leases: Counter[int] = Counter()
         self.ended: list[tuple[object, ...]] = []
         self.cancelled: list[tuple[object, ...]] = []
@@ -49,26 +52,25 @@ class Book:
         self.found: dict[int, list[Task]] = defaultdict(list)
         self.skipped: dict[int, list[tuple[str, str]]] = defaultdict(list)
         self.changes: list[LaneChange] = []
+        self.outbox: dict[int, list[OutboxEntry]] = defaultdict(list)
+        self.run_counters: Totals = {}
+        self.dropped: set[int] = set()  # tasks whose records were another's
 
-    def free(self, row: Row) -> None:
+    def release_lease(self, row: LeasedRow) -> None:
         """The task leaves its lease; one whose run was cancelled has left the account already."""
         self.leases[row[1]] += 1
         if row[2] == 1:
-            self.left_flight[row[3]] += 1
-            self.account[run_of(row[0])]["leased"] -= 1
+            self.freed_slots[row[3]] += 1
+            self.counters[run_of(row[0])]["leased"] -= 1
 
     def store_records(self, run: int, task: int, records: Sequence[bytes]) -> int:
         """Number the records of one task; they lie together."""
         if run not in self.next_record:
-            (self.next_record[run],) = self.db.execute(
-                "SELECT next_record FROM runs WHERE id = ?", (run,)
-            ).fetchone()
+            (self.next_record[run],) = self.db.execute("SELECT next_record FROM runs WHERE id = ?", (run,)).fetchone()
         first = self.next_record[run]
-        self.records.extend(
-            ((run << TASK_BITS) + first + n, task, data.decode()) for n, data in enumerate(records)
-        )
+        self.records.extend(((run << TASK_BITS) + first + n, task, data.decode()) for n, data in enumerate(records))
         self.next_record[run] = first + len(records)
-        self.account[run]["records"] += len(records)
+        self.counters[run]["records"] += len(records)
         return first
 
     def write(self) -> None:
@@ -84,117 +86,134 @@ class Book:
             for run, number in self.next_record.items():
                 db.execute("UPDATE runs SET next_record = ? WHERE id = ?", (number, run))
         for run, tasks in self.found.items():
-            if runs.takes_work(db, run):
-                admit(db, self.now, run, tasks, self.paces)
+            if runs.accepts_tasks(db, run):
+                count_seen(db, run, admit(db, self.now, run, tasks, self.paces).count("seen"))
+        self._write_outbox()
+        for run, counts in self.run_counters.items():
+            run_counters.add(db, run, counts)
         for run, links in self.skipped.items():
-            skip(db, run, links)
-        for run, change in self.account.items():
+            record_skips(db, run, links)
+        for run, change in self.counters.items():
             columns = {name: count for name, count in change.items() if count}
             if columns:
                 assignments = ", ".join(f"{name} = {name} + ?" for name in columns)
                 db.execute(f"UPDATE runs SET {assignments} WHERE id = ?", (*columns.values(), run))
         db.executemany(
             "UPDATE lanes SET in_flight = in_flight - ? WHERE id = ?",
-            [(n, lane) for lane, n in self.left_flight.items()],
+            [(n, lane) for lane, n in self.freed_slots.items()],
         )
-        touched = set(self.left_flight)
+        touched = set(self.freed_slots)
         for run, ready in self.ready.items():
-            more_ready(db, run, ready)
-            touched |= ready.keys()
+            needs.change_ready(db, run, ready)
+            touched.update(lane for lane, _ in ready)
         close_leases(db, self.leases)
         if self.changes:
-            lanes.change(db, self.now, self.changes)
+            lanes.apply_changes(db, self.now, self.changes)
         lanes.wake(db, touched)
-        for run in self.account:
+        for run in self.counters:
             runs.stop_at_limit(db, self.now, run)
+
+    def _write_outbox(self) -> None:
+        for run, entries in self.outbox.items():
+            if runs.accepts_tasks(self.db, run):
+                self.counters[run]["outbox"] += len(entries)
+                self.db.executemany(
+                    "INSERT INTO outbox (run, kind, key, data) VALUES (?, ?, ?, ?)",
+                    [(run, entry.kind, entry.key, entry.data) for entry in entries],
+                )
 
 
 def settle(
-    db: sqlite3.Connection, now: int, outcomes: Sequence[Outcome], paces: Mapping[str, Pace]
+    db: sqlite3.Connection, now: int, outcomes: Sequence[Outcome], paces: Mapping[str, Pace] | None = None
 ) -> list[Verdict]:
+    check_outbox(outcomes)
+    totals = counter_totals(outcomes)
+    paces = paces or {}
     ids = _encode(list({outcome.task for outcome in outcomes})).decode()
-    live: dict[int, Row] = {row[0]: row for row in db.execute(_LOOK, (ids,)).fetchall()}
+    live: dict[int, LeasedRow] = {row[0]: row for row in db.execute(_SELECT_LEASED, (ids,)).fetchall()}
     settled: dict[int, int] = {}
-    book = Book(db, now, paces)
+    batch = SettleBatch(db, now, paces)
     verdicts: list[Verdict] = []
+    taken: list[Outcome] = []
     for outcome in outcomes:
         row = live.get(outcome.task)
         if row is None or row[1] != outcome.lease or row[2] not in (1, 3):
-            verdicts.append(_late(db, book, outcome, row, settled))
+            verdicts.append(_late_verdict(db, batch, outcome, row, settled))
             continue
         verdicts.append("ok")
-        _apply(book, row, outcome)
+        taken.append(outcome)
+        if outcome.found:
+            outcome = skip_refused(outcome, needs.refused_of(db, run_of(row[0]), outcome.found))
+        _apply(batch, row, outcome)
         if outcome.result != "part":
             settled[outcome.task] = outcome.lease
             del live[outcome.task]
-    book.write()
+    if totals:
+        all_taken = len(taken) == len(outcomes) and not batch.dropped
+        batch.run_counters = totals if all_taken else counter_totals(taken, batch.dropped)
+    batch.write()
     return verdicts
 
 
-def _late(
-    db: sqlite3.Connection, book: Book, outcome: Outcome, row: Row | None, settled: Mapping[int, int]
+def _late_verdict(
+    db: sqlite3.Connection, batch: SettleBatch, outcome: Outcome, row: LeasedRow | None, settled: Mapping[int, int]
 ) -> Verdict:
     """Tell a repeated answer (already) from one that was overtaken (stale)."""
     known = {settled.get(outcome.task), row[14] if row is not None else None}
     if row is None:
-        known.update(
-            *db.execute(
-                _ANSWERED,
-                (outcome.task,),
-            ).fetchall()
-        )
+        known.update(*db.execute(_ANSWERED, (outcome.task,)).fetchall())
     if outcome.lease in known:
         return "already"
-    book.account[run_of(outcome.task)]["stale"] += 1
+    batch.counters[run_of(outcome.task)]["stale"] += 1
     return "stale"
 
 
-def _apply(book: Book, row: Row, outcome: Outcome) -> None:
+def _apply(batch: SettleBatch, row: LeasedRow, outcome: Outcome) -> None:
     run = run_of(row[0])
-    book.skipped[run].extend(outcome.skipped) if outcome.skipped else None
-    book.changes.extend(outcome.lanes)
+    batch.skipped[run].extend(outcome.skipped) if outcome.skipped else None
+    batch.changes.extend(outcome.lanes)
     if outcome.result == "part":
-        book.found[run].extend(outcome.found)
+        batch.found[run].extend(outcome.found)
         return
     if outcome.attempt is not None:
-        book.account[run]["bytes"] += outcome.attempt.size
-    book.free(row)
+        batch.counters[run]["bytes"] += outcome.attempt.size
+    batch.release_lease(row)
     cancelled = row[2] == 3
     if outcome.result == "done":
-        _done(book, row, outcome, cancelled)
+        _done(batch, row, outcome, cancelled)
+    elif cancelled and _is_kept(batch, row, outcome):
+        _return_to_ready(batch, row, outcome, kept=True)
     elif cancelled or outcome.result == "cancelled":
-        _end(book, row, outcome, "cancelled", 0, 0)
-        book.account[run]["cancelled"] += 0 if cancelled else 1
-    elif outcome.result == "dead":
-        past = bury.history(row[6], outcome.attempt)
-        bury.entomb(
-            book.db,
-            book.now,
-            row[0],
-            attempts=row[4] + 1,
-            cause=outcome.cause,
-            past=past,
-            evidence=outcome.evidence,
+        _end(batch, row, outcome, "cancelled", 0, 0)
+        batch.counters[run]["cancelled"] += 0 if cancelled else 1
+    elif outcome.result == "dead" or (outcome.result == "retry" and row[15]):
+        past = dead_letter.history(row[6], outcome.attempt)
+        dead_letter.move_to_dead(
+            batch.db, batch.now, row[0], attempts=row[4] + 1, cause=outcome.cause, past=past, evidence=outcome.evidence
         )
-        book.account[run]["dead"] += 1
+        batch.counters[run]["dead"] += 1
     else:
-        _back(book, row, outcome)
+        _return_to_ready(batch, row, outcome)
 
 
-def _done(book: Book, row: Row, outcome: Outcome, cancelled: bool) -> None:
+def _done(batch: SettleBatch, row: LeasedRow, outcome: Outcome, cancelled: bool) -> None:
     run = run_of(row[0])
     first = count = 0
-    if outcome.same_as is None or _is_own(book.db, run, row[0], outcome.same_as):
+    if outcome.redirect_digest is None or _owns_digest(batch.db, run, row[0], outcome.redirect_digest):
         count = len(outcome.records)
-        first = book.store_records(run, row[0], outcome.records) if count else 0
-        book.found[run].extend(outcome.found)
-    _end(book, row, outcome, "done", first, count)
-    book.account[run]["done"] += 1
-    book.account[run]["cancelled"] -= 1 if cancelled else 0
+        first = batch.store_records(run, row[0], outcome.records) if count else 0
+        batch.found[run].extend(outcome.found)
+        if outcome.outbox and not cancelled:
+            batch.outbox[run].extend(outcome.outbox)
+    else:
+        batch.dropped.add(row[0])
+    _end(batch, row, outcome, "done", first, count)
+    batch.counters[run]["done"] += 1
+    batch.counters[run]["cancelled"] -= 1 if cancelled else 0
 
 
-def _is_own(db: sqlite3.Connection, run: int, task: int, digest: bytes) -> bool:
-    """Whether the address a redirect led to is this task's to record; if it is new, it becomes so."""
+def _owns_digest(db: sqlite3.Connection, run: int, task: int, digest: bytes) -> bool:
+    """Whether the URL a redirect led to is this task's to record; if it is new, it becomes so."""
     owner = identity.owner(db, run, digest)
     if not owner:
         name = identity.key(digest)
@@ -202,44 +221,57 @@ def _is_own(db: sqlite3.Connection, run: int, task: int, digest: bytes) -> bool:
     return owner in (0, task)
 
 
-def _end(book: Book, row: Row, outcome: Outcome, state: str, first: int, count: int) -> None:
-    (book.ended if state == "done" else book.cancelled).append((
-        row[0], state, row[1], row[14], row[3], book.now, row[9], row[4] + 1, row[5], row[7], row[10], row[11], row[12], row[13],
-        outcome.cause, first, count, bury.history(row[6], outcome.attempt),
+def _end(batch: SettleBatch, row: LeasedRow, outcome: Outcome, state: str, first: int, count: int) -> None:
+    (batch.ended if state == "done" else batch.cancelled).append((
+        row[0], state, row[1], row[14], row[3], batch.now, row[9], row[4] + 1, row[5], row[7], row[10], row[11], row[12], row[13],
+        outcome.cause, first, count, dead_letter.history(row[6], outcome.attempt),
     ))  # fmt: skip
 
 
-def _back(book: Book, row: Row, outcome: Outcome) -> None:
+def _is_kept(batch: SettleBatch, row: LeasedRow, outcome: Outcome) -> bool:
+    """Whether a task that was cancelled with its run waits again if that is undone."""
+    returns = outcome.result == "released" or (outcome.result == "retry" and not row[15])
+    return returns and runs.keeps_tasks(batch.db, batch.now, run_of(row[0]))
+
+
+def _return_to_ready(batch: SettleBatch, row: LeasedRow, outcome: Outcome, *, kept: bool = False) -> None:
     """Retry or release: back to ready, alone if it has lost a worker before."""
-    run, lane = run_of(row[0]), row[3]
-    line = ALONE if row[5] else band(row[7])
-    account = book.account[run]
-    account["ready"] += 1
-    if outcome.result == "released":
-        book.db.execute(_BACK, (0, line, row[8], row[4], row[6], row[0]))
-        book.ready[run][lane] += 1
-        return
+    run = run_of(row[0])
+    line = ISOLATED if row[5] else band(row[7])
+    counters = batch.counters[run]
     late = outcome.after > 0
-    account["retries"] += 1
-    account["delayed"] += 1 if late else 0
-    due = book.now + micros(outcome.after)
-    book.db.execute(
-        _BACK, (2 if late else 0, line, due, row[4] + 1, bury.history(row[6], outcome.attempt), row[0])
-    )
-    if not late:
-        book.ready[run][lane] += 1
+    counters["kept_ready" if kept else "ready"] += 1
+    counters["kept_delayed" if kept else "delayed"] += late
+    due, attempts, past = batch.now + micros(outcome.after), row[4], row[6]
+    if outcome.result == "retry":
+        counters["retries"] += 1
+        attempts, past = attempts + 1, dead_letter.history(past, outcome.attempt)
+    elif not late:
+        due = row[8]  # its old place
+    batch.db.execute(_RETURN_TO_READY, (2 if late else 0, line, due, attempts, past, row[0]))
+    if kept and not late:
+        runs.keep_ready(batch.db, run, row[3], row[16])
+    elif not late:
+        batch.ready[run][row[3], row[16]] += 1
 
 
 def close_leases(db: sqlite3.Connection, counts: Mapping[int, int]) -> None:
     if counts:
         db.executemany(
-            "UPDATE leases SET open = open - ? WHERE number = ?",
-            [(n, number) for number, n in counts.items()],
+            "UPDATE leases SET open = open - ? WHERE number = ?", [(n, number) for number, n in counts.items()]
         )
         db.executemany("DELETE FROM leases WHERE number = ? AND open <= 0", [(number,) for number in counts])
 
 
-def skip(db: sqlite3.Connection, run: int, links: Iterable[tuple[str, str]]) -> None:
+def count_seen(db: sqlite3.Connection, run: int, count: int) -> None:
+    """Links that another run of the same seen-set has had."""
+    if count:
+        db.execute(
+            "INSERT INTO skips VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE SET count = count + ?3", (run, SEEN, count)
+        )
+
+
+def record_skips(db: sqlite3.Connection, run: int, links: Iterable[tuple[str, str]]) -> None:
     by_reason: dict[str, list[str]] = defaultdict(list)
     for reason, url in links:
         by_reason[reason].append(url)
@@ -248,10 +280,6 @@ def skip(db: sqlite3.Connection, run: int, links: Iterable[tuple[str, str]]) -> 
             "INSERT INTO skips VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE SET count = count + ?3",
             (run, reason, len(urls)),
         )
-        (kept,) = db.execute(
-            "SELECT count(*) FROM skip_samples WHERE run = ? AND reason = ?", (run, reason)
-        ).fetchone()
+        (kept,) = db.execute("SELECT count(*) FROM skip_samples WHERE run = ? AND reason = ?", (run, reason)).fetchone()
         room = urls[: max(0, SAMPLES - kept)]
-        db.executemany(
-            "INSERT OR IGNORE INTO skip_samples VALUES (?, ?, ?)", [(run, reason, url) for url in room]
-        )
+        db.executemany("INSERT OR IGNORE INTO skip_samples VALUES (?, ?, ?)", [(run, reason, url) for url in room])

@@ -12,13 +12,13 @@ from fastapi import APIRouter, Query, WebSocket
 from starlette.responses import Response, StreamingResponse
 from starlette.websockets import WebSocketDisconnect
 
-from shoal.errors import Act, ShoalError
-from shoal.web.access import Caller, Reader, needs
+from shoal.errors import ActionRequired, ShoalError
 from shoal.web.api import models
-from shoal.web.api.models import problems
-from shoal.web.live import FLEET, PING, TOPICS, Hub, Subscriber
-from shoal.web.problem import Problem, problem_of
-from shoal.web.room import In, Room
+from shoal.web.api.models import problem_docs
+from shoal.web.auth.access import Caller, ReaderDep, requires_scope
+from shoal.web.context import ContextDep, ServerContext
+from shoal.web.event_hub import FLEET, MAX_TOPICS, PING_INTERVAL, EventHub, Subscriber
+from shoal.web.http.problem import Problem, problem_of
 
 router = APIRouter(tags=["events"])
 
@@ -32,58 +32,53 @@ _STREAM: dict[int | str, Any] = {
 }
 
 
-@router.get(
-    "/api/v1/events",
-    summary="What happens, as it happens",
-    responses=_STREAM | problems(404),
-    response_class=Response,
-)
+@router.get("/api/v1/events", summary="Live events", responses=_STREAM | problem_docs(404))
 async def events(
-    room: In,
-    caller: Reader,
+    context: ContextDep,
+    caller: ReaderDep,
     topic: Annotated[
-        list[Topic] | None, Query(max_length=TOPICS, description="fleet, or run:NAME; several may be given.")
+        list[Topic] | None, Query(max_length=MAX_TOPICS, description="fleet, or run:NAME; several may be given.")
     ] = None,
 ) -> Response:
     """Server-sent events: `fleet` and `run` about once a second, `state` and `action` when there is one."""
-    topics = await _meant(room, topic or [FLEET])
+    topics = await _resolve_topics(context, topic or [FLEET])
     return StreamingResponse(
-        _stream(room.hub, topics, _allowed(room, caller)),
+        _stream(context.hub, topics, _access_check(context, caller)),
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
         media_type="text/event-stream",
     )
 
 
-async def _meant(room: Room, topics: Sequence[str]) -> list[str]:
+async def _resolve_topics(context: ServerContext, topics: Sequence[str]) -> list[str]:
     """The same, with the names that runs really have; 404 for one that is not there."""
     made = []
     for topic in dict.fromkeys(topics):
         kind, _, name = topic.partition(":")
-        made.append(f"run:{(await room.run(name)).name}" if kind == "run" else FLEET)
+        made.append(f"run:{(await context.find_run(name)).name}" if kind == "run" else FLEET)
     return made
 
 
-Allowed = Callable[[], Awaitable[bool]]
+AccessCheck = Callable[[], Awaitable[bool]]
 
 
-def _allowed(room: Room, caller: Caller) -> Allowed:
+def _access_check(context: ServerContext, caller: Caller) -> AccessCheck:
     """Asked again and again: who watches for hours may have lost the right to meanwhile."""
 
     async def ask() -> bool:
         try:
-            return await room.gate.still(caller)
-        except Act:
+            return await context.authenticator.is_still_valid(caller)
+        except ActionRequired:
             return True  # the queue is away: nobody can have changed that
 
     return ask
 
 
-async def _stream(hub: Hub, topics: Sequence[str], allowed: Allowed) -> AsyncIterator[bytes]:
+async def _stream(hub: EventHub, topics: Sequence[str], still_allowed: AccessCheck) -> AsyncIterator[bytes]:
     async with hub.subscribe(topics) as subscriber:
         yield b": hello\n\n"
         while not subscriber.closed:
-            event = await subscriber.next(PING)
-            if not await allowed():
+            event = await subscriber.next(PING_INTERVAL)
+            if not await still_allowed():
                 return
             yield event.sse if event is not None else b": ping\n\n"
 
@@ -91,13 +86,13 @@ async def _stream(hub: Hub, topics: Sequence[str], allowed: Allowed) -> AsyncIte
 @router.websocket("/ws")
 async def ws(socket: WebSocket) -> None:
     """The same events, one message each; ?topic=run:NAME as above, `fleet` unless given."""
-    room: Room = socket.app.state.room
+    context: ServerContext = socket.app.state.context
     try:
-        caller = await needs("read")(socket)
-        given = socket.query_params.getlist("topic")[:TOPICS] or [FLEET]
-        topics = await _meant(room, msgspec.convert(given, type=list[_Topic]))
+        caller = await requires_scope("read")(socket)
+        given = socket.query_params.getlist("topic")[:MAX_TOPICS] or [FLEET]
+        topics = await _resolve_topics(context, msgspec.convert(given, type=list[_Topic]))
     except msgspec.ValidationError:
-        await _refuse(socket, Problem(422, "unknown-topic", "a topic is fleet or run:NAME"))
+        await _refuse(socket, Problem(422, "invalid-topic", "a topic is fleet or run:NAME"))
         return
     except Problem as problem:
         await _refuse(socket, problem)
@@ -106,8 +101,8 @@ async def ws(socket: WebSocket) -> None:
         await _refuse(socket, problem_of(error))
         return
     await socket.accept()
-    async with room.hub.subscribe(topics) as subscriber:
-        await _converse(socket, subscriber, _allowed(room, caller))
+    async with context.hub.subscribe(topics) as subscriber:
+        await _serve_websocket(socket, subscriber, _access_check(context, caller))
 
 
 _Topic = Annotated[str, msgspec.Meta(max_length=210, pattern=r"^(fleet|run:[^\x00-\x1f\x7f]+)$")]
@@ -117,10 +112,10 @@ async def _refuse(socket: WebSocket, problem: Problem) -> None:
     await socket.send_denial_response(problem.response(socket.url.path))
 
 
-async def _converse(socket: WebSocket, subscriber: Subscriber, allowed: Allowed) -> None:
+async def _serve_websocket(socket: WebSocket, subscriber: Subscriber, still_allowed: AccessCheck) -> None:
     """Send what there is until either side ends it; what the other says is read and not needed."""
 
-    async def hear() -> None:
+    async def receive() -> None:
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):
             while True:
                 await socket.receive_text()
@@ -128,12 +123,12 @@ async def _converse(socket: WebSocket, subscriber: Subscriber, allowed: Allowed)
     async def send() -> None:
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):
             while not subscriber.closed:
-                event = await subscriber.next(PING)
-                if not await allowed():
+                event = await subscriber.next(PING_INTERVAL)
+                if not await still_allowed():
                     return
                 await socket.send_text(event.json.decode() if event is not None else '{"event":"ping"}')
 
-    both = [asyncio.create_task(hear()), asyncio.create_task(send())]
+    both = [asyncio.create_task(receive()), asyncio.create_task(send())]
     try:
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -10,22 +10,22 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from shoal.errors import Act
+from shoal.errors import ActionRequired
 from shoal.view.metrics import fleet_metrics
 from shoal.view.snapshot import Snapshot
-from shoal.web.access import Reader
-from shoal.web.answer import answer
-from shoal.web.api.models import problems
-from shoal.web.room import Room, room_in
+from shoal.web.api.models import problem_docs
+from shoal.web.auth.access import ReaderDep
+from shoal.web.context import ServerContext, context_of
+from shoal.web.http.json_response import json_response
 
 if TYPE_CHECKING:
     from shoal.web.server import Server
 
-SILENCE = 15.0  # seconds without an answer to the upkeep after which we are not ready
+MAINTENANCE_TIMEOUT = 15.0  # seconds without an answer to maintenance after which we are not ready
 
 router = APIRouter(tags=["health"])
-OPEN: dict[str, Any] = {"security": []}  # nobody is asked for a token
-TEXT = "text/plain; version=0.0.4; charset=utf-8"
+NO_AUTH: dict[str, Any] = {"security": []}  # nobody is asked for a token
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Health(BaseModel):
@@ -39,7 +39,7 @@ class Ready(BaseModel):
     role: str
     name: str
     queue: str
-    upkeep: bool
+    maintenance: bool
     stopping: bool
 
 
@@ -49,54 +49,55 @@ READY: dict[int | str, Any] = {
 }
 METRICS: dict[int | str, Any] = {
     200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Text of Prometheus"},
-    **problems(),
+    **problem_docs(),
 }
 
 
 @router.get("/health", include_in_schema=False)
 @router.get(
-    "/api/health", summary="Whether the server lives", responses={200: {"model": Health}}, openapi_extra=OPEN
+    "/api/health", summary="Whether the server is alive", responses={200: {"model": Health}}, openapi_extra=NO_AUTH
 )
 async def health(request: Request) -> Response:
     server: Server = request.app.state.server
-    return answer({"status": "ok", "role": server.role, "name": server.name})
+    return json_response({"status": "ok", "role": server.role, "name": server.name})
 
 
 @router.get("/ready", include_in_schema=False)
-@router.get(
-    "/api/ready", summary="Whether the queue answers and is seen to", responses=READY, openapi_extra=OPEN
-)
+@router.get("/api/ready", summary="Whether the server can serve", responses=READY, openapi_extra=NO_AUTH)
 async def ready(request: Request) -> Response:
     server: Server = request.app.state.server
-    room = room_in(request)
+    context = context_of(request)
     words = "ok"
-    if room.pulse.away or room.pulse.why:
-        words = room.pulse.why or f"no answer for {room.pulse.silence:.0f} s"
-    elif server.upkeep is not None and (silence := time.monotonic() - server.upkeep.reached_at) > SILENCE:
-        words = f"no answer to the upkeep for {silence:.0f} s"
+    if context.queue_probe.is_down or context.queue_probe.last_error:
+        words = context.queue_probe.last_error or f"no answer for {context.queue_probe.seconds_silent:.0f} s"
+    elif (
+        server.maintenance is not None
+        and (silence := time.monotonic() - server.maintenance.reached_at) > MAINTENANCE_TIMEOUT
+    ):
+        words = f"no answer to maintenance for {silence:.0f} s"
     found = {
         "ready": words == "ok" and not server.stopping.is_set(),
         "role": server.role,
         "name": server.name,
         "queue": words,
-        "upkeep": server.upkeep is not None,
+        "maintenance": server.maintenance is not None,
         "stopping": server.stopping.is_set(),
     }
-    return answer(found, 200 if found["ready"] else 503)
+    return json_response(found, 200 if found["ready"] else 503)
 
 
-@router.get("/metrics", summary="The fleet's figures, for Prometheus", responses=METRICS)
-async def metrics(request: Request, caller: Reader) -> Response:
-    """Names stay from release to release; docs/metrics.md lists them."""
-    room, server = room_in(request), request.app.state.server
+@router.get("/metrics", summary="The fleet's metrics, for Prometheus", responses=METRICS)
+async def metrics(request: Request, caller: ReaderDep) -> Response:
+    """Names are stable between releases; docs/metrics.md lists them."""
+    context, server = context_of(request), request.app.state.server
     text = ""
-    if not room.pulse.away:
-        with contextlib.suppress(Act):
-            text = await room.once(("metrics",), lambda: _figures(room, server))
-    text = text or fleet_metrics(Snapshot(at=0), server.counted, reachable=False)
-    return Response(text, 200, {"Cache-Control": "no-store"}, TEXT)
+    if not context.queue_probe.is_down:
+        with contextlib.suppress(ActionRequired):
+            text = await context.cached(("metrics",), lambda: _render_metrics(context, server))
+    text = text or fleet_metrics(Snapshot(at=0), server.fleet_count, reachable=False)
+    return Response(text, 200, {"Cache-Control": "no-store"}, METRICS_TYPE)
 
 
-async def _figures(room: Room, server: Server) -> str:
-    found = await room.snapshot()
-    return fleet_metrics(found, server.counted, await room.ledger())
+async def _render_metrics(context: ServerContext, server: Server) -> str:
+    found = await context.snapshot()
+    return fleet_metrics(found, server.fleet_count, await context.lifetime_counters())

@@ -1,4 +1,4 @@
-"""Paging: cursors that say where to go on, and to which list they belong."""
+"""Paging: cursors that say where to continue, and to which list they belong."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any, TypeVar
 import msgspec
 from starlette.responses import Response
 
-from shoal.web.answer import answer
-from shoal.web.problem import Problem
+from shoal.web.http.json_response import json_response
+from shoal.web.http.problem import Problem
 
 T = TypeVar("T")
 
 
-def cursor(list: str, at: int | str) -> str:
-    return urlsafe_b64encode(msgspec.json.encode([list, at])).decode().rstrip("=")
+def make_cursor(list_name: str, at: int | str) -> str:
+    return urlsafe_b64encode(msgspec.json.encode([list_name, at])).decode().rstrip("=")
 
 
-def place(list: str, given: str, kind: type[T]) -> T | None:
+def read_cursor(list_name: str, given: str, kind: type[T]) -> T | None:
     """Where a cursor of this list stands; None for the first page."""
     if not given:
         return None
@@ -26,9 +26,9 @@ def place(list: str, given: str, kind: type[T]) -> T | None:
         text = urlsafe_b64decode(given.encode("ascii") + b"=" * (-len(given) % 4))
         of, at = msgspec.json.decode(text, type=tuple[str, int | str])
     except (ValueError, msgspec.DecodeError):
-        raise unknown() from None
-    if of != list or not isinstance(at, kind) or not _usable(at):
-        raise unknown()
+        raise invalid_cursor() from None
+    if of != list_name or not isinstance(at, kind) or not _usable(at):
+        raise invalid_cursor()
     return at
 
 
@@ -36,11 +36,9 @@ def _usable(at: object) -> bool:
     return at.isprintable() if isinstance(at, str) else isinstance(at, int) and 0 <= at < 2**63
 
 
-def unknown() -> Problem:
-    return Problem(
-        422, "unknown-cursor", "this cursor is not of this list", hint="leave it away to begin at the start"
-    )
+def invalid_cursor() -> Problem:
+    return Problem(422, "invalid-cursor", "this cursor belongs to another list", hint="leave it out to start over")
 
 
-def page(items: list[Any], next: str | None, **more: Any) -> Response:
-    return answer({"items": items, "next": next, **more})
+def page_response(items: list[Any], next: str | None, **more: Any) -> Response:
+    return json_response({"items": items, "next": next, **more})

@@ -10,127 +10,117 @@ import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from shoal.control.acting import AT_ONCE, matching, meant
+from shoal.control.actions import BATCH_SIZE, included_states, matching_tasks
 from shoal.core.task import State
 from shoal.errors import ShoalError
-from shoal.queue.base import Queue, Where
-from shoal.queue.http import HttpQueue
-from shoal.queue.http.verbs import LONGEST_WAIT, MEDIA_TYPE, PROTOCOL, VERBS, Hello
-from shoal.queue.promises import backend_of
+from shoal.queue.base import Queue, TaskFilter
+from shoal.queue.document_kinds import is_server_only
+from shoal.queue.registry import backend_of
+from shoal.queue.wire import MAX_WAIT, MEDIA_TYPE, PROTOCOL, VERBS, ServerInfo
 from shoal.version import __version__
-from shoal.web.access import Worker
-from shoal.web.measured import NotMeasured, odd, within_measure
-from shoal.web.problem import Problem, no_such, problem_of
-from shoal.web.room import In, Room
+from shoal.web.auth.access import WorkerDep
+from shoal.web.context import ContextDep, ServerContext
+from shoal.web.http.problem import Problem, not_found, problem_of
+from shoal.web.http.request_cost import RequestTooCostly, limit_cost, unstorable
 
 router = APIRouter(prefix="/api/v1/queue", tags=["queue"])
-LARGEST = 64_000_000  # bytes of one message: a settle with its records
-ALL_LARGEST = 192_000_000  # of all messages that are being read
-BODY_WITHIN = 60.0  # seconds for a whole message
-SMALL = 1_000_000  # bytes up to which a message is not counted among those
+MAX_MESSAGE = 64_000_000  # bytes of one message: a settle with its records
+MAX_TOTAL = 192_000_000  # of all messages that are being read
+BODY_TIMEOUT = 60.0  # seconds for a whole message
+SMALL_MESSAGE = 1_000_000  # bytes up to which a message is not counted among those
 
-LONGEST = 20.0  # seconds for one of these verbs: whoever asked is told to ask again before they give up
+MAX_SECONDS = 20.0  # seconds for one of these verbs: whoever asked is told to ask again before they give up
 
 _encode = msgspec.msgpack.Encoder().encode
 # What people do: whoever looks next must see it. The rest looks, or goes on all the time.
-_ACTING = frozenset((
-    "start_run", "set_run", "add", "trim", "drop", "revive", "purge", "carry_in", "keep_paper", "swap",
-    "set_lane", "ask_worker", "forget_worker",
+_MUTATING_VERBS = frozenset((
+    "start_run", "set_run", "add", "trim", "drop", "revive", "purge",
+    "import_run", "save_document", "compare_and_swap", "set_lane", "command_worker", "forget_worker",
+    "forget_seen", "clear_seen",
 ))  # fmt: skip
-# Documents of the server itself: whoever works for it has no business with its keys.
-_OWN_PAPERS = frozenset((
-    "token", "session-key", "hook", "delivery", "idempotency", "actions", "addresses",
-))  # fmt: skip
-_LONG = ("drop", "revive", "purge")
-_PAPERS = ("keep_paper", "paper", "swap", "papers")
-_DESCRIBED: dict[str, Any] = {"content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}}
+_LONG_VERBS = ("drop", "revive", "purge")
+_DOCUMENT_VERBS = ("save_document", "document", "compare_and_swap", "documents")
+_MSGPACK: dict[str, Any] = {"content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}}
 
 
-@router.get("", responses={200: _DESCRIBED}, response_class=Response, summary="What the queue promises")
-async def hello(room: In, caller: Worker) -> Response:
-    return _answer(Hello(__version__, PROTOCOL, room.queue.promises, _backend(room)))
+@router.get("", responses={200: _MSGPACK}, summary="What the queue promises")
+async def hello(context: ContextDep, caller: WorkerDep) -> Response:
+    return _msgpack_response(ServerInfo(__version__, PROTOCOL, context.queue.promises, _backend(context)))
 
 
-def _backend(room: Room) -> str:
+def _backend(context: ServerContext) -> str:
     """What the queue is kept in, also where a server speaks for it that is behind this one."""
-    if isinstance(room.queue, HttpQueue):
-        return room.queue.backend
-    scheme = room.settings.queue.partition("://")[0] if room.settings.state_file is None else "sqlite"
-    return backend_of(scheme)
+    own = backend_of(context.settings.queue)
+    return own.name if own.promises is not None else str(getattr(context.queue, "backend", ""))
 
 
-@router.post("/{verb}", responses={200: _DESCRIBED}, response_class=Response, summary="One verb of the queue")
-async def ask(
-    verb: str,
-    request: Request,
-    room: In,
-    caller: Worker,
-) -> Response:
+@router.post("/{verb}", responses={200: _MSGPACK}, summary="One verb of the queue")
+async def call_verb(verb: str, request: Request, context: ContextDep, caller: WorkerDep) -> Response:
     """The message is MessagePack, as `shoal.queue.http` writes it; other programs use the other paths."""
     known = VERBS.get(verb)
     if known is None:
-        raise no_such("verb", verb)
+        raise not_found("verb", verb)
     try:
         args, named = known.unpack(await _body(request))
-        within_measure(verb, args, named)
-    except (msgspec.DecodeError, UnicodeDecodeError, NotMeasured) as error:
-        raise Problem(422, "not-a-message", f"this is no message of {verb}: {error}") from None
-    if verb in _PAPERS and str(args[0]).partition(".")[0] in _OWN_PAPERS:
+        limit_cost(verb, args, named)
+    except (msgspec.DecodeError, UnicodeDecodeError, RequestTooCostly) as error:
+        raise Problem(422, "invalid-message", f"this is not a message of {verb}: {error}") from None
+    if verb in _DOCUMENT_VERBS and is_server_only(str(args[0])):
         raise Problem(
             403,
-            "not-yours",
-            f"documents of the kind {args[0]} are the server's own",
-            hint="give the command the queue itself, where that can be reached",
+            "reserved-document",
+            f"documents of the kind {args[0]} are internal to the server",
+            hint="use the queue's own URL, from where it can be reached",
         )
     if verb == "wait":
-        args = [max(0.0, min(float(args[0]), LONGEST_WAIT))]
-    answer = await _asked(room, verb, args, named)
-    if verb in _ACTING:
-        room.touched()
-    return _answer(answer)
+        args = [max(0.0, min(float(args[0]), MAX_WAIT))]
+    result = await _call(context, verb, args, named)
+    if verb in _MUTATING_VERBS:
+        context.invalidate()
+    return _msgpack_response(result)
 
 
-async def _asked(room: Room, verb: str, args: list[Any], named: dict[str, Any]) -> Any:
+async def _call(context: ServerContext, verb: str, args: list[Any], named: dict[str, Any]) -> Any:
     try:
-        if verb in _LONG:
-            return await _bounded(room.queue, verb, args, named)
-        return await getattr(room.queue, verb)(*args, **named)
+        if verb in _LONG_VERBS:
+            return await _bounded(context.queue, verb, args, named)
+        return await getattr(context.queue, verb)(*args, **named)
     except ShoalError as error:
         problem = problem_of(error)
         problem.more["error"] = type(error).__name__
         raise problem from None
     except (ValueError, ArithmeticError) as error:
         # Looked for only now: a store says no to such values by itself, and nearly nobody sends them.
-        what = odd((args, named))
+        what = unstorable((args, named))
         if what is None:
             raise
-        raise Problem(422, "not-a-message", f"this is no message of {verb}: {what}") from error
+        raise Problem(422, "invalid-message", f"this is not a message of {verb}: {what}") from error
 
 
 async def _bounded(queue: Queue, verb: str, args: list[Any], named: dict[str, Any]) -> Any:
     """A verb that may change very many tasks; each of its steps counts, also when time runs out."""
     try:
-        async with asyncio.timeout(LONGEST):
+        async with asyncio.timeout(MAX_SECONDS):
             if verb == "purge":
                 return await queue.purge(*args, **named)
             return await _in_steps(queue, verb, *args, **named)
     except TimeoutError:
         raise Problem(
             503,
-            "takes-longer",
-            f"{verb} takes longer than one request may",
-            hint="ask again: it goes on where it was",
+            "operation-incomplete",
+            f"{verb} takes longer than one request may take",
+            hint="repeat the request: it continues where it was",
             headers={"Retry-After": "1"},
         ) from None
 
 
-async def _in_steps(queue: Queue, verb: str, run: int, where: Where, *, limit: int, **named: Any) -> int:
+async def _in_steps(queue: Queue, verb: str, run: int, where: TaskFilter, *, limit: int, **named: Any) -> int:
     """Many tasks are changed some at a time, so that everybody else gets a turn; see also Acting."""
     act = getattr(queue, verb)
     await act(run, where, limit=0, **named)  # it says whether the run takes it at all
     count = 0
-    async for some in _parts(queue, run, where, named.get("state", "dead")):
-        while count < limit and (changed := await act(run, some, limit=min(AT_ONCE, limit - count), **named)):
+    async for some in _split_filter(queue, run, where, named.get("state", "dead")):
+        while count < limit and (changed := await act(run, some, limit=min(BATCH_SIZE, limit - count), **named)):
             count += changed
             await asyncio.sleep(0)
         if count >= limit:
@@ -138,23 +128,23 @@ async def _in_steps(queue: Queue, verb: str, run: int, where: Where, *, limit: i
     return count
 
 
-async def _parts(queue: Queue, run: int, where: Where, state: State) -> AsyncIterator[Where]:
+async def _split_filter(queue: Queue, run: int, where: TaskFilter, state: State) -> AsyncIterator[TaskFilter]:
     """A filter as filters that each look at few tasks."""
     if where.ids:
-        for at in range(0, len(where.ids), AT_ONCE):
-            yield msgspec.structs.replace(where, ids=where.ids[at : at + AT_ONCE])
-    elif where == Where():
+        for at in range(0, len(where.ids), BATCH_SIZE):
+            yield msgspec.structs.replace(where, ids=where.ids[at : at + BATCH_SIZE])
+    elif where == TaskFilter():
         yield where
     else:
         found = await queue.runs(before=run + 1, limit=1)
         if not found or found[0].id != run:
             return  # it was removed meanwhile
-        for each in meant(state):
-            async for page in matching(queue, found[0], each, where, limit=AT_ONCE):
-                yield Where(ids=tuple(view.id for view in page))
+        for each in included_states(state):
+            async for page in matching_tasks(queue, found[0], each, where, limit=BATCH_SIZE):
+                yield TaskFilter(ids=tuple(view.id for view in page))
 
 
-class _Pile:
+class _LargeBodies:
     """The bytes of large messages that are being read, over all requests of this process."""
 
     size = 0
@@ -162,37 +152,37 @@ class _Pile:
 
 async def _body(request: Request) -> bytes:
     parts: list[bytes] = []
-    size = piled = 0
+    size = counted = 0
     try:
-        async with asyncio.timeout(BODY_WITHIN):
+        async with asyncio.timeout(BODY_TIMEOUT):
             async for part in request.stream():
                 size += len(part)
-                if size > LARGEST:
-                    raise Problem(413, "too-large", f"a message has at most {LARGEST:,} bytes")
-                if size > SMALL:
-                    _Pile.size += size - piled
-                    piled = size
-                    if _Pile.size > ALL_LARGEST:
-                        raise _too_much()
+                if size > MAX_MESSAGE:
+                    raise Problem(413, "request-too-large", f"a message has at most {MAX_MESSAGE:,} bytes")
+                if size > SMALL_MESSAGE:
+                    _LargeBodies.size += size - counted
+                    counted = size
+                    if _LargeBodies.size > MAX_TOTAL:
+                        raise _server_busy()
                 parts.append(part)
     except TimeoutError:
         raise Problem(
-            408, "too-slow", "the message did not come in time", headers={"Connection": "close"}
+            408, "request-timeout", "the message did not arrive in time", headers={"Connection": "close"}
         ) from None
     finally:
-        _Pile.size -= piled
+        _LargeBodies.size -= counted
     return b"".join(parts)
 
 
-def _too_much() -> Problem:
+def _server_busy() -> Problem:
     return Problem(
         429,
-        "too-much-at-once",
-        "too many large messages come at once",
-        hint="ask again in a second",
+        "server-busy",
+        "too many large messages at once",
+        hint="retry in a second",
         headers={"Retry-After": "1", "Connection": "close"},
     )
 
 
-def _answer(value: object) -> Response:
+def _msgpack_response(value: object) -> Response:
     return Response(_encode(value), 200, {"Cache-Control": "no-store"}, MEDIA_TYPE)

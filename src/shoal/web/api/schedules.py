@@ -1,4 +1,4 @@
-"""Schedules: looked at, paused, resumed, run now and removed."""
+"""Schedules: list, show, pause, resume, run and remove them."""
 
 from __future__ import annotations
 
@@ -7,96 +7,76 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from shoal.control import timetable
-from shoal.control.acting import Acting
-from shoal.control.schedule import KIND
+from shoal.control import schedules as stored
 from shoal.core.schedule import Schedule
+from shoal.queue import document_kinds as kinds
 from shoal.view.schedules import schedule_document
-from shoal.web.access import Caller, Operator, Reader
-from shoal.web.answer import answer
-from shoal.web.api.models import DocumentName, Names, Page, ScheduleDocument, described
-from shoal.web.api.paging import page
-from shoal.web.problem import no_such
-from shoal.web.room import In, Room
+from shoal.web.api.models import DocumentName, ListPage, NameList, ScheduleDocument, response_docs
+from shoal.web.api.paging import page_response
+from shoal.web.auth.access import Caller, OperatorDep, ReaderDep
+from shoal.web.context import ContextDep, ServerContext
+from shoal.web.http.json_response import json_response
+from shoal.web.http.problem import not_found
 
 router = APIRouter(prefix="/api/v1/schedules", tags=["schedules"])
 
 
-@router.get("", summary="List schedules", responses=described(Page), response_class=Response)
-async def list_schedules(room: In, caller: Reader) -> Response:
-    return page(await room.once(("schedules",), lambda: schedules(room)), None)
+@router.get("", summary="List schedules", responses=response_docs(ListPage))
+async def list_schedules(context: ContextDep, caller: ReaderDep) -> Response:
+    return page_response(await context.cached(("schedules",), lambda: schedules(context)), None)
 
 
-async def schedules(room: Room) -> list[dict[str, Any]]:
-    now = await room.queue.now()
-    return [schedule_document(found, now) for found in await timetable.schedules(room.queue)]
+async def schedules(context: ServerContext) -> list[dict[str, Any]]:
+    now = await context.queue.now()
+    return [schedule_document(found, now) for found in await stored.all_schedules(context.queue)]
 
 
-@router.get(
-    "/{name}", summary="One schedule", responses=described(ScheduleDocument, 404), response_class=Response
-)
-async def show_schedule(room: In, caller: Reader, name: DocumentName) -> Response:
-    await _there(room, name)
-    return answer(schedule_document(await timetable.find(room.queue, name), await room.queue.now()))
+@router.get("/{name}", summary="One schedule", responses=response_docs(ScheduleDocument, 404))
+async def show_schedule(context: ContextDep, caller: ReaderDep, name: DocumentName) -> Response:
+    await _require_schedule(context, name)
+    return json_response(schedule_document(await stored.find(context.queue, name), await context.queue.now()))
 
 
-@router.post(
-    "/{name}/pause",
-    summary="Let its times pass by",
-    responses=described(ScheduleDocument, 404),
-    response_class=Response,
-)
-async def pause(room: In, caller: Operator, name: DocumentName) -> Response:
-    await _there(room, name)
-    return await _changed(room, caller, "pause", await timetable.pause(room.queue, name))
+@router.post("/{name}/pause", summary="Pause a schedule", responses=response_docs(ScheduleDocument, 404))
+async def pause(context: ContextDep, caller: OperatorDep, name: DocumentName) -> Response:
+    await _require_schedule(context, name)
+    return await _record_change(context, caller, "pause", await stored.pause(context.queue, name))
 
 
-@router.post(
-    "/{name}/resume",
-    summary="Let a paused schedule go on",
-    responses=described(ScheduleDocument, 404),
-    response_class=Response,
-)
-async def resume(room: In, caller: Operator, name: DocumentName) -> Response:
-    """The times that passed are not made up for."""
-    await _there(room, name)
-    return await _changed(room, caller, "resume", await timetable.resume(room.queue, name))
+@router.post("/{name}/resume", summary="Resume a paused schedule", responses=response_docs(ScheduleDocument, 404))
+async def resume(context: ContextDep, caller: OperatorDep, name: DocumentName) -> Response:
+    """Missed times are not made up for."""
+    await _require_schedule(context, name)
+    return await _record_change(context, caller, "resume", await stored.resume(context.queue, name))
 
 
-@router.post(
-    "/{name}/run", summary="Start a run of it now", responses=described(Names, 404), response_class=Response
-)
+@router.post("/{name}/run", summary="Start a run of a schedule now", responses=response_docs(NameList, 404))
 async def run_now(
-    room: In,
-    caller: Operator,
+    context: ContextDep,
+    caller: OperatorDep,
     name: DocumentName,
-    anyway: Annotated[bool, Query(description="Also while the former run still goes on.")] = False,
+    anyway: Annotated[bool, Query(description="Even if the previous run is still running.")] = False,
 ) -> Response:
-    await _there(room, name)
-    run = await timetable.run_now(room.queue, name, anyway=anyway)
-    await Acting(room.queue, caller.name).did("run schedule", name, run=run.name)
-    room.touched()
-    return answer({"names": [run.name], "dry_run": False})
+    await _require_schedule(context, name)
+    run = await stored.run_now(context.queue, name, anyway=anyway)
+    await context.actor(caller).log_action("run schedule", name, run=run.name)
+    context.invalidate()
+    return json_response({"names": [run.name], "dry_run": False})
 
 
-@router.delete(
-    "/{name}",
-    summary="Forget a schedule",
-    responses=described(ScheduleDocument, 404),
-    response_class=Response,
-)
-async def remove(room: In, caller: Operator, name: DocumentName) -> Response:
-    """The runs it has started go on."""
-    await _there(room, name)
-    return await _changed(room, caller, "remove", await timetable.remove(room.queue, name))
+@router.delete("/{name}", summary="Remove a schedule", responses=response_docs(ScheduleDocument, 404))
+async def remove(context: ContextDep, caller: OperatorDep, name: DocumentName) -> Response:
+    """The runs it has started continue."""
+    await _require_schedule(context, name)
+    return await _record_change(context, caller, "remove", await stored.remove(context.queue, name))
 
 
-async def _there(room: Room, name: str) -> None:
-    if await room.queue.paper(KIND, name) is None:
-        raise no_such("schedule", name, hint="GET /api/v1/schedules lists them")
+async def _require_schedule(context: ServerContext, name: str) -> None:
+    if await context.queue.document(kinds.SCHEDULE, name) is None:
+        raise not_found("schedule", name, hint="GET /api/v1/schedules lists them")
 
 
-async def _changed(room: Room, caller: Caller, what: str, found: Schedule) -> Response:
-    await Acting(room.queue, caller.name).did(f"{what} schedule", found.name)
-    room.touched()
-    return answer(schedule_document(found, await room.queue.now()))
+async def _record_change(context: ServerContext, caller: Caller, what: str, found: Schedule) -> Response:
+    await context.actor(caller).log_action(f"{what} schedule", found.name)
+    context.invalidate()
+    return json_response(schedule_document(found, await context.queue.now()))

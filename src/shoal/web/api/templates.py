@@ -11,210 +11,197 @@ import msgspec
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from shoal.app import TEMPLATE
-from shoal.config import SETTINGS, Settings, beneath
-from shoal.control.acting import Acting
-from shoal.errors import Usage
+from shoal.config.load import Settings, with_defaults
+from shoal.config.run_settings import RUN_SETTINGS, settings_to_spec
+from shoal.errors import UsageError
 from shoal.extract import registry
-from shoal.extract.template import Template, TemplateError, parse
+from shoal.extract.template import Template, TemplateError
 from shoal.logs import log
-from shoal.queue.base import Paper
-from shoal.travelling import OF_THE_RUN, spec_settings
-from shoal.view.standing import alive
-from shoal.view.words import stamp
-from shoal.web.access import Operator, Reader
-from shoal.web.answer import answer
+from shoal.queue import document_kinds as kinds
+from shoal.queue.base import Document
+from shoal.runs.request import parse_template
+from shoal.view.formatting import iso_time
+from shoal.view.run_state import live_workers
 from shoal.web.api import models
-from shoal.web.api.models import Cursor, Limit, Page, TemplateDocument, described
-from shoal.web.api.paging import cursor, page, place
-from shoal.web.brought import is_brought
-from shoal.web.problem import Problem, no_such
-from shoal.web.room import In, Room
+from shoal.web.api.models import Cursor, Limit, ListPage, TemplateDocument, response_docs
+from shoal.web.api.paging import make_cursor, page_response, read_cursor
+from shoal.web.auth.access import OperatorDep, ReaderDep
+from shoal.web.context import ContextDep, ServerContext
+from shoal.web.http.json_response import json_response
+from shoal.web.http.problem import Problem, not_found
+from shoal.web.submit.inline_templates import is_inline
 
 router = APIRouter(prefix="/api/v1", tags=["templates"])
 
-Named = Annotated[str, models.Path(min_length=1, max_length=80, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+TemplateName = Annotated[str, models.Path(min_length=1, max_length=80, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 
-CODE_FRESH = 30.0  # seconds for which code is taken as it was found
-LARGEST = 256_000  # bytes of a template's text
-_TEXT: dict[str, Any] = {
+CODE_MAX_AGE = 30.0  # seconds for which code is taken as it was found
+MAX_TEXT = 256_000  # bytes of a template's text
+_TEXT_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "content": {"application/yaml": {"schema": {"type": "string", "maxLength": LARGEST}}},
+        "content": {"application/yaml": {"schema": {"type": "string", "maxLength": MAX_TEXT}}},
     }
 }
 
 
-@router.get("/templates", summary="List templates", responses=described(Page), response_class=Response)
+@router.get("/templates", summary="List templates", responses=response_docs(ListPage))
 async def list_templates(
-    room: In, caller: Reader, limit: Limit = 100, cursor_: Annotated[Cursor, Query(alias="cursor")] = ""
+    context: ContextDep, caller: ReaderDep, limit: Limit = 100, cursor_: Annotated[Cursor, Query(alias="cursor")] = ""
 ) -> Response:
-    """By name, the newest version of each; not what batches brought along."""
-    after = place("templates", cursor_, str) or ""
-    found = [paper for paper in await kept_templates(room) if paper.name > after]
-    items = [_listed(paper) for paper in found[:limit]]
-    return page(items, cursor("templates", found[limit - 1].name) if len(found) > limit else None)
+    """By name, the newest version of each; inline templates are not listed."""
+    after = read_cursor("templates", cursor_, str) or ""
+    found = [document for document in await named_templates(context) if document.name > after]
+    items = [_list_item(document) for document in found[:limit]]
+    return page_response(items, make_cursor("templates", found[limit - 1].name) if len(found) > limit else None)
 
 
-async def kept_templates(room: Room) -> list[Paper]:
+async def named_templates(context: ServerContext) -> list[Document]:
     """Those that people have given a name to."""
 
-    async def ask() -> list[Paper]:
-        return [paper for paper in await room.queue.papers(TEMPLATE) if not is_brought(paper.name)]
+    async def load() -> list[Document]:
+        return [document for document in await context.queue.documents(kinds.TEMPLATE) if not is_inline(document.name)]
 
-    return await room.once(("templates",), ask)
+    return await context.cached(("templates",), load)
 
 
-def _listed(paper: Paper) -> dict[str, Any]:
-    template = _read(paper)
+def _list_item(document: Document) -> dict[str, Any]:
+    template = _read(document)
     fields = sorted({name for kind in template.pages for name in kind.fields}) if template else []
     return {
-        "name": paper.name,
-        "version": paper.version,
-        "made_at": stamp(paper.made_at),
+        "name": document.name,
+        "version": document.version,
+        "made_at": iso_time(document.made_at),
         "kinds": [kind.kind for kind in template.pages] if template else [],
         "fields": fields[:100],
         "start": list(template.start[:10]) if template else [],
     }
 
 
-def _read(paper: Paper) -> Template | None:
+def _read(document: Document) -> Template | None:
     try:
-        return msgspec.json.decode(paper.text, type=Template)
+        return msgspec.json.decode(document.text, type=Template)
     except (msgspec.DecodeError, ValueError):
         return None  # of another version of shoal
 
 
-@router.get(
-    "/templates/{name}",
-    summary="One template",
-    responses=described(TemplateDocument, 404),
-    response_class=Response,
-)
+@router.get("/templates/{name}", summary="One template", responses=response_docs(TemplateDocument, 404))
 async def show_template(
-    room: In,
-    caller: Reader,
-    name: Named,
-    version: Annotated[int, Query(ge=0, le=models.BIGGEST, description="0 is the newest.")] = 0,
+    context: ContextDep,
+    caller: ReaderDep,
+    name: TemplateName,
+    version: Annotated[int, Query(ge=0, le=models.MAX_ID, description="0 is the newest.")] = 0,
 ) -> Response:
-    paper = await room.queue.paper(TEMPLATE, name, version)
-    if paper is None:
-        raise _none(name)
-    return answer(_document(paper))
+    document = await context.queue.document(kinds.TEMPLATE, name, version)
+    if document is None:
+        raise _no_such_template(name)
+    return json_response(_document(document))
 
 
-def _none(name: str) -> Problem:
-    return no_such("template", name, hint=f"PUT /api/v1/templates/{name} keeps one")
+def _no_such_template(name: str) -> Problem:
+    return not_found("template", name, hint=f"PUT /api/v1/templates/{name} stores one")
 
 
-def _document(paper: Paper) -> dict[str, Any]:
+def _document(document: Document) -> dict[str, Any]:
     return {
-        "name": paper.name,
-        "version": paper.version,
-        "made_at": stamp(paper.made_at),
-        "template": msgspec.json.decode(paper.text),
+        "name": document.name,
+        "version": document.version,
+        "made_at": iso_time(document.made_at),
+        "template": msgspec.json.decode(document.text),
     }
 
 
-@router.get(
-    "/templates/{name}/versions",
-    summary="Versions of a template",
-    responses=described(Page, 404),
-    response_class=Response,
-)
+@router.get("/templates/{name}/versions", summary="Versions of a template", responses=response_docs(ListPage, 404))
 async def list_versions(
-    room: In,
-    caller: Reader,
-    name: Named,
+    context: ContextDep,
+    caller: ReaderDep,
+    name: TemplateName,
     limit: Annotated[int, Query(ge=1, le=50)] = 20,
     cursor_: Annotated[Cursor, Query(alias="cursor")] = "",
 ) -> Response:
     """Newest first."""
-    newest = await room.queue.paper(TEMPLATE, name)
+    newest = await context.queue.document(kinds.TEMPLATE, name)
     if newest is None:
-        raise _none(name)
-    start = min(place("versions", cursor_, int) or newest.version, newest.version)
+        raise _no_such_template(name)
+    start = min(read_cursor("versions", cursor_, int) or newest.version, newest.version)
     numbers = list(range(start, max(0, start - limit), -1))
-    found = [paper for number in numbers if (paper := await room.queue.paper(TEMPLATE, name, number))]
+    found = [document for number in numbers if (document := await context.queue.document(kinds.TEMPLATE, name, number))]
     left = start - limit
-    return page([_listed(paper) for paper in found], cursor("versions", left) if left > 0 else None)
+    return page_response(
+        [_list_item(document) for document in found], make_cursor("versions", left) if left > 0 else None
+    )
 
 
 @router.put(
     "/templates/{name}",
-    summary="Keep a template",
-    responses=described(TemplateDocument, 415),
-    response_class=Response,
-    openapi_extra=_TEXT,
+    summary="Store a template",
+    responses=response_docs(TemplateDocument, 415),
+    openapi_extra=_TEXT_BODY,
 )
-async def keep_template(
-    room: In,
-    caller: Operator,
-    name: Named,
+async def put_template(
+    context: ContextDep,
+    caller: OperatorDep,
+    name: TemplateName,
     request: Request,
-    check: Annotated[bool, Query(description="Only say whether it is in order.")] = False,
+    check: Annotated[bool, Query(description="Only validate it.")] = False,
 ) -> Response:
-    """The YAML text of a template. One that differs from the newest becomes a new version."""
+    """The YAML text of a template. If it differs from the newest, it becomes a new version."""
     template = await read_template(request, name)
     text = msgspec.json.encode(template).decode()
     if check:
-        document = {"name": name, "version": 0, "made_at": None, "template": msgspec.json.decode(text)}
-        return answer(document | {"checked": True})
-    paper = await room.queue.keep_paper(TEMPLATE, name, text)
-    await Acting(room.queue, caller.name).did("template", name, version=paper.version)
-    room.touched()
-    return answer(_document(paper))
+        preview = {"name": name, "version": 0, "made_at": None, "template": msgspec.json.decode(text)}
+        return json_response(preview | {"checked": True})
+    document = await context.queue.save_document(kinds.TEMPLATE, name, text)
+    await context.actor(caller).log_action("template", name, version=document.version)
+    context.invalidate()
+    return json_response(_document(document))
 
 
 async def read_template(request: Request, name: str) -> Template:
     body = bytearray()
     async for part in request.stream():
         body += part
-        if len(body) > LARGEST:
-            raise Problem(413, "too-large", f"a template has at most {LARGEST:,} bytes")
+        if len(body) > MAX_TEXT:
+            raise Problem(413, "request-too-large", f"a template has at most {MAX_TEXT:,} bytes")
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise Problem(422, "not-text", "a template is a text in UTF-8") from None
+        raise Problem(422, "invalid-text", "a template is a text in UTF-8") from None
     # In a thread: a long text takes its time, and others are not kept waiting.
-    return await asyncio.to_thread(checked, text, name)
+    return await asyncio.to_thread(check_template, text, name)
 
 
-def checked(text: str, name: str) -> Template:
+def check_template(text: str, name: str) -> Template:
     """A template from its text, checked whole; 422 with everything that is wrong with it."""
     try:
-        template = parse(
-            text,
-            source="the template",
-            settings=SETTINGS,
-            check_setting=lambda name, value: SETTINGS[name].read(value, name),
-        )
+        template = parse_template(text, "the template")
     except TemplateError as error:
         raise Problem(
             422,
-            "template-wrong",
+            "invalid-template",
             str(error),
-            hint="put that right and send it again",
+            hint="fix that and send it again",
             problems=[msgspec.to_builtins(one) for one in error.problems],
         ) from None
     if template.name != name:
-        raise Problem(422, "other-name", f"the template is called {template.name}, not {name}")
-    travelling = {key: value for key, value in template.settings.items() if key in OF_THE_RUN}
-    spec_settings(beneath(Settings(), travelling, f"template {name}"))  # a secret would be kept in the queue
+        raise Problem(422, "template-name-mismatch", f"the template is called {template.name}, not {name}")
+    travelling = {key: value for key, value in template.settings.items() if key in RUN_SETTINGS}
+    # A secret would be kept in the queue.
+    settings_to_spec(with_defaults(Settings(), travelling, f"template {name}"))
     return template
 
 
-@router.get("/scrapers", summary="List scrapers", responses=described(Page), response_class=Response)
-async def list_scrapers(room: In, caller: Reader) -> Response:
-    """Those whose code this server finds, and those that workers say they serve."""
-    return page(await room.once(("scrapers",), lambda: scrapers(room)), None)
+@router.get("/scrapers", summary="List scrapers", responses=response_docs(ListPage))
+async def list_scrapers(context: ContextDep, caller: ReaderDep) -> Response:
+    """Those whose code this server finds, and those that workers serve."""
+    return page_response(await context.cached(("scrapers",), lambda: scrapers(context)), None)
 
 
-async def scrapers(room: Room) -> list[dict[str, Any]]:
-    """By name: where the code is known, its start addresses; and how many workers have it."""
-    found = await asyncio.to_thread(known_scrapers, room.settings)
-    for mark in await alive(room.queue, room.settings):
-        for name in mark.serves:
+async def scrapers(context: ServerContext) -> list[dict[str, Any]]:
+    """By name: where the code is known, its start URLs; and how many workers have it."""
+    found = await asyncio.to_thread(known_scrapers, context.settings)
+    for status in await live_workers(context.queue, context.settings):
+        for name in status.serves:
             one = found.setdefault(name, {"name": name, "mode": "any", "start": [], "workers": 0})
             one["workers"] += 1
     return [found[name] for name in sorted(found)]
@@ -222,7 +209,7 @@ async def scrapers(room: Room) -> list[dict[str, Any]]:
 
 def known_scrapers(settings: Settings) -> dict[str, dict[str, Any]]:
     made: dict[str, dict[str, Any]] = {}
-    for listed in code_of(settings).values():
+    for listed in scraper_code(settings).values():
         scraper = listed.scraper
         start = list(scraper.start[:10])
         made[scraper.name] = {
@@ -231,20 +218,20 @@ def known_scrapers(settings: Settings) -> dict[str, dict[str, Any]]:
     return made
 
 
-def code_of(settings: Settings) -> dict[str, registry.Listed]:
+def scraper_code(settings: Settings) -> dict[str, registry.LocatedScraper]:
     """Scrapers by name, as far as the settings say where their code is, or it is installed."""
-    return _code(tuple(settings.scrapers), int(time.monotonic() / CODE_FRESH))
+    return _code(tuple(settings.scrapers), int(time.monotonic() / CODE_MAX_AGE))
 
 
 @lru_cache(maxsize=2)
-def _code(places: tuple[str, ...], _: int) -> dict[str, registry.Listed]:
-    made: dict[str, registry.Listed] = {}
+def _code(places: tuple[str, ...], _: int) -> dict[str, registry.LocatedScraper]:
+    made: dict[str, registry.LocatedScraper] = {}
     for target in (*places, *registry.installed_names()):
         try:
-            survey = registry.look(target, places)
-        except (Usage, SystemExit) as error:
+            scan_result = registry.scan(target, places)
+        except (UsageError, SystemExit) as error:
             log("scraper.broken", "warning", target=target, problem=str(error))
             continue
-        for listed in survey.found:
+        for listed in scan_result.found:
             made.setdefault(listed.scraper.name, listed)
     return made

@@ -8,25 +8,24 @@ from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from shoal.control.acting import Acting
-from shoal.web import tokens
-from shoal.web.access import Admin, Caller
-from shoal.web.answer import answer
-from shoal.web.api.models import Body, described, problems
-from shoal.web.problem import Problem, no_such
-from shoal.web.room import In, Room
+from shoal.web.api.models import RequestBody, problem_docs, response_docs
+from shoal.web.auth import tokens
+from shoal.web.auth.access import AdminDep, Caller
+from shoal.web.context import ContextDep, ServerContext
+from shoal.web.http.json_response import json_response
+from shoal.web.http.problem import Problem, not_found
 
 router = APIRouter(prefix="/api/v1/tokens", tags=["tokens"])
-NAME = r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}$"
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}$"
 
-GONE: dict[int | str, Any] = {204: {"description": "It is gone"}, **problems(404)}
+REMOVED_RESPONSES: dict[int | str, Any] = {204: {"description": "Removed"}, **problem_docs(404)}
 
 
-class NewToken(Body):
-    name: Annotated[str, Field(pattern=NAME, examples=["grafana"])]
+class NewToken(RequestBody):
+    name: Annotated[str, Field(pattern=NAME_PATTERN, examples=["grafana"])]
     scopes: Annotated[
         list[Literal["read", "operate", "admin", "work"]],
-        Field(min_length=1, max_length=4, description="read < operate < admin; work is apart."),
+        Field(min_length=1, max_length=4, description="read < operate < admin; work is separate."),
     ] = ["read"]
 
 
@@ -38,7 +37,7 @@ class TokenDocument(BaseModel):
     made_by: str | None
 
 
-class MadeToken(TokenDocument):
+class CreatedToken(TokenDocument):
     token: str = Field(description="It is not shown again.")
 
 
@@ -46,36 +45,36 @@ class TokenList(BaseModel):
     items: list[TokenDocument]
 
 
-@router.get("", summary="List tokens", responses=described(TokenList))
-async def list_tokens(room: In, caller: Admin) -> Response:
-    """By name. That of the server's settings is not among them."""
-    return answer({"items": [it.document() for it in await tokens.known(room.queue)]})
+@router.get("", summary="List tokens", responses=response_docs(TokenList))
+async def list_tokens(context: ContextDep, caller: AdminDep) -> Response:
+    """By name, without the token of the server's settings."""
+    return json_response({"items": [it.document() for it in await tokens.list_tokens(context.queue)]})
 
 
-@router.post("", summary="Make a token", status_code=201, responses=described(MadeToken, 409, status=201))
-async def make_token(room: In, caller: Admin, body: NewToken) -> Response:
-    """From the first one on, everybody needs one: keep this answer."""
-    known = {it.name for it in await tokens.known(room.queue)}
+@router.post("", summary="Create a token", status_code=201, responses=response_docs(CreatedToken, 409, status=201))
+async def create_token(context: ContextDep, caller: AdminDep, body: NewToken) -> Response:
+    """From the first one on, everybody needs one: save this response."""
+    known = {it.name for it in await tokens.list_tokens(context.queue)}
     if body.name in known:
-        raise Problem(
-            409, "token-exists", f"there is a token {body.name} already", hint="choose another name"
-        )
-    made, text = await tokens.add(room.queue, body.name, body.scopes, caller.name)
-    await _changed(room, caller, "token made", body.name)
-    return answer(made.document() | {"token": text}, 201)
+        raise Problem(409, "token-exists", f"token {body.name} already exists", hint="choose another name")
+    made, text = await tokens.add(context.queue, body.name, body.scopes, caller.name)
+    await _record_change(context, caller, "add token", body.name)
+    return json_response(made.document() | {"token": text}, 201)
 
 
-@router.delete("/{name}", summary="Remove a token", status_code=204, responses=GONE)
-async def remove_token(room: In, caller: Admin, name: Annotated[str, Path(pattern=NAME)]) -> Response:
-    """Whoever holds it is refused from the next second on, and sessions that began with it end."""
-    if not await tokens.remove(room.queue, name):
-        raise no_such("token", name)
-    await _changed(room, caller, "token removed", name)
+@router.delete("/{name}", summary="Remove a token", status_code=204, responses=REMOVED_RESPONSES)
+async def remove_token(
+    context: ContextDep, caller: AdminDep, name: Annotated[str, Path(pattern=NAME_PATTERN)]
+) -> Response:
+    """Its holder is refused from then on, and sessions begun with it end."""
+    if not await tokens.remove(context.queue, name):
+        raise not_found("token", name)
+    await _record_change(context, caller, "remove token", name)
     return Response(status_code=204)
 
 
-async def _changed(room: Room, caller: Caller, what: str, name: str) -> None:
+async def _record_change(context: ServerContext, caller: Caller, what: str, name: str) -> None:
     """Kept without its scopes: everybody who may read sees the last actions."""
-    room.gate.touched()
-    room.touched()
-    await Acting(room.queue, caller.name).did(what, name)
+    context.authenticator.invalidate()
+    context.invalidate()
+    await context.actor(caller).log_action(what, name)

@@ -10,14 +10,14 @@ from fastapi import Request
 from starlette.responses import Response
 
 from shoal.web.api.advice import advice_of
-from shoal.web.pages.deeds import FILTER
-from shoal.web.pages.look import In, Reader, pages, snapshot
+from shoal.web.context import ServerContext
+from shoal.web.pages.actions import FILTER
+from shoal.web.pages.queries import ContextDep, ReaderDep, page_router
 from shoal.web.pages.render import page, segment
-from shoal.web.room import Room
 
-router = pages()
+router = page_router()
 _CALL = re.compile(r"/api/v1/(runs|hosts|workers)/([^/]+)/(\w+)").fullmatch
-_DEEDS = {
+_ACTIONS_BY_CALL = {
     ("runs", "pause"): "run.pause",
     ("runs", "resume"): "run.resume",
     ("runs", "cancel"): "run.cancel",
@@ -29,12 +29,12 @@ _DEEDS = {
 
 
 @router.get("/advice")
-async def advice(request: Request, room: In, caller: Reader) -> Response:
+async def advice(request: Request, context: ContextDep, caller: ReaderDep) -> Response:
     async def gather() -> dict[str, Any]:
-        found = await snapshot(room)
-        listing = await advice_of(room)
+        found = await context.snapshot()
+        listing = await advice_of(context)
         return {
-            "items": [item(one) for one in listing["advice"]],
+            "items": [advice_item(one) for one in listing["advice"]],
             "scale": listing["autoscale"],
             "s": found,
             "as_of": found.at,
@@ -44,35 +44,35 @@ async def advice(request: Request, room: In, caller: Reader) -> Response:
     return await page(request, caller, "advice.html", gather, nav="advice")
 
 
-async def pressing(room: Room) -> list[dict[str, Any]]:
+async def urgent_advice(context: ServerContext) -> list[dict[str, Any]]:
     """What somebody should look at."""
-    listing = await advice_of(room)
-    return [item(one) for one in listing["advice"] if one["level"] != "good"]
+    listing = await advice_of(context)
+    return [advice_item(one) for one in listing["advice"] if one["level"] != "good"]
 
 
-def item(one: dict[str, Any]) -> dict[str, Any]:
+def advice_item(one: dict[str, Any]) -> dict[str, Any]:
     """One piece of advice as a page shows it: where to look, and what a button can do."""
     links = []
     if one["run"]:
         path = f"/runs/{segment(one['run'])}"
-        links.append({"label": "See", "path": f"{path}/dead" if one["kind"] == "one_cause" else path})
+        links.append({"label": "See", "path": f"{path}/dead" if one["kind"] == "common_cause" else path})
     if one["host"]:
         links.append({"label": "Host", "path": f"/hosts/{segment(one['host'])}"})
     if one["worker"]:
         links.append({"label": "Worker", "path": f"/fleet/{segment(one['worker'])}"})
     return one | {
         "links": links,
-        "deeds": [made for step in one["actions"] if (made := _deed(step))],
+        "buttons": [made for step in one["actions"] if (made := _button(step))],
         "commands": [step["command"] for step in one["actions"] if step["command"]],
     }
 
 
-def _deed(step: dict[str, Any]) -> dict[str, Any] | None:
+def _button(step: dict[str, Any]) -> dict[str, Any] | None:
     """The button for a step, where there is one: not for those that need a choice first."""
     call = _CALL(step["path"] or "")
-    deed = _DEEDS.get((call[1], call[3])) if call else None
-    if call is None or deed is None:
+    action = _ACTIONS_BY_CALL.get((call[1], call[3])) if call else None
+    if call is None or action is None:
         return None
     body = step["body"] or {}
     more = {name: str(body[name]) for name in FILTER if body.get(name)}
-    return {"deed": deed, "about": unquote(call[2]), "label": "", "more": more}
+    return {"action": action, "about": unquote(call[2]), "label": "", "more": more}

@@ -7,66 +7,63 @@ from typing import Annotated, Any, Literal
 from fastapi import Query
 from starlette.responses import Response
 
-from shoal.view.heat import HOSTS, Heat, heat
+from shoal.control.history_sample import Sample
+from shoal.view.failure_heatmap import MAX_HOSTS, FailureHeatmap, build_heatmap
+from shoal.view.formatting import iso_time, local_time
 from shoal.view.series import binned, busiest
-from shoal.view.words import moment, stamp
-from shoal.web.answer import answer
-from shoal.web.pages.look import In, Reader, Word, hours_of, pages
+from shoal.web.context import ServerContext
+from shoal.web.http.json_response import json_response
+from shoal.web.pages.queries import ContextDep, ReaderDep, TextParam, history_of, page_router
 from shoal.web.pages.render import environment
-from shoal.web.room import Room
 
-router = pages()
+router = page_router()
 Hours = Annotated[int, Query(ge=1, le=24)]
-HEAT_FRESH = 10.0  # seconds; there is a new sample so often
-WHICH = {"hosts": "hosts", "workers": "by_worker", "runs": "runs"}
+HEATMAP_MAX_AGE = 10.0  # seconds; there is a new sample so often
+SERIES_FIELDS = {"hosts": "hosts", "workers": "by_worker", "runs": "runs"}
 
 
 @router.get("/charts/heat")
-async def heat_part(room: In, caller: Reader, like: Word = "", hours: Hours = 6) -> Response:
+async def heatmap_part(context: ContextDep, caller: ReaderDep, like: TextParam = "", hours: Hours = 6) -> Response:
     """The map alone, for a page that keeps it up to date."""
-    shown = await heat_shown(room, like.strip().lower(), hours)
-    body = environment().get_template("heat.html").render(shown)
+    shown = await heatmap_context(context, like.strip().lower(), hours)
+    body = environment().get_template("failure_heatmap.html").render(shown)
     return Response(body, 200, {"Cache-Control": "no-store"}, "text/html")
 
 
-async def heat_shown(room: Room, like: str, hours: int) -> dict[str, Any]:
-    async def ask() -> Heat:
-        return heat(await hours_of(room, hours), hours, like=like)
+async def heatmap_context(context: ServerContext, like: str, hours: int) -> dict[str, Any]:
+    async def load() -> FailureHeatmap:
+        return build_heatmap(await history_of(context, hours), hours, like=like)
 
-    found = await room.once(("heat", like, hours), ask, HEAT_FRESH)
+    found = await context.cached(("heat", like, hours), load, HEATMAP_MAX_AGE)
     moments = [at * 1_000_000 for at in found.times]
     return {
         "heat": found,
-        "heat_times": [(stamp(at), moment(at)[11:16]) for at in moments],
+        "heat_times": [(iso_time(at), local_time(at)[11:16]) for at in moments],
         "heat_like": like,
         "heat_hours": hours,
-        "HOSTS_KNOWN": HOSTS,
+        "HOSTS_KNOWN": MAX_HOSTS,
     }
 
 
 @router.get("/charts/{which}")
 async def charts(
-    room: In,
-    caller: Reader,
-    which: Literal["hosts", "workers", "runs"],
-    hours: Hours = 1,
+    context: ContextDep, caller: ReaderDep, which: Literal["hosts", "workers", "runs"], hours: Hours = 1
 ) -> Response:
-    return answer(await room.once(("charts", which, hours), lambda: _busiest(room, which, hours), fresh=5.0))
+    return json_response(
+        await context.cached(("charts", which, hours), lambda: _busiest(context, which, hours), max_age=5.0)
+    )
 
 
-async def _busiest(room: Room, which: str, hours: int) -> dict[str, Any]:
-    series = await hours_of(room, hours)
+async def _busiest(context: ServerContext, which: str, hours: int) -> dict[str, Any]:
+    series = await history_of(context, hours)
     times, bins = binned(series, hours)
-    kind = WHICH[which]
+    kind = SERIES_FIELDS[which]
     names = busiest(series, hours * 3600.0, kind)
-    made: dict[str, list[float | None]] = {}
-    for name in names:
-        made[name] = [
-            round(point.done / one.span, 3)
-            if one and one.span and (point := getattr(one, kind).get(name))
-            else 0.0
-            if one
-            else None
-            for one in bins
-        ]
-    return {"times": times, which: made}
+
+    def rate(one: Sample | None, name: str) -> float | None:
+        if one is None:
+            return None
+        point = getattr(one, kind).get(name)
+        return round(point.done / one.span, 3) if one.span and point else 0.0
+
+    return {"times": times, which: {name: [rate(one, name) for one in bins] for name in names}}

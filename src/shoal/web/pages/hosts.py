@@ -7,109 +7,109 @@ from typing import Any, Literal
 from fastapi import Request
 from starlette.responses import Response
 
-from shoal.control import acting
+from shoal.control import actions
 from shoal.core.lane import LaneState
 from shoal.core.run import Run
-from shoal.view.words import least_words
-from shoal.web.pages.charts import Hours, heat_shown
-from shoal.web.pages.look import PAGE, In, Reader, Word, least_of, pages, snapshot, spans
-from shoal.web.pages.render import is_living, page, query, segment
-from shoal.web.problem import no_such
-from shoal.web.room import Room
+from shoal.runs.host_limits import asked_spacing
+from shoal.view.formatting import describe_reason, format_least_time
+from shoal.web.context import ServerContext
+from shoal.web.http.problem import not_found
+from shoal.web.pages.charts import Hours, heatmap_context
+from shoal.web.pages.queries import PAGE_SIZE, ContextDep, ReaderDep, TextParam, least_time_of, page_router, time_spans
+from shoal.web.pages.render import is_live_part, page, query, segment
 
-router = pages()
-Only = Literal["", "parked", "held", "ruled"]
-RUNS_ASKED = 50  # of unfinished runs, whether they have pages of a host
+router = page_router()
+OnlyFilter = Literal["", "parked", "held", "overridden"]
+MAX_RUNS = 50  # of unfinished runs, whether they have pages of a host
 
 
 @router.get("/hosts")
 async def hosts(
     request: Request,
-    room: In,
-    caller: Reader,
-    like: Word = "",
-    only: Only = "",
+    context: ContextDep,
+    caller: ReaderDep,
+    like: TextParam = "",
+    only: OnlyFilter = "",
     order: Literal["", "name"] = "",
-    after: Word = "",
+    after: TextParam = "",
     hours: Hours = 6,
 ) -> Response:
     async def gather() -> dict[str, Any]:
         chosen = {"like": like, "only": only, "order": order, "after": after}
-        given = {
-            "spans": [(f"{it} h", f"/hosts{query(**chosen, hours=it)}", it == hours) for it in (1, 6, 24)]
-        }
+        given = {"spans": [(f"{it} h", f"/hosts{query(**chosen, hours=it)}", it == hours) for it in (1, 6, 24)]}
         # The living part of the page has no map.
-        drawn = {} if is_living(request) else await heat_shown(room, like.strip().lower(), hours)
-        return await lanes_page(room, "/hosts", like.strip(), only, order, after) | given | drawn
+        drawn = {} if is_live_part(request) else await heatmap_context(context, like.strip().lower(), hours)
+        return await lanes_page(context, "/hosts", like.strip(), only, order, after) | given | drawn
 
     return await page(request, caller, "hosts.html", gather, nav="hosts")
 
 
 async def lanes_page(
-    room: Room, base: str, like: str, only: Only, order: str, after: str, run: Run | None = None
+    context: ServerContext, base: str, like: str, only: OnlyFilter, order: str, after: str, run: Run | None = None
 ) -> dict[str, Any]:
     """One page of hosts. By backlog there is one page only: whoever goes on pages through names."""
     by_name = order == "name" or bool(after)
-    found = await room.queue.lanes(
+    found = await context.queue.lanes(
         run=run.id if run else None,
-        limit=PAGE + 1,
+        limit=PAGE_SIZE + 1,
         order="name" if by_name else "ready",
         after=after,
         like=like.lower(),
         only=only,
     )
-    shown, more = found[:PAGE], len(found) > PAGE
+    shown, more = found[:PAGE_SIZE], len(found) > PAGE_SIZE
     chosen = {"like": like, "only": only, "order": order}
     next = ""
     if more:
-        told = {**chosen, "order": "name"}
-        next = f"{base}{query(**told, after=shown[-1].name)}" if by_name else f"{base}{query(**told)}"
-    now = await room.queue.now()
+        params = {**chosen, "order": "name"}
+        next = f"{base}{query(**params, after=shown[-1].name)}" if by_name else f"{base}{query(**params)}"
+    now = await context.queue.now()
     return {
         "lanes": shown,
         "now": now,
-        "least": least_of(now),
+        "least": least_time_of(now),
         "chosen": chosen,
         "base": base,
         "run": run,
         "picks": run is None,
         "first": f"{base}{query(**chosen)}" if after else "",
         "next": next,
-        "more_words": f"The {PAGE} with the most waiting; all of them by name follow."
+        "more_words": f"The {PAGE_SIZE} with the most waiting pages; the next page lists all by name."
         if more and not by_name
         else "",
-        "none_words": "No host matches." if like or only or after else "No run has met a host yet.",
+        "none_words": "No host matches." if like or only or after else "No hosts yet.",
     }
 
 
 @router.get("/hosts/{name:path}")
-async def host(request: Request, room: In, caller: Reader, name: str, hours: Hours = 1) -> Response:
-    lane = await acting.host(room.queue, name)
+async def host(request: Request, context: ContextDep, caller: ReaderDep, name: str, hours: Hours = 1) -> Response:
+    lane = await actions.find_host(context.queue, name)
     if lane is None:
-        near = [it.name for it in await room.queue.lanes(like=name.lower()[:300], limit=3)]
-        raise no_such("host", name, hint=f"did you mean {' or '.join(near)}?" if near else "")
+        near = [it.name for it in await context.queue.lanes(like=name.lower()[:300], limit=3)]
+        raise not_found("host", name, hint=f"did you mean {' or '.join(near)}?" if near else "")
 
     async def gather() -> dict[str, Any]:
-        found = await snapshot(room)
+        found = await context.snapshot()
         return {
             "lane": lane,
             "now": found.at,
-            "least": least_words(lane, found.at),
-            "runs": await _runs(room, lane),
+            "least": format_least_time(lane, found.at),
+            "slow_reason": "" if lane.held_until else describe_reason(lane),
+            "runs": await _runs(context, lane),
             "history": f"/api/v1/history?hours={hours}&host={segment(lane.name)}",
-            "spans": spans(f"/hosts/{segment(lane.name)}", hours),
+            "spans": time_spans(f"/hosts/{segment(lane.name)}", hours),
         }
 
     return await page(request, caller, "host.html", gather, nav="hosts")
 
 
-async def _runs(room: Room, lane: LaneState) -> list[tuple[Run, int]]:
-    """Unfinished runs that have pages of this host, and how many wait."""
+async def _runs(context: ServerContext, lane: LaneState) -> list[tuple[Run, int, float]]:
+    """Unfinished runs that have pages of this host, how many wait, and the spacing each asks for."""
     made = []
-    for it in (await snapshot(room)).runs[:RUNS_ASKED]:
+    for it in (await context.snapshot()).runs[:MAX_RUNS]:
         if it.run.state not in ("running", "paused"):
             continue
-        found = await room.queue.lanes(run=it.run.id, names=(lane.name,), limit=1)
-        if found and (found[0].ready or found[0].in_flight):
-            made.append((it.run, found[0].ready))
+        found = await context.queue.lanes(run=it.run.id, names=(lane.name,), limit=1)
+        if found:
+            made.append((it.run, found[0].ready, asked_spacing(it.run, lane.name)))
     return made

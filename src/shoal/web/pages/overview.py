@@ -7,54 +7,54 @@ from typing import Annotated, Any
 from fastapi import Query, Request
 from starlette.responses import Response
 
-from shoal.control import acting
+from shoal.control.actions import recent_actions
+from shoal.view.formatting import format_duration
 from shoal.view.snapshot import Snapshot
-from shoal.view.words import lasting
+from shoal.web.context import ServerContext
 from shoal.web.pages import advice
-from shoal.web.pages.look import In, Reader, at_queue, pages, snapshot, spans
+from shoal.web.pages.queries import ContextDep, ReaderDep, page_router, queue_option, time_spans
 from shoal.web.pages.render import page
-from shoal.web.pages.runs import sparks
-from shoal.web.room import Room
+from shoal.web.pages.runs import sparklines
 
-router = pages()
+router = page_router()
 RUNS_SHOWN, ACTIONS_SHOWN = 12, 8
 
 
 @router.get("/")
 async def overview(
-    request: Request, room: In, caller: Reader, hours: Annotated[int, Query(ge=1, le=24)] = 1
+    request: Request, context: ContextDep, caller: ReaderDep, hours: Annotated[int, Query(ge=1, le=24)] = 1
 ) -> Response:
-    return await page(request, caller, "overview.html", lambda: _gather(room, hours), nav="overview")
+    return await page(request, caller, "overview.html", lambda: _gather(context, hours), nav="overview")
 
 
-async def _gather(room: Room, hours: int) -> dict[str, Any]:
-    found = await snapshot(room)
-    actions, _ = await room.once(("actions",), lambda: acting.actions(room.queue))
+async def _gather(context: ServerContext, hours: int) -> dict[str, Any]:
+    found = await context.snapshot()
+    actions, _ = await context.cached(("actions",), lambda: recent_actions(context.queue))
     return {
         "s": found,
         "as_of": found.at,
         "empty": not found.runs and not found.workers,
         "runs": found.runs[:RUNS_SHOWN],
-        "sparks": await sparks(room),
+        "sparklines": await sparklines(context),
         "alive": len(found.alive),
-        "advice": await advice.pressing(room),
+        "advice": await advice.urgent_advice(context),
         "actions": actions[:ACTIONS_SHOWN],
-        "ends": ends(found),
-        "at_queue": at_queue(room.settings),
+        "ends": completion_words(found),
+        "queue_option": queue_option(context.settings),
         "history": f"/api/v1/history?hours={hours}",
-        "spans": spans("/", hours),
+        "spans": time_spans("/", hours),
     }
 
 
-def ends(found: Snapshot) -> str:
+def completion_words(found: Snapshot) -> str:
     """When everything that goes on will be done, and what decides it."""
     going = [it for it in found.runs if it.run.state == "running" and it.stats.open]
-    told = [it for it in going if it.ahead.seconds]
-    if not told or len(told) < len(going):
+    with_forecast = [it for it in going if it.forecast.seconds]
+    if not with_forecast or len(with_forecast) < len(going):
         return ""
-    last = max(told, key=lambda it: it.ahead.seconds or 0.0)
-    words = f"All runs end in about {lasting(last.ahead.seconds or 0.0)}"
-    if not last.ahead.lane:
+    last = max(with_forecast, key=lambda it: it.forecast.seconds or 0.0)
+    words = f"All runs finish in about {format_duration(last.forecast.seconds or 0.0)}"
+    if not last.forecast.lane:
         return words + "."
-    others = f"; all others in {lasting(last.ahead.others)}" if last.ahead.others else ""
-    return f"{words}: {last.ahead.lane} decides, more workers will not help{others}."
+    others = f"; all others in {format_duration(last.forecast.others)}" if last.forecast.others else ""
+    return f"{words}: {last.forecast.lane} is the bottleneck, more workers will not help{others}."

@@ -1,7 +1,7 @@
-"""Rendering: a template and what it shows become a page; who looks at it is put in last.
+"""Rendering: makes a page of a template and its values, and adds what belongs to one reader last.
 
 What a page shows is the same for all who may do the same, so it is rendered once a second at most. What
-belongs to one reader (name, theme, the word of their forms, what was just said) takes the place of marks.
+belongs to one reader (name, theme, CSRF token, flash message) takes the place of placeholders.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from fastapi import Request
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import Response
 
-from shoal.control.report import cause_words
 from shoal.core.forecast import held_seconds
+from shoal.runs.progress import describe_cause
 from shoal.version import __version__
-from shoal.view import hosts, words
-from shoal.view.workers import state_of
-from shoal.web.access import Caller
-from shoal.web.pages import said, text
-from shoal.web.pages.deeds import DEEDS, EVERY_HOST
-from shoal.web.pages.static import href
-from shoal.web.room import FRESH, Room, room_in
-from shoal.web.session import csrf_token
+from shoal.view import formatting, hosts
+from shoal.view.workers import worker_state
+from shoal.web.auth.access import Caller
+from shoal.web.auth.session import csrf_token
+from shoal.web.context import CACHE_SECONDS, context_of
+from shoal.web.pages import flash, text
+from shoal.web.pages.actions import EVERY_HOST, PAGE_ACTIONS
+from shoal.web.pages.static import asset_url
 
 # Nobody can write these into a text that a page shows: they differ from process to process.
 _SALT = secrets.token_hex(8)
-CSRF, THEME, SAID, WHO = (f"@{name}-{_SALT}@" for name in ("csrf", "theme", "said", "who"))
-LIVE = "div#live-part"  # what htmx says asks, where only the living part is wanted
+CSRF, THEME, FLASH, USER = (f"@{name}-{_SALT}@" for name in ("csrf", "theme", "flash", "user"))
+LIVE_SOURCE = "div#live-part"  # what htmx says asks, where only the living part is wanted
 THEMES = ("system", "light", "dark")
 Gather = Callable[[], Awaitable[Mapping[str, Any]]]
 
 TONES = {
     "running": "good", "working": "good", "finished": "done", "done": "done", "ok": "done", "good": "done",
-    "paused": "pause", "stopped": "care", "waiting": "care", "delayed": "care", "draining": "care",
-    "watch": "care", "warning": "care", "note": "", "act": "bad", "dead": "bad", "stale": "bad",
+    "paused": "pause", "stopped": "warn", "waiting": "warn", "delayed": "warn", "draining": "warn",
+    "watch": "warn", "warning": "warn", "note": "", "act": "bad", "dead": "bad", "stale": "bad",
     "wrong": "bad", "failed": "bad", "parked": "pause", "cancelled": "off", "moved": "off", "leased": "good",
     "ready": "", "idle": "",
 }  # fmt: skip
-SHOWN = {"ready": "waiting", "delayed": "trying again", "leased": "under way", "dead": "failed"}
+STATE_LABELS = {"ready": "waiting", "delayed": "retrying", "leased": "in progress", "dead": "failed"}
 
 
 @cache
@@ -57,18 +57,21 @@ def environment() -> Environment:
         auto_reload=False,
     )
     made.filters |= {
-        "count": words.count, "size": words.size, "lasting": words.lasting, "stamp": words.stamp,
-        "moment": words.moment, "visible": text.visible, "some": text.some, "cut": text.cut,
-        "outside": text.outside, "cause": cause_words, "rate": rate, "percent": percent, "part": part,
-        "state": lambda state: SHOWN.get(state, state), "tone": lambda state: TONES.get(state, ""),
-        "held": hosts.why_held, "pace": hosts.pace_words, "set_by": hosts.set_by,
-        "spacing": hosts.spacing_words,
-        "held_seconds": held_seconds, "worker_state": state_of, "lane_words": words.lane_words,
-        "segment": segment, "middle": text.middle, "under_way": words.under_way,
+        "count": formatting.count, "size": formatting.size, "lasting": formatting.format_duration,
+        "stamp": formatting.iso_time,
+        "moment": formatting.local_time, "printable": text.printable, "excerpt": text.excerpt,
+        "shorten": text.shorten,
+        "safe_link": text.safe_link, "cause": describe_cause, "rate": rate, "percent": percent, "part": part,
+        "state": lambda state: STATE_LABELS.get(state, state), "tone": lambda state: TONES.get(state, ""),
+        "held": hosts.hold_reason, "pace": hosts.format_pace, "set_by": hosts.pace_set_by,
+        "spacing": hosts.format_spacing,
+        "held_seconds": held_seconds, "worker_state": worker_state, "lane_words": formatting.format_held_host,
+        "segment": segment, "shorten_middle": text.shorten_middle, "in_flight": formatting.format_in_flight,
     }  # fmt: skip
     made.globals |= {
-        "href": href, "query": query, "deeds": DEEDS, "version": __version__, "CSRF": CSRF, "THEME": THEME,
-        "SAID": SAID, "WHO": WHO, "icons": {"system": "◐", "light": "☀", "dark": "☾"}, "curl": curl,
+        "asset_url": asset_url, "query": query, "page_actions": PAGE_ACTIONS, "version": __version__,
+        "CSRF": CSRF, "THEME": THEME,
+        "FLASH": FLASH, "USER": USER, "icons": {"system": "◐", "light": "☀", "dark": "☾"}, "curl": curl,
         "EVERY_HOST": EVERY_HOST,
     }  # fmt: skip
     return made
@@ -105,120 +108,97 @@ def segment(name: object) -> str:
     return quote(str(name), safe=":@~.-_")
 
 
-def here(request: Request) -> str:
-    """The address of what is asked for, on this server; names in it may have any character."""
+def current_path(request: Request) -> str:
+    """The URL of what is asked for, on this server; names in it may have any character."""
     path = quote(request.url.path, safe="/:@~.-_")
     return f"{path}?{request.url.query}" if request.url.query else path
 
 
 def query(**given: object) -> str:
     """A query with what is given, or nothing."""
-    told = {
-        name.rstrip("_"): str(value) for name, value in given.items() if value not in ("", None, 0, False)
-    }
-    return "?" + urlencode(told) if told else ""
+    params = {name.rstrip("_"): str(value) for name, value in given.items() if value not in ("", None, 0, False)}
+    return "?" + urlencode(params) if params else ""
 
 
 def curl(method: str, path: str, body: str = "") -> str:
-    """The same as a call; the page fills in its own address."""
+    """The same as a call; the page fills in its own server's URL."""
     data = f" -H 'Content-Type: application/json' -d '{body}'" if body else ""
-    return f'curl -X {method} -H "Authorization: Bearer $SHOAL_TOKEN"{data} {{address}}{path}'
+    return f'curl -X {method} -H "Authorization: Bearer $SHOAL_TOKEN"{data} {{server_url}}{path}'
 
 
-def level(caller: Caller | None) -> str:
+def access_level(caller: Caller | None) -> str:
     """What a reader may do, as far as pages differ by it."""
     if caller is None:
         return "nobody"
-    return "admin" if caller.may("admin") else "operate" if caller.may("operate") else "read"
+    return "admin" if caller.has_scope("admin") else "operate" if caller.has_scope("operate") else "read"
 
 
-def is_living(request: Request) -> bool:
+def is_live_part(request: Request) -> bool:
     """Whether a page that is shown already asks for its living part alone."""
-    return request.headers.get("hx-source") == LIVE
+    return request.headers.get("hx-source") == LIVE_SOURCE
 
 
 async def page(
-    request: Request,
-    caller: Caller,
-    template: str,
-    gather: Gather,
-    *,
-    nav: str,
-    topics: str = "fleet",
-    status: int = 200,
+    request: Request, caller: Caller, template: str, gather: Gather, *, nav: str, topics: str = "fleet"
 ) -> Response:
     """A page, or only its living part where a page that is shown already asks for it."""
-    room = room_in(request)
-    living = is_living(request)
-    rank = level(caller)
-    key = ("page", template, request.url.path, request.url.query, rank, living)
+    context = context_of(request)
+    live_part = is_live_part(request)
+    access = access_level(caller)
+    key = ("page", template, request.url.path, request.url.query, access, live_part)
 
     async def made() -> str:
         # What a page is made of may have been asked for a while before the page was.
-        as_of = await room.queue.now() - round(FRESH * 1e6)
-        return await draw(
-            room,
-            template,
-            {"as_of": as_of} | dict(await gather()),
-            frame="part.html" if living else "frame.html",
-            nav=nav,
-            topics=topics,
-            rank=rank,
-            here=here(request),
-        )
+        as_of = await context.queue.now() - round(CACHE_SECONDS * 1e6)
+        shown = {"as_of": as_of} | dict(await gather())
+        await asyncio.sleep(0)  # others first: drawing holds the loop for some milliseconds
+        layout = "live_part.html" if live_part else "base.html"
+        more = _common_values(request, access, layout=layout, nav=nav, topics=topics)
+        return environment().get_template(template).render(shown | more)
 
-    return dress(request, caller, await room.once(key, made), status)
+    return personalize(request, caller, await context.cached(key, made))
 
 
-async def draw(room: Room, template: str, shown: dict[str, Any], **more: Any) -> str:
-    await asyncio.sleep(0)  # others first: drawing holds the loop for some milliseconds
-    rank = more["rank"]
-    return (
-        environment()
-        .get_template(template)
-        .render(
-            shown | more | {"may": rank in ("operate", "admin"), "admin": rank == "admin", "room": room.name}
-        )
-    )
+def _common_values(request: Request, access: str, **more: Any) -> dict[str, Any]:
+    return more | {
+        "access": access, "may": access in ("operate", "admin"), "admin": access == "admin",
+        "current_path": current_path(request), "server_name": context_of(request).name,
+    }  # fmt: skip
 
 
-def plain(
+def render_page(
     request: Request, caller: Caller | None, template: str, shown: Mapping[str, Any], status: int = 200
 ) -> Response:
     """A page that is nobody else's: a form with what was wrong in it, an error, the login."""
-    rank = level(caller)
-    more = {
-        "frame": "frame.html", "nav": "", "topics": "", "rank": rank, "here": here(request),
-        "may": rank in ("operate", "admin"), "admin": rank == "admin", "room": room_in(request).name,
-    }  # fmt: skip
+    more = _common_values(request, access_level(caller), layout="base.html", nav="", topics="")
     body = environment().get_template(template).render(more | dict(shown))
-    return dress(request, caller, body, status)
+    return personalize(request, caller, body, status)
 
 
-def dress(request: Request, caller: Caller | None, body: str, status: int = 200) -> Response:
+def personalize(request: Request, caller: Caller | None, body: str, status: int = 200) -> Response:
     """Put in what belongs to this reader."""
     theme = request.cookies.get("shoal_theme", "")
-    told = said.heard(request) if SAID in body else None
-    word = csrf_token(request) if caller is not None else ""
+    message = flash.read_flash(request) if FLASH in body else None
+    csrf = csrf_token(request) if caller is not None else ""
     parts = {
         THEME: theme if theme in THEMES else "system",
-        SAID: _said(told, word, request) if told else "",
-        CSRF: word,
-        WHO: _who(caller, word) if caller is not None else "",
+        FLASH: _flash_html(message, csrf, request) if message else "",
+        CSRF: csrf,
+        USER: _user_html(caller, csrf) if caller is not None else "",
     }
-    for mark, value in parts.items():
-        body = body.replace(mark, value)
+    for placeholder, value in parts.items():
+        body = body.replace(placeholder, value)
     response = Response(body, status, {"Cache-Control": "no-store", "Vary": "Cookie"}, "text/html")
-    if told:
-        said.forget(response)
+    if message:
+        flash.clear_flash(response)
     return response
 
 
-def _who(caller: Caller, word: str) -> str:
-    made = environment().get_template("who.html").render(name=caller.name, session=caller.via == "session")
-    return made.replace(CSRF, word)
+def _user_html(caller: Caller, csrf: str) -> str:
+    made = environment().get_template("user.html").render(name=caller.name, session=caller.via == "session")
+    return made.replace(CSRF, csrf)
 
 
-def _said(told: said.Said, word: str, request: Request) -> str:
-    made = environment().get_template("said.html").render(said=told, here=here(request))
-    return made.replace(CSRF, word)
+def _flash_html(message: flash.FlashMessage, csrf: str, request: Request) -> str:
+    made = environment().get_template("flash.html").render(flash=message, current_path=current_path(request))
+    return made.replace(CSRF, csrf)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from shoal.web.pages import (
-    acts,
+    action_forms,
     advice,
     charts,
-    dead,
-    fleet,
+    dead_letters,
+    dead_letters_file,
     hosts,
-    letters,
     log,
     login,
     overview,
@@ -24,14 +23,15 @@ from shoal.web.pages import (
     submit,
     system,
     task,
+    workers,
 )
-from shoal.web.pages.failure import error_page
+from shoal.web.pages.error_page import error_page
 
 __all__ = ["error_page", "router"]
 
 router = APIRouter(include_in_schema=False)
 for page in (
-    overview, runs, run, dead, letters, records, log, task, hosts, fleet, advice, schedules, system, submit,
-    search, login, acts, charts, static,
+    overview, runs, run, dead_letters, dead_letters_file, records, log, task, hosts, workers,
+    advice, schedules, system, submit, search, login, action_forms, charts, static,
 ):  # fmt: skip
     router.include_router(page.router)

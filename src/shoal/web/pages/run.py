@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -11,52 +10,68 @@ from fastapi import Request
 from starlette.responses import Response
 
 from shoal.control.history import Series
-from shoal.control.report import cause_words
 from shoal.core.forecast import lane_seconds
 from shoal.core.run import Run
 from shoal.core.stats import Stats
 from shoal.core.task import State
 from shoal.logs import redact
-from shoal.queue.base import TaskView, Where
-from shoal.view.comparison import Comparison, compared
-from shoal.view.letters import by_cause
-from shoal.view.progress import Progress, progress
-from shoal.view.standing import standing
-from shoal.view.status import Status, limits
-from shoal.view.words import lasting, least_words
+from shoal.queue.base import TaskFilter, TaskView
+from shoal.runs.progress import describe_cause
+from shoal.runs.undo_cancel import is_undoable
+from shoal.view.comparison import Comparison, compare_with_previous
+from shoal.view.dead_letters import count_by_cause
+from shoal.view.formatting import format_duration, format_least_time
+from shoal.view.progress import ProgressCurve, progress_curve
+from shoal.view.run_state import display_state
+from shoal.view.status import limiting_factors
 from shoal.web.api.tasks import tasks_page
-from shoal.web.pages.hosts import Only, lanes_page
-from shoal.web.pages.look import PAGE, At, In, Reader, Word, hours_of, hours_since, pages, snapshot, status
+from shoal.web.context import ServerContext
+from shoal.web.pages.hosts import OnlyFilter, lanes_page
+from shoal.web.pages.queries import (
+    PAGE_SIZE,
+    ContextDep,
+    IdParam,
+    ReaderDep,
+    TextParam,
+    history_of,
+    hours_since,
+    page_router,
+    run_status,
+)
 from shoal.web.pages.render import page, query, segment
-from shoal.web.room import Room
+from shoal.web.pages.text import as_text
 
-router = pages()
+router = page_router()
 LANES_SHOWN, CAUSES_SHOWN = 10, 8
 TaskState = Literal["", "ready", "delayed", "leased", "done", "dead", "cancelled"]
 
 
-async def head(room: Room, run: Run, tab: str) -> dict[str, Any]:
+async def run_header(context: ServerContext, run: Run, tab: str) -> dict[str, Any]:
     """What the head of every part shows."""
-    listed = next((it for it in (await snapshot(room)).runs if it.run.id == run.id), None)
+    listed = next((it for it in (await context.snapshot()).runs if it.run.id == run.id), None)
+    standing = listed.display_state if listed else None
+    standing = standing or await display_state(context.queue, context.settings, run)
+    now = await context.queue.now()
     return {
         "run": run,
         "tab": tab,
-        "stats": await room.once(("stats", run.id), lambda: room.queue.stats(run.id)),
-        "standing": listed.standing if listed else await standing(room.queue, room.settings, run),
+        "stats": await context.cached(("stats", run.id), lambda: context.queue.stats(run.id)),
+        "display_state": standing,
+        "undoable": standing == "cancelled" and is_undoable(run, now),
         "seeding": listed.seeding if listed else False,
-        "now": await room.queue.now(),
+        "now": now,
     }
 
 
-async def against(room: Room, run: Run, stats: Stats, now: int) -> Comparison | None:
+async def comparison(context: ServerContext, run: Run, stats: Stats, now: int) -> Comparison | None:
     """How it compares with the one before."""
-    return await room.once(("against", run.id), lambda: compared(room.queue, run, stats, now))
+    return await context.cached(("against", run.id), lambda: compare_with_previous(context.queue, run, stats, now))
 
 
-async def past(room: Room, run: Run) -> Series:
+async def run_history(context: ServerContext, run: Run) -> Series:
     """The history of the fleet since the run began, as far as it is kept."""
-    hours = hours_since(run.created_at, await room.queue.now())
-    return await hours_of(room, hours)
+    hours = hours_since(run.created_at, await context.queue.now())
+    return await history_of(context, hours)
 
 
 def topics(run: Run) -> str:
@@ -64,43 +79,42 @@ def topics(run: Run) -> str:
 
 
 @router.get("/runs/{name}")
-async def show(request: Request, room: In, caller: Reader, name: str) -> Response:
-    run = await room.run(name)
+async def show_run(request: Request, context: ContextDep, caller: ReaderDep, name: str) -> Response:
+    run = await context.find_run(name)
 
     async def gather() -> dict[str, Any]:
-        found = await status(room, run)
+        found = await run_status(context, run)
         slowest = sorted(found.lanes, key=lambda lane: -lane_seconds(lane, found.now))[:LANES_SHOWN]
         history = f"/api/v1/history?hours={hours_since(run.created_at, found.now)}&run="
-        causes = sorted(by_cause(found.dead).items(), key=lambda pair: -pair[1])
-        return await head(room, run, "") | {
+        causes = sorted(count_by_cause(found.dead).items(), key=lambda pair: -pair[1])
+        series = await run_history(context, run)
+        # A run that nobody works on has no pace.
+        seconds_left = found.forecast.seconds if found.state == "running" else None
+        curve = progress_curve(run, found.stats, series, found.now, seconds_left)
+        return await run_header(context, run, "") | {
             "stats": found.stats,
-            "standing": found.state,
+            "display_state": found.state,
             "seeding": found.seeding,
             "now": found.now,
             "as_of": found.now,
             "running": found.run.state == "running",
             "rate": found.rate or 0.0,
-            "ahead": found.ahead,
+            "ahead": found.forecast,
             "took": (run.finished_at - run.created_at) / 1e6 if run.finished_at else 0.0,
-            "limits": [(kind, words) for kind, words in limits(found)],
-            "lanes": [(lane, least_words(lane, found.now)) for lane in slowest],
+            "limits": [(kind, words) for kind, words in limiting_factors(found)],
+            "lanes": [(lane, format_least_time(lane, found.now)) for lane in slowest],
             "causes": causes[:CAUSES_SHOWN],
             "workers": found.workers,
             "moved": found.moved,
-            "against": await against(room, run, found.stats, found.now),
+            "against": await comparison(context, run, found.stats, found.now),
             "history": history + segment(run.name),
-            "drawn": drawn(progress(run, found.stats, await past(room, run), found.now, _left(found))),
+            "drawn": progress_chart(curve),
         }
 
     return await page(request, caller, "run.html", gather, nav="runs", topics=topics(run))
 
 
-def _left(found: Status) -> float | None:
-    """Seconds until it ends; a run that nobody works on has no pace."""
-    return found.ahead.seconds if found.state == "running" else None
-
-
-def drawn(found: Progress | None) -> dict[str, Any] | None:
+def progress_chart(found: ProgressCurve | None) -> dict[str, Any] | None:
     """Lines within 1000 by 100, and what they say."""
     if found is None:
         return None
@@ -125,28 +139,28 @@ def drawn(found: Progress | None) -> dict[str, Any] | None:
 @router.get("/runs/{name}/tasks")
 async def tasks(
     request: Request,
-    room: In,
-    caller: Reader,
+    context: ContextDep,
+    caller: ReaderDep,
     name: str,
     state: TaskState = "",
-    host: Word = "",
-    cause: Word = "",
-    url: Word = "",
-    after: At = 0,
+    host: TextParam = "",
+    cause: TextParam = "",
+    url: TextParam = "",
+    after: IdParam = 0,
 ) -> Response:
-    run = await room.run(name)
+    run = await context.find_run(name)
     chosen = {"state": state, "host": host.strip(), "cause": cause.strip(), "url": url.strip()}
     base = f"/runs/{segment(run.name)}/tasks"
 
     async def gather() -> dict[str, Any]:
-        where = Where(chosen["host"], chosen["cause"], chosen["url"])
-        found, next = await tasks_page(room, run, state or None, where, PAGE, after)
-        now = await room.queue.now()
-        return await head(room, run, "tasks") | {
+        where = TaskFilter(chosen["host"], chosen["cause"], chosen["url"])
+        found, next = await tasks_page(context, run, state or None, where, PAGE_SIZE, after)
+        now = await context.queue.now()
+        return await run_header(context, run, "tasks") | {
             "tasks": found,
             "chosen": chosen,
             "filtered": any(chosen.values()),
-            "why": _why(now),
+            "why": _reason_words(now),
             "looked": "",
             "first": f"{base}{query(**chosen)}" if after else "",
             "next": f"{base}{query(**chosen, after=next)}" if next else "",
@@ -155,26 +169,22 @@ async def tasks(
     return await page(request, caller, "run_tasks.html", gather, nav="runs", topics=topics(run))
 
 
-def _why(now: int) -> Callable[[TaskView], str]:
+def _reason_words(now: int) -> Callable[[TaskView], str]:
     """In a few words why a task is where it is; its own page says more."""
 
     def words(view: TaskView) -> str:
         last = next((attempt for attempt in reversed(view.history) if attempt.cause), None)
         state: State = view.state
         if state in ("dead", "cancelled"):
-            return (
-                cause_words(view.cause)
-                if view.cause
-                else "the run was cancelled"
-                if state == "cancelled"
-                else ""
-            )
+            if view.cause:
+                return describe_cause(view.cause)
+            return "the run was cancelled" if state == "cancelled" else ""
         if state in ("ready", "delayed") and view.due_at > now:
-            after = f" after {cause_words(last.cause)}" if last else ""
-            return f"again in {lasting((view.due_at - now) / 1e6)}{after}"
+            after = f" after {describe_cause(last.cause)}" if last else ""
+            return f"again in {format_duration((view.due_at - now) / 1e6)}{after}"
         if state == "leased":
             return "a worker has it"
-        return "" if state == "done" else "waits for its turn"
+        return "" if state == "done" else "waiting for its turn"
 
     return words
 
@@ -182,39 +192,35 @@ def _why(now: int) -> Callable[[TaskView], str]:
 @router.get("/runs/{name}/hosts")
 async def hosts(
     request: Request,
-    room: In,
-    caller: Reader,
+    context: ContextDep,
+    caller: ReaderDep,
     name: str,
-    like: Word = "",
-    only: Only = "",
+    like: TextParam = "",
+    only: OnlyFilter = "",
     order: Literal["", "name"] = "",
-    after: Word = "",
+    after: TextParam = "",
 ) -> Response:
-    run = await room.run(name)
+    run = await context.find_run(name)
     base = f"/runs/{segment(run.name)}/hosts"
 
     async def gather() -> dict[str, Any]:
-        found = await lanes_page(room, base, like.strip(), only, order, after, run)
-        return found | await head(room, run, "hosts")
+        found = await lanes_page(context, base, like.strip(), only, order, after, run)
+        return found | await run_header(context, run, "hosts")
 
     return await page(request, caller, "run_hosts.html", gather, nav="runs", topics=topics(run))
 
 
 @router.get("/runs/{name}/settings")
-async def settings(request: Request, room: In, caller: Reader, name: str) -> Response:
-    run = await room.run(name)
+async def settings(request: Request, context: ContextDep, caller: ReaderDep, name: str) -> Response:
+    run = await context.find_run(name)
 
     async def gather() -> dict[str, Any]:
         spec = msgspec.to_builtins(run.spec)
-        spec.pop("hooks", None)  # an address may itself be a secret
-        told = spec.pop("settings", {}) if isinstance(spec.get("settings"), dict) else {}
-        return await head(room, run, "settings") | {
-            "told": {key: redact(_text(value)) for key, value in sorted(told.items())},
-            "spec": {key: redact(_text(value)) for key, value in sorted(spec.items())},
+        spec.pop("hooks", None)  # a URL may itself be a secret
+        run_settings = spec.pop("settings", {}) if isinstance(spec.get("settings"), dict) else {}
+        return await run_header(context, run, "settings") | {
+            "run_settings": {key: redact(as_text(value)) for key, value in sorted(run_settings.items())},
+            "spec": {key: redact(as_text(value)) for key, value in sorted(spec.items())},
         }
 
     return await page(request, caller, "run_settings.html", gather, nav="runs", topics=topics(run))
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1, default=str)

@@ -11,24 +11,24 @@ import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from shoal.web.problem import no_such
+from shoal.web.http.problem import not_found
 
 router = APIRouter(include_in_schema=False)
 
-KINDS = {
+MEDIA_TYPES = {
     "css": "text/css; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
     "txt": "text/plain; charset=utf-8",
 }
-FOR_EVER = "public, max-age=31536000, immutable"
+CACHE_FOREVER = "public, max-age=31536000, immutable"
 
 
 class Asset(msgspec.Struct, frozen=True):
     name: str  # with the hash of its content
     kind: str
     body: bytes
-    zipped: bytes
+    gzipped: bytes
 
 
 @cache
@@ -37,11 +37,11 @@ def assets() -> dict[str, Asset]:
     found: dict[str, Asset] = {}
     for file in files("shoal.web.pages").joinpath("static").iterdir():
         stem, _, ending = file.name.rpartition(".")
-        if ending not in KINDS:
+        if ending not in MEDIA_TYPES:
             continue
         body = file.read_bytes()
         name = f"{stem}.{hashlib.sha256(body).hexdigest()[:10]}.{ending}"
-        found[file.name] = Asset(name, KINDS[ending], body, gzip.compress(body, 9, mtime=0))
+        found[file.name] = Asset(name, MEDIA_TYPES[ending], body, gzip.compress(body, 9, mtime=0))
     return found
 
 
@@ -50,8 +50,8 @@ def _by_hashed_name() -> dict[str, Asset]:
     return {asset.name: asset for asset in assets().values()}
 
 
-def href(name: str) -> str:
-    """The address of a file, which changes whenever its content does."""
+def asset_url(name: str) -> str:
+    """The URL of a file, which changes whenever its content does."""
     return f"/static/{assets()[name].name}"
 
 
@@ -59,8 +59,8 @@ def href(name: str) -> str:
 async def static(request: Request, name: str) -> Response:
     asset = _by_hashed_name().get(name)
     if asset is None:
-        raise no_such("file", name)
-    headers = {"Cache-Control": FOR_EVER, "Vary": "Accept-Encoding"}
+        raise not_found("file", name)
+    headers = {"Cache-Control": CACHE_FOREVER, "Vary": "Accept-Encoding"}
     if "gzip" in request.headers.get("accept-encoding", ""):
-        return Response(asset.zipped, 200, headers | {"Content-Encoding": "gzip"}, asset.kind)
+        return Response(asset.gzipped, 200, headers | {"Content-Encoding": "gzip"}, asset.kind)
     return Response(asset.body, 200, headers, asset.kind)

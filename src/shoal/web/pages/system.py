@@ -9,53 +9,49 @@ from typing import Any
 from fastapi import Request
 from starlette.responses import Response
 
-from shoal.app import place_words
-from shoal.checkup import examine
-from shoal.config import SETTINGS, Settings
-from shoal.control import acting
-from shoal.control.acting import Acting
+from shoal.app import queue_label
+from shoal.config.load import SETTINGS, Settings
+from shoal.control.actions import recent_actions
 from shoal.logs import redact
 from shoal.queue.base import Finding
-from shoal.view.report import kept_words, report, skew, versions
-from shoal.web import tokens
-from shoal.web.access import Admin
+from shoal.view.doctor import run_checks
+from shoal.view.report import count_versions, format_retention, system_report, version_skew
 from shoal.web.api.advice import advice_of
-from shoal.web.pages.look import In, Reader, pages, snapshot
-from shoal.web.pages.render import page, plain
-from shoal.web.room import Room
+from shoal.web.auth import tokens
+from shoal.web.auth.access import AdminDep
+from shoal.web.context import ServerContext
+from shoal.web.pages.queries import ContextDep, ReaderDep, page_router
+from shoal.web.pages.render import page, render_page
 
-router = pages()
-CHECK_KEPT = 60.0  # seconds: a check-up reads the whole file of a queue
-CHECK_WAITED = 5.0  # for it, then the page comes without
+router = page_router()
+CHECK_MAX_AGE = 60.0  # seconds: a check-up reads the whole file of a queue
+CHECK_TIMEOUT = 5.0  # for it, then the page comes without
 
 
 @router.get("/settings")
-async def system(request: Request, room: In, caller: Reader, check: bool = False) -> Response:
+async def system(request: Request, context: ContextDep, caller: ReaderDep, check: bool = False) -> Response:
     async def gather() -> dict[str, Any]:
-        known = await tokens.known(room.queue) if caller.may("admin") else ()
-        actions, _ = await room.once(("actions",), lambda: acting.actions(room.queue))
-        return await _condition(room, check) | {
-            "settings": effective(room.settings),
-            "secrets": sorted(room.settings.secrets),
-            "bound": room.settings.bound,
+        known = await tokens.list_tokens(context.queue) if caller.has_scope("admin") else ()
+        actions, _ = await context.cached(("actions",), lambda: recent_actions(context.queue))
+        return await _system_state(context, check) | {
+            "settings": effective_settings(context.settings),
+            "secrets": sorted(context.settings.secrets),
+            "bound": context.settings.secret_hosts,
             "tokens": [it.document() | {"made": it.made_at} for it in known],
-            "own_token": bool(room.settings.token),
+            "own_token": bool(context.settings.token),
             "actions": actions,
         }
 
     return await page(request, caller, "system.html", gather, nav="settings")
 
 
-async def _condition(room: Room, check: bool) -> dict[str, Any]:
+async def _system_state(context: ServerContext, check: bool) -> dict[str, Any]:
     """The queue, its workers and how many there should be; the same as a text to copy."""
-    found, settings, promises = await snapshot(room), room.settings, room.queue.promises
-    scale = (await advice_of(room))["autoscale"]
-    findings = await _findings(room) if check else ()
-    place, apart, answers = (
-        place_words(settings),
-        await room.queue.now() / 1e6 - time.time(),
-        await _ping(room),
-    )
+    found, settings, promises = await context.snapshot(), context.settings, context.queue.promises
+    scale = (await advice_of(context))["autoscale"]
+    findings = await _findings(context) if check else ()
+    apart = await context.queue.now() / 1e6 - time.time()
+    place, answers = queue_label(settings), await _ping(context)
     return {
         "as_of": found.at,
         "now": found.at,
@@ -64,52 +60,52 @@ async def _condition(room: Room, check: bool) -> dict[str, Any]:
         "promises": promises,
         "apart": apart,
         "answers": answers,
-        "kept": kept_words(settings),
-        "skew": skew(found.alive),
-        "by_version": versions(found.alive),
+        "kept": format_retention(settings),
+        "skew": version_skew(found.alive),
+        "by_version": count_versions(found.alive),
         "scale": scale,
         "check": check,
         "findings": findings,
-        "report": report(
+        "report": system_report(
             found, settings, promises, scale, place=place, apart=apart, answers=answers, findings=findings
         ),
     }
 
 
-async def _ping(room: Room) -> float:
+async def _ping(context: ServerContext) -> float:
     """Seconds that a small question to the queue takes."""
     began = time.perf_counter()
-    await room.queue.runs(limit=1)
+    await context.queue.runs(limit=1)
     return time.perf_counter() - began
 
 
 @router.post("/settings/tokens")
-async def make_token(request: Request, room: In, caller: Admin) -> Response:
+async def create_token(request: Request, context: ContextDep, caller: AdminDep) -> Response:
     """The one page that shows a token; only its digest is kept."""
     form = await request.form()
     name, scope = str(form.get("name", ""))[:100].strip(), str(form.get("scope", ""))[:20]
-    made, text = await tokens.add(room.queue, name, (scope,), caller.name)
-    room.gate.touched()
-    await Acting(room.queue, caller.name).did("add token", name)
-    room.touched()
-    return plain(request, caller, "token.html", {"made": made, "text": text, "nav": "settings"})
+    made, text = await tokens.add(context.queue, name, (scope,), caller.name)
+    context.authenticator.invalidate()
+    await context.actor(caller).log_action("add token", name)
+    context.invalidate()
+    return render_page(request, caller, "token.html", {"made": made, "text": text, "nav": "settings"})
 
 
-async def _findings(room: Room) -> tuple[Finding, ...]:
+async def _findings(context: ServerContext) -> tuple[Finding, ...]:
     """What `shoal doctor` would say; found out beside, for it would hold up everybody else."""
 
-    async def ask() -> tuple[Finding, ...]:
-        report = await asyncio.to_thread(lambda: asyncio.run(examine(room.settings)))
+    async def load() -> tuple[Finding, ...]:
+        report = await asyncio.to_thread(lambda: asyncio.run(run_checks(context.settings)))
         return report.findings
 
     try:
-        async with asyncio.timeout(CHECK_WAITED):
-            return await room.once(("doctor",), ask, fresh=CHECK_KEPT)
+        async with asyncio.timeout(CHECK_TIMEOUT):
+            return await context.cached(("doctor",), load, max_age=CHECK_MAX_AGE)
     except TimeoutError:
         return ()
 
 
-def effective(settings: Settings) -> dict[str, list[tuple[str, str, str, str]]]:
+def effective_settings(settings: Settings) -> dict[str, list[tuple[str, str, str, str]]]:
     """By section: name, value, where it was given, what it is for. Secrets are never shown."""
     made: dict[str, list[tuple[str, str, str, str]]] = {}
     for name, declared in SETTINGS.items():

@@ -1,8 +1,7 @@
-"""One task: its whole story, from being found to what became of it."""
+"""One task: its timeline, from being found to its end."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import msgspec
@@ -11,17 +10,19 @@ from starlette.responses import Response
 
 from shoal.core.task import REVIVED, Attempt
 from shoal.logs import redact
-from shoal.view.why import BIGGEST, Answer, explain_id
-from shoal.web.pages.look import In, Reader, pages
+from shoal.view.formatting import count
+from shoal.view.why import MAX_ID, Explanation, explain_task
+from shoal.web.http.problem import not_found
+from shoal.web.pages.queries import ContextDep, ReaderDep, page_router
 from shoal.web.pages.render import page
-from shoal.web.problem import no_such
+from shoal.web.pages.text import as_text
 
-router = pages()
-AHEAD = 2_000  # tasks before it that are counted; more would hold up everybody else
-WAITED = 2.0  # seconds between two attempts that are worth telling
+router = page_router()
+MAX_AHEAD = 2_000  # tasks before it that are counted; more would hold up everybody else
+MIN_WAIT = 2.0  # seconds between two attempts that are worth telling
 
 
-class Step(msgspec.Struct, frozen=True):
+class TimelineStep(msgspec.Struct, frozen=True):
     kind: str  # ok, failed, wait, now, or nothing special
     what: str
     at: int = 0
@@ -31,31 +32,30 @@ class Step(msgspec.Struct, frozen=True):
 
 
 @router.get("/tasks/{id}")
-async def task(request: Request, room: In, caller: Reader, id: str) -> Response:
+async def task(request: Request, context: ContextDep, caller: ReaderDep, id: str) -> Response:
     number = int(id) if id.isascii() and id.isdecimal() and len(id) < 20 else 0
     found = None
-    if 0 < number <= BIGGEST:
-        found = await room.once(
-            ("page-task", number),
-            lambda: explain_id(room.queue, room.settings, number, most_ahead=AHEAD),
+    if 0 < number <= MAX_ID:
+        found = await context.cached(
+            ("page-task", number), lambda: explain_task(context.queue, context.settings, number, most_ahead=MAX_AHEAD)
         )
     if found is None or found.task is None:
-        raise no_such("task", id[:40], hint="it may have been removed with its run")
+        raise not_found("task", id[:40], hint="it may have been removed with its run")
 
     async def gather() -> dict[str, Any]:
-        return {"a": found, "t": found.task, "steps": story(found), "evidence": evidence(found)}
+        return {"a": found, "t": found.task, "steps": timeline(found), "evidence": evidence(found)}
 
     return await page(request, caller, "task.html", gather, nav="runs", topics=f"run:{found.run.name}")
 
 
-def story(found: Answer) -> list[Step]:
+def timeline(found: Explanation) -> list[TimelineStep]:
     """What happened, in order; the last step is what is so now."""
     view = found.task
     assert view is not None
     steps = [
-        Step(
+        TimelineStep(
             "",
-            "found on another page" if found.chain else "given as a start address",
+            "found on another page" if found.chain else "given as a start URL",
             view.added_at,
             facts=(f"depth {view.depth}", f"priority {view.priority}"),
         )
@@ -63,27 +63,27 @@ def story(found: Answer) -> list[Step]:
     before = 0
     for attempt in view.history:
         began = attempt.at - int(attempt.seconds * 1e6)
-        if before and (began - before) / 1e6 > WAITED:
-            steps.append(Step("wait", "waited", before, more=f"{(began - before) / 1e6:.0f}"))
+        if before and (began - before) / 1e6 > MIN_WAIT:
+            steps.append(TimelineStep("wait", "waited", before, more=f"{(began - before) / 1e6:.0f}"))
         steps.append(_attempt(attempt))
         before = attempt.at
     if view.lost:
-        words = "a worker died while working on it" if view.lost == 1 else f"{view.lost} workers died with it"
-        steps.append(Step("failed", words))
+        words = f"{count(view.lost, 'worker')} died while working on it"
+        steps.append(TimelineStep("failed", words))
     kinds = {"done": "ok", "dead": "failed", "leased": "now", "cancelled": ""}
-    steps.append(Step(kinds.get(view.state, "wait"), found.reason, view.finished_at))
+    steps.append(TimelineStep(kinds.get(view.state, "wait"), found.reason, view.finished_at))
     return steps
 
 
-def _attempt(attempt: Attempt) -> Step:
+def _attempt(attempt: Attempt) -> TimelineStep:
     if attempt.cause == REVIVED:
-        return Step("now", "put back to work by a person", attempt.at, worker=attempt.worker)
+        return TimelineStep("now", "requeued by a person", attempt.at, worker=attempt.worker)
     facts = [f"{attempt.seconds * 1000:,.0f} ms"] if attempt.seconds else []
     if attempt.status:
         facts.append(f"status {attempt.status}")
     if attempt.size:
         facts.append(f"{attempt.size:,} bytes")
-    return Step(
+    return TimelineStep(
         "failed" if attempt.cause else "ok",
         attempt.cause,
         attempt.at,
@@ -93,13 +93,10 @@ def _attempt(attempt: Attempt) -> Step:
     )
 
 
-def evidence(found: Answer) -> list[tuple[str, str]]:
+def evidence(found: Explanation) -> list[tuple[str, str]]:
     """What was kept of the failure, as text."""
     kept = found.task.evidence if found.task else None
     made = []
     for name, value in (kept or {}).items():
-        text = (
-            value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1, default=str)
-        )
-        made.append((str(name), redact(text)))
+        made.append((str(name), redact(as_text(value))))
     return sorted(made, key=lambda pair: pair[0] != "traceback")

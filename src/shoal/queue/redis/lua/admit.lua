@@ -33,8 +33,8 @@ local function split_bucket(run)
       moved[#moved + 1] = entries[i + 1]
     end
   end
-  many('HDEL', from, gone)
-  many('HSET', to, moved)
+  call_many('HDEL', from, gone)
+  call_many('HSET', to, moved)
   if run.split == size then
     set(run, 'level', run.level + 1)
     set(run, 'split', 0)
@@ -58,7 +58,7 @@ local function read_lanes(at)
     names[i] = ARGV[at + i * 2 - 1]
     paces[i] = ARGV[at + i * 2] ~= '' and {unpack_struct('>dI4', ARGV[at + i * 2])} or false
   end
-  local found = gather('HMGET', P .. 'hosts', names)
+  local found = gather('HMGET', P .. 'lane_ids', names)
   for i = 1, count do
     ids[i] = found[i] and tonumber(found[i])
   end
@@ -67,7 +67,7 @@ end
 
 local asked = {}  -- by run: lanes that were seen to in this call
 
-local function see_to(run, index)
+local function ensure_run_lane(run, index)
   local done = asked[run.id]
   if not done then
     done = {}
@@ -76,51 +76,74 @@ local function see_to(run, index)
     for i = 1, #names do
       known[#known + 1] = ids[i] or nil
     end
-    load_heads(run, known)
+    load_run_lanes(run, known)
   end
   if done[index] then
     return
   end
   done[index] = true
   ids[index] = ids[index] or find_lane(names[index]) or new_lane(names[index])  -- a change may have made it by now
-  local head, pace = get_head(run, ids[index]), paces[index]
-  if not head or (pace and (head[PACE] ~= pace[1] or head[MOST] ~= pace[2])) then
-    ask(run, ids[index], pace and pace[1] or 1000000, pace and pace[2] or 2)
+  local run_lane, pace = get_run_lane(run, ids[index]), paces[index]
+  if not run_lane or (pace and (run_lane[PACE] ~= pace[1] or run_lane[MOST] ~= pace[2])) then
+    set_run_pace(run, ids[index], pace and pace[1] or 1000000, pace and pace[2] or 2)
   end
 end
 
-local function push(run, lists, line)
-  local list, band = lists[line], line % BANDS
+local function push(run, lists, place)
+  local list, line = lists[place], place % LINES
   if list then
-    local lane = (line - band) / BANDS
-    many('RPUSH', ready_list(run.id, lane, band), list)
-    more_ready(run, lane, band, #list)
-    lists[line] = nil
+    local lane = (place - line) / LINES
+    call_many('RPUSH', ready_list(run.id, lane, line), list)
+    add_ready(run, lane, line, #list)
+    lists[place] = nil
   end
 end
 
--- Tasks ARGV[first..last], each a head (lane, band, delay, ttl, digest) and a body. Answers: a letter each.
+-- Whether a task that is new to its run may join it: not if another run of its seen-set has had it.
+local function join_seen_set(seen_set, digest, revisit)
+  local bucket = bucket_of(seen_set, digest)
+  if call('HSETNX', bucket, digest, seen_set.hour) == 1 then
+    mark_seen(seen_set)
+  elseif seen_set.oldest > 0 and tonumber(call('HGET', bucket, digest)) < seen_set.oldest then
+    call('HSET', bucket, digest, seen_set.hour)
+  else
+    return revisit
+  end
+  set(seen_set, 'changed_at', int(now))
+  return true
+end
+
+-- Tasks ARGV[first..last], each a header (lane, line, delay, ttl, digest) and a body; 32768 is added to the lane of
+-- what is to be revisited. Answers: a letter each (a added, k known, s seen).
 local function admit(run, first, last, answers)
-  local lists, places = {}, {}
+  local lists, locations = {}, {}
+  local seen_set  -- of the run, once it is needed
   local from, number = run.next_task, run.next_task
   for at = first, last do
     local index, band, delay, ttl, digest, body = unpack_struct('>HBddc10', ARGV[at])
-    index = index + 1
+    local revisit = index >= 32768
+    index = index % 32768 + 1
     if paces[index] then
-      see_to(run, index)
+      ensure_run_lane(run, index)
     end
-    if call('HSETNX', bucket_of(run, digest), digest, number) == 0 then
+    local is_new = run.seen_set ~= '' and call('HEXISTS', bucket_of(run, digest), digest) == 0
+    if is_new then
+      seen_set = seen_set or seen_set_of(run)
+    end
+    if is_new and not join_seen_set(seen_set, digest, revisit) then
+      answers[#answers + 1] = 's'
+    elseif call('HSETNX', bucket_of(run, digest), digest, number) == 0 then
       answers[#answers + 1] = 'k'
     else
-      see_to(run, index)
+      ensure_run_lane(run, index)
       mark_seen(run)
       local lane = ids[index]
-      local line = lane * BANDS + band
+      local line = lane * LINES + band
       if delay > 0 or ttl >= 0 then
         push(run, lists, line)  -- what came before it stays before it
-        wait_odd(run, {number = number, added = now, band = band, lane = lane, attempts = 0, lost = 0, due = now + max(0, delay),
+        enqueue_stored(run, {number = number, added = now, band = band, lane = lane, attempts = 0, lost = 0, due = now + max(0, delay),
           expires = ttl >= 0 and now + ttl or 0, back = 0, count = 0, history = '', body = sub(ARGV[at], body)})
-        places[#places + 1] = pack('>BI4', ODD, lane)
+        locations[#locations + 1] = pack('>BI4', STORED, lane)
       else
         local list = lists[line]
         if not list then
@@ -128,7 +151,7 @@ local function admit(run, first, last, answers)
           lists[line] = list
         end
         list[#list + 1] = pack('>BI4d', 1, number, now) .. sub(ARGV[at], body)
-        places[#places + 1] = pack('>BI4', WAITS, lane)
+        locations[#locations + 1] = pack('>BI4', WAITING, lane)
       end
       answers[#answers + 1] = 'a'
       number = number + 1
@@ -138,13 +161,14 @@ local function admit(run, first, last, answers)
     push(run, lists, line)
   end
   local at = 1
-  while at <= #places do  -- the places of new tasks lie side by side
+  while at <= #locations do  -- the locations of new tasks lie side by side
     local first_number = from + at - 1
-    local room = min(PLACES - first_number % PLACES, #places - at + 1)
-    call('SETRANGE', P .. 'place:' .. run.id .. ':' .. floor(first_number / PLACES), first_number % PLACES * 5,
-      table.concat(places, '', at, at + room - 1))
+    local room = min(LOCATIONS_PER_KEY - first_number % LOCATIONS_PER_KEY, #locations - at + 1)
+    call('SETRANGE', P .. 'location:' .. run.id .. ':' .. floor(first_number / LOCATIONS_PER_KEY), first_number % LOCATIONS_PER_KEY * 5,
+      table.concat(locations, '', at, at + room - 1))
     at = at + room
   end
+  save_seen_set(seen_set)
   set(run, 'next_task', number)
   bump(run, 'seen', number - from)
   bump(run, 'ready', number - from)

@@ -25,7 +25,7 @@ local function split_id(id)
 end
 
 -- Lua cannot pass more than some 8,000 values at once.
-local function many(command, key, values)
+local function call_many(command, key, values)
   for first = 1, #values, 4000 do
     call(command, key, unpack(values, first, min(first + 3999, #values)))
   end

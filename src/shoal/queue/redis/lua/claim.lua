@@ -1,14 +1,16 @@
 -- uses: base lanes items leases promote
--- claim: now, worker, limit, lease, request, whether all runs are served, names served.
+-- claim: now, worker, limit, lease, request, whether all runs are served, how many capabilities, these, names served.
 -- Answers: lease, next (or -1), lanes (id, name, spacing, parked each), tasks (id, held each), now.
--- Order: runs by weighted share, lanes by when they come due, in a lane the run served least there, then band
--- and age; every 16th pick of a (run, lane) takes its oldest. The cost is that of the lanes touched.
-local OLDEST_EVERY, PROMOTED, RUNS_CONSIDERED, POPS = 16, 200, 32, 400
-local SECOND, HORIZON, ALIVE, LONGEST_WAIT = 1000000, 2000000, 10000000, 60000000
+-- Order: runs by priority and weighted share, lanes by when they come due, in a lane the most urgent run and of equals the
+-- one served least there, then band and age; every 16th pick takes the oldest (core/claim_plan.py says the same in Python).
+-- The cost is that of the lanes touched.
+local OLDEST_PICK_EVERY, PROMOTED, RUNS_CONSIDERED, POPS = 16, 200, 32, 400
+local LAYOUT = 2  -- as in server.py
+local SECOND, HORIZON, ACTIVE_WITHIN, LONGEST_WAIT = 1000000, 2000000, 10000000, 60000000
 local UNLIMITED = 2 ^ 40
-local LANES_SPREAD, RUN_LEAD, LANE_LEAD, COURTESY = 16, 64, 16, 4
+local MIN_LANES_PER_BATCH, MAX_RUN_LEAD, MAX_LANE_LEAD, YIELD_FRACTION = 16, 64, 16, 4
 local worker, limit, span, request = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
-local LANES_READ = min(32, limit)  -- at a time
+local LANES_READ = max(16, min(32, limit))  -- at a time
 
 local function answer(number, tasks)
   local about, told = {}, {}
@@ -38,63 +40,91 @@ if request ~= '' then
       end
     end
     return answer(tonumber(number), kept)
+  elseif lease then
+    lease[REQUEST] = ''  -- the name goes to the next lease, and does not end with this one
+    set_lease(number, lease)
   end
 end
 
-local serves_all, serves = ARGV[6] == '1', {}
-for i = 7, #ARGV do
+local serves_all, serves, has, has_any = ARGV[6] == '1', {}, {}, false
+for i = 8, 7 + tonumber(ARGV[7]) do
+  has[ARGV[i]], has_any = true, true
+end
+for i = 8 + tonumber(ARGV[7]), #ARGV do
   serves[ARGV[i]] = true
 end
-local last_lease = tonumber(call('HGET', P .. 'meta', 'lease') or 0)
+local meta = call('HMGET', P .. 'meta', 'lease', 'version')
+local last_lease = tonumber(meta[1] or 0)
+if tonumber(meta[2] or 0) > LAYOUT then
+  return redis.error_reply('NEWER ' .. meta[2])  -- it was upgraded while this worker ran
+end
 
 -- After the clock stepped back: no slot lies further away than anybody would have waited for one.
-local function forget_future(run)
-  local far = call('ZRANGEBYSCORE', P .. 'wake:' .. run.id, '(' .. int(now), '+inf', 'LIMIT', 0, 1000)
-  for _, id in ipairs(far) do
-    local lane = get_lane(tonumber(id))
-    local latest = now + max(lane[SPACING], LONGEST_WAIT)
-    if lane[NEXT] > latest or lane[LAST] > now then
-      lane[NEXT], lane[LAST] = min(lane[NEXT], latest), min(lane[LAST], now)
-      touch(tonumber(id))
+local function clamp_future_slots(run)
+  for needs = 0, run.needs_sets do
+    local far = call('ZRANGEBYSCORE', apart_key('wake:', run.id, needs), '(' .. int(now), '+inf', 'LIMIT', 0, 1000)
+    for _, id in ipairs(far) do
+      local lane = get_lane(tonumber(id))
+      local latest = now + max(lane[SPACING], LONGEST_WAIT)
+      if lane[NEXT] > latest or lane[LAST] > now then
+        lane[NEXT], lane[LAST] = min(lane[NEXT], latest), min(lane[LAST], now)
+        touch(tonumber(id))
+      end
     end
   end
 end
 
+local PLAIN = {0}
+
+-- The numbers of the needs of a run that this worker can meet; work without needs is the first.
+local function reach_of(run)
+  if not has_any or run.needs_sets == 0 then
+    return PLAIN
+  end
+  local sets, reach = call('HGETALL', P .. 'needs:' .. run.id), {0}
+  for i = 1, #sets, 2 do
+    local able = true
+    for name in string.gmatch(sets[i], '[^+]+') do
+      able = able and has[name]
+    end
+    if able then
+      reach[#reach + 1] = tonumber(sets[i + 1])
+    end
+  end
+  return reach
+end
+
 -- Where pages are counted, those whose time is over are counted first. Answers: whether that was all of them.
 local function expire_first(run)
-  local over = call('ZRANGEBYSCORE', P .. 'ttl:' .. run.id, '-inf', int(now), 'LIMIT', 0, PROMOTED)
-  for _, number in ipairs(over) do
-    expire(run, unpack_item(call('HGET', P .. 'odd:' .. run.id, number)))
-  end
-  return #over < PROMOTED
+  return expire_some(run, PROMOTED) < PROMOTED
 end
 
 -- Runs: those served, by share, and those that other workers serve.
-local served, by_id, strangers = {}, {}, {}
-for _, id in ipairs(call('ZRANGE', P .. 'live', 0, -1)) do
+local served, by_id, competitors = {}, {}, {}
+for _, id in ipairs(call('ZRANGE', P .. 'live_runs', 0, -1)) do
   local run = get_run(tonumber(id))
-  if run.state == 'running' then
+  if run.state == 'running' and run.outbox < MAX_OUTBOX then
     local mine, all_counted = serves_all or serves[run.name] or serves[run.scraper], true
     if mine then
       all_counted = run.max_pages == 0 or expire_first(run)
       promote(run, PROMOTED)
       if now < last_lease - SECOND then
-        forget_future(run)
+        clamp_future_slots(run)
       end
     end
     if run.ready > run.delayed then
       if not mine then
-        if run.asked_at > now - ALIVE then
-          strangers[run.id] = max(1, run.weight)
+        if run.last_claim_at > now - ACTIVE_WITHIN then
+          competitors[run.id] = {max(1, run.weight), run.priority}
         end
       else
-        if now - run.asked_at > SECOND then
-          set(run, 'asked_at', now)
+        if now - run.last_claim_at > SECOND then
+          set(run, 'last_claim_at', now)
         end
         local left = run.max_pages > 0 and run.max_pages - run.done - run.dead - run.leased or UNLIMITED
         if left > 0 then
-          local one = {run = run, id = run.id, weight = max(1, run.weight), share = run.share, left = all_counted and left or 0,
-            due = {}, first = 1, read = 0}
+          local one = {run = run, id = run.id, weight = max(1, run.weight), priority = run.priority, share = run.share, left = all_counted and left or 0,
+            due = {}, first = 1, read = 0, reach = reach_of(run)}
           served[#served + 1] = one
           by_id[run.id] = one
         end
@@ -108,7 +138,14 @@ end
 if next(touched) then
   flush()  -- what was promoted is to be found below
 end
-table.sort(served, function(a, b) return a.share < b.share or (a.share == b.share and a.id < b.id) end)
+
+local function comes_before(a, b)
+  if a.priority ~= b.priority then
+    return a.priority > b.priority
+  end
+  return a.share < b.share or (a.share == b.share and a.id < b.id)
+end
+table.sort(served, comes_before)
 
 local function nothing()
   flush()
@@ -120,7 +157,9 @@ local function nothing()
     end
   end
   for _, one in ipairs(served) do
-    consider(P .. 'wake:' .. one.id)
+    for _, needs in ipairs(one.reach) do
+      consider(apart_key('wake:', one.id, needs))
+    end
     consider(P .. 'delayed:' .. one.id)
   end
   for _, run in ipairs(served.waiting or {}) do
@@ -133,21 +172,49 @@ if limit < 1 or #served == 0 then
   return nothing()
 end
 
+-- Of very many runs only the first that have work due are looked at: the most urgent, and of equals those with the least share.
+if #served > RUNS_CONSIDERED then
+  served.considered = {}
+  for _, one in ipairs(served) do
+    local due = {}
+    for _, needs in ipairs(#served.considered < RUNS_CONSIDERED and one.reach or {}) do
+      for _, id in ipairs(call('ZRANGEBYSCORE', apart_key('wake:', one.id, needs), '-inf', int(now + HORIZON), 'LIMIT', 0, LANES_READ)) do
+        due[#due + 1] = tonumber(id)
+      end
+    end
+    if #due > 0 then
+      one.is_considered = true
+      served.considered[#served.considered + 1] = one
+      load_run_lanes(one.run, due)
+    end
+  end
+end
+
 -- Lanes as the plan sees them: who wants them of the runs served here (order), and of those that others serve (rivals).
 local known, known_count = {}, 0
 
 -- A run that had nothing to do in a lane does not get to catch up at the others' expense.
 local function level(seen)
   local most = 0
-  for _, picks in ipairs(seen.rivals) do
-    most = max(most, picks)
+  for _, rival in ipairs(seen.rivals) do
+    most = max(most, rival[1])
   end
   for _, number in ipairs(seen.order) do
     most = max(most, seen.picks[number] / by_id[number].weight)
   end
   for _, number in ipairs(seen.order) do
-    seen.picks[number] = max(seen.picks[number], floor((most - LANE_LEAD) * by_id[number].weight))
+    seen.picks[number] = max(seen.picks[number], floor((most - MAX_LANE_LEAD) * by_id[number].weight))
   end
+end
+
+-- How many tasks of a run are ready in a lane that this worker can do.
+local function within_reach(one, run_lane)
+  local total = ready_in(run_lane)
+  for i = 2, #one.reach do
+    local shelf = shelf_of(run_lane, one.reach[i])
+    total = total + (shelf and ready_in(shelf) or 0)
+  end
+  return total
 end
 
 local function view(id)
@@ -160,16 +227,17 @@ local function view(id)
   if lane[PARKED] > 0 then
     free = min(free, 1 - lane[FLIGHT])
   end
-  seen = {id = id, at = max(lane[NEXT], lane[HELD]), spacing = lane[SPACING], free = free, ready = {}, picks = {}, order = {}, rivals = {}}
+  seen = {id = id, at = max(lane[NEXT], lane[HELD]), spacing = lane[SPACING], free = free, given = lane[GIVEN], ready = {}, picks = {}, order = {}, rivals = {}}
   known[id] = seen
   known_count = known_count + 1
   for _, number in ipairs(lane[RUNS]) do
-    local head = (by_id[number] or strangers[number]) and get_head(get_run(number), id)
-    if head and by_id[number] then
+    local one = by_id[number]
+    local run_lane = (one and (one.is_considered or not served.considered) or competitors[number]) and get_run_lane(get_run(number), id)
+    if run_lane and one then
       seen.order[#seen.order + 1] = number
-      seen.ready[number], seen.picks[number] = ready_in(head), head[PICKS]
-    elseif head and (seen.spacing > 0 or free < UNLIMITED) and ready_in(head) + head[ALONE] > 0 then
-      seen.rivals[#seen.rivals + 1] = head[PICKS] / strangers[number]
+      seen.ready[number], seen.picks[number] = within_reach(one, run_lane), run_lane[PICKS]
+    elseif run_lane and (seen.spacing > 0 or free < UNLIMITED) and ready_in(run_lane) + run_lane[ISOLATED] > 0 then
+      seen.rivals[#seen.rivals + 1] = {run_lane[PICKS] / competitors[number][1], competitors[number][2]}
     end
   end
   if #seen.order + #seen.rivals > 1 then
@@ -191,24 +259,31 @@ local function take(seen)
   local slot = max(seen.at, now)
   seen.at = slot + seen.spacing
   seen.free = seen.free - 1
+  seen.given = seen.given + 1
   return slot
 end
 
 -- A task that has lost a worker is handed out by itself, before all others.
-local function alone()
+local function pick_isolated()
   for _, one in ipairs(served) do
-    if one.left > 0 and one.run.alone > 0 then
-      for _, number in ipairs(call('ZRANGE', P .. 'alone:' .. one.id, 0, 49)) do
-        local task = unpack_item(call('HGET', P .. 'odd:' .. one.id, number))
+    local alone = {}
+    for _, needs in ipairs(one.left > 0 and one.run.isolated > 0 and one.reach or {}) do
+      for _, number in ipairs(call('ZRANGE', apart_key('isolated:', one.id, needs), 0, 49)) do
+        alone[#alone + 1] = number
+      end
+    end
+    if #alone > 0 then
+      for _, number in ipairs(alone) do
+        local task = unpack_item(call('HGET', P .. 'stored:' .. one.id, number))
         local seen = view(task.lane)
         if room(seen) >= 1 then
           if task.expires > 0 and task.expires <= now then
             expire(one.run, task)
           else
-            leave_odd(one.run, task)
-            local head = get_head(one.run, task.lane)
-            head[PICKS] = head[PICKS] + 1
-            return {{one.run, task.number, task.lane, task.band, pack_odd(task), take(seen)}}
+            dequeue_stored(one.run, task)
+            local run_lane = get_run_lane(one.run, task.lane)
+            run_lane[PICKS] = run_lane[PICKS] + 1
+            return {{one.run, task.number, task.lane, task.band, pack_stored(task), take(seen)}}
           end
         end
       end
@@ -216,14 +291,40 @@ local function alone()
   end
 end
 
--- Band by band, with the oldest of all bands at every sixteenth pick.
-local function pop(run, id, count)
-  local head, got, tries = get_head(run, id), {}, 0
-  local picks = head[PICKS]
+-- The number of the first task in a line.
+local function number_of_first(run, id, line)
+  local first = call('LINDEX', ready_list(run.id, id, line), 0)
+  return first and (byte(first) == 1 and unpack_struct('>I4', first, 2) or tonumber(first))
+end
+
+-- Of the lines of a band that this worker can reach the one whose first task is the oldest, its number, and whether others wait.
+local function oldest_line(run, id, run_lane, reach, band)
+  local best, oldest, others
+  for _, needs in ipairs(reach) do
+    local line = needs * BANDS + band
+    if ready_in_line(run_lane, line) > 0 then
+      local number = number_of_first(run, id, line)
+      others = best ~= nil
+      if number and (not oldest or number < oldest) then
+        best, oldest = line, number
+      end
+    end
+  end
+  return best, oldest, others
+end
+
+-- Band by band, with the oldest of all bands at every sixteenth pick, and first of all so many that are the oldest anyway.
+local function pop(run, id, count, oldest_first)
+  local run_lane, got, tries = get_run_lane(run, id), {}, 0
+  local picks, reach = run_lane[PICKS], by_id[run.id].reach
   while #got < count and tries < POPS do
     local top, second
     for band = 0, BANDS - 1 do
-      if head[FIRST + band] > 0 then
+      local waiting = run_lane[FIRST + band]
+      for i = 2, #reach do
+        waiting = waiting + ready_in_line(run_lane, reach[i] * BANDS + band)
+      end
+      if waiting > 0 then
         if top then
           second = band
           break
@@ -234,22 +335,32 @@ local function pop(run, id, count)
     if not top then
       break
     end
-    local band, want, pick = top, count - #got, picks + #got + 1
-    if second and pick % OLDEST_EVERY == 0 then
+    local line, want, pick = top, count - #got, picks + #got + 1
+    local before_others = oldest_first > 0
+    if second and (before_others or pick % OLDEST_PICK_EVERY == 0) then
       want = 1
+      oldest_first = oldest_first - 1
       local oldest
       for other = top, BANDS - 1 do
-        if head[FIRST + other] > 0 then
-          local first = call('LINDEX', ready_list(run.id, id, other), 0)
-          local number = first and (byte(first) == 1 and unpack_struct('>I4', first, 2) or tonumber(first))
-          if number and (not oldest or number < oldest) then
-            oldest, band = number, other
-          end
+        local found, number = oldest_line(run, id, run_lane, reach, other)
+        if number and (not oldest or number < oldest) then
+          oldest, line = number, found
         end
       end
-    elseif second then
-      want = min(want, OLDEST_EVERY - pick % OLDEST_EVERY, head[FIRST + top])
+    else
+      if second then
+        want = min(want, OLDEST_PICK_EVERY - pick % OLDEST_PICK_EVERY)
+      end
+      if #reach > 1 then
+        local found, _, others = oldest_line(run, id, run_lane, reach, top)
+        line = found or top
+        want = others and 1 or want
+      end
+      if second or #reach > 1 then
+        want = min(want, ready_in_line(run_lane, line))
+      end
     end
+    local band = line  -- as it is kept of a task
     local items = call('LPOP', ready_list(run.id, id, band), want)
     if not items then
       break
@@ -258,18 +369,18 @@ local function pop(run, id, count)
     tries = tries + #items
     for _, item in ipairs(items) do
       if byte(item) == 1 then
-        more_ready(run, id, band, -1)
+        add_ready(run, id, band, -1)
         got[#got + 1] = {(unpack_struct('>I4', item, 2)), band, item}
       else
         cleared = cleared or item == CLEARED
-        local odd = call('HGET', P .. 'odd:' .. run.id, item)
-        local task = odd and unpack_item(odd)
-        if task and task.spot == IN_LIST then
+        local stored = call('HGET', P .. 'stored:' .. run.id, item)
+        local task = stored and unpack_item(stored)
+        if task and task.wait_mode == IN_LIST then
           if task.expires > 0 and task.expires <= now then
             expire(run, task)
           else
-            leave_odd(run, task)
-            got[#got + 1] = {task.number, band, odd}
+            dequeue_stored(run, task)
+            got[#got + 1] = {task.number, band, stored}
           end
         end
       end
@@ -281,52 +392,150 @@ local function pop(run, id, count)
   return got
 end
 
+-- Of the lanes read last, those with urgent tasks come first; the others as they come due.
+local function urgent_first(one, count)
+  local first, places, is_mixed = #one.due - count + 1, {}, false
+  for i = first, #one.due do
+    local run_lane, top = get_run_lane(one.run, one.due[i]), BANDS
+    for _, needs in ipairs(one.reach) do
+      local shelf = shelf_of(run_lane, needs)
+      for band = min(top, BANDS) - 1, 0, -1 do
+        if shelf and shelf[FIRST + band] > 0 then
+          top = band
+        end
+      end
+    end
+    places[#places + 1] = {top, i, one.due[i]}
+    is_mixed = is_mixed or top ~= places[1][1]
+  end
+  if is_mixed then
+    table.sort(places, function(a, b) return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2]) end)
+    for i, place in ipairs(places) do
+      one.due[first + i - 1] = place[3]
+    end
+  end
+end
+
+-- The same where work with several needs is within reach: a lane may be found by any of them.
+local function read_due_apart(one)
+  local found, more = {}, false
+  one.listed = one.listed or {}
+  for _, needs in ipairs(one.reach) do
+    local part = call('ZRANGEBYSCORE', apart_key('wake:', one.id, needs), '-inf', int(now + HORIZON), 'WITHSCORES', 'LIMIT', one.read, LANES_READ)
+    more = more or #part == 2 * LANES_READ
+    for i = 1, #part, 2 do
+      if not one.listed[part[i]] then
+        one.listed[part[i]] = true
+        found[#found + 1] = {tonumber(part[i + 1]), #found, part[i]}
+      end
+    end
+  end
+  one.read = more and one.read + LANES_READ or nil
+  table.sort(found, function(a, b) return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2]) end)
+  for i, place in ipairs(found) do
+    found[i] = place[3]
+  end
+  return found
+end
+
 -- The next few of a run's lanes that are due, soonest first.
 local function read_due(one)
-  local due = call('ZRANGEBYSCORE', P .. 'wake:' .. one.id, '-inf', int(now + HORIZON), 'LIMIT', one.read, LANES_READ)
-  one.read = #due == LANES_READ and one.read + LANES_READ or nil  -- nil: there are no more
+  local due = {}
+  if #one.reach == 1 then
+    due = call('ZRANGEBYSCORE', P .. 'wake:' .. one.id, '-inf', int(now + HORIZON), 'LIMIT', one.read, LANES_READ)
+    one.read = #due == LANES_READ and one.read + LANES_READ or nil  -- nil: there are no more
+  else
+    due = read_due_apart(one)
+  end
   for i, id in ipairs(due) do
     due[i] = tonumber(id)
     one.due[#one.due + 1] = due[i]
   end
   if #due > 0 then
     load_lanes(due)
-    load_heads(one.run, due)
+    load_run_lanes(one.run, due)
     for _, id in ipairs(due) do
       view(id)
     end
+    urgent_first(one, #due)
   end
 end
 
--- Whose task the lane gives next: where several want it, whoever was served least in it.
-local function choose(turn, seen)
-  local least, others = turn, false
-  local fewest = seen.picks[turn.id] / turn.weight
-  for _, number in ipairs(seen.order) do
-    local one = by_id[number]
-    if number ~= turn.id and seen.ready[number] > 0 and one.left > 0 then
-      others = true
-      local picks = seen.picks[number] / one.weight
-      if picks < fewest or (picks == fewest and number < least.id) then
-        least, fewest = one, picks
+-- Whether the next task of a lane is the oldest of any run, where runs of several priorities want it.
+local function is_oldest_turn(seen)
+  return (seen.given + 1) % OLDEST_PICK_EVERY == 0
+end
+
+-- When the oldest task of a run came that is ready in a lane, after so many that the plan gave away as such.
+local function oldest_at(run, id, given_away)
+  local times, run_lane = {}, get_run_lane(run, id)
+  for _, needs in ipairs(by_id[run.id].reach) do
+    for line = needs * BANDS, needs * BANDS + BANDS - 1 do
+      if ready_in_line(run_lane, line) > 0 then
+        for _, item in ipairs(call('LRANGE', ready_list(run.id, id, line), 0, given_away)) do
+          if byte(item) == 1 then
+            local _, added = unpack_struct('>I4d', item, 2)
+            times[#times + 1] = added
+          else
+            local stored = call('HGET', P .. 'stored:' .. run.id, item)
+            times[#times + 1] = stored and unpack_item(stored).due
+          end
+        end
       end
     end
   end
-  return least, not others and #seen.rivals == 0
+  table.sort(times)
+  return times[given_away + 1] or math.huge
 end
 
-local function anothers_turn(seen, mine)
-  if #seen.rivals == 0 then
+-- Whose task the lane gives next, whether nobody else wants it, and whether it is the oldest of all. Where several want
+-- it: the most urgent, and of equals whoever was served least in it.
+local function choose(turn, seen, decided)
+  local wanting, mixed = {turn}, false
+  for _, number in ipairs(seen.order) do
+    local one = by_id[number]
+    if number ~= turn.id and seen.ready[number] > 0 and one.left > 0 then
+      wanting[#wanting + 1] = one
+      mixed = mixed or one.priority ~= turn.priority
+    end
+  end
+  if #wanting == 1 then
+    return turn, #seen.rivals == 0, false
+  end
+  local best, urgency, place
+  for _, one in ipairs(wanting) do
+    local its_urgency, its_place = one.priority, seen.picks[one.id] / one.weight
+    if mixed and is_oldest_turn(seen) then
+      local part = decided[one.id .. ':' .. seen.id]
+      its_urgency, its_place = 0, oldest_at(one.run, seen.id, part and part.oldest or 0)
+    end
+    local is_level = best and its_urgency == urgency
+    if not best or its_urgency > urgency or (is_level and (its_place < place or (its_place == place and one.id < best.id))) then
+      best, urgency, place = one, its_urgency, its_place
+    end
+  end
+  return best, false, mixed and is_oldest_turn(seen)
+end
+
+-- Whether a slot is left, for a moment, to a run that other workers serve: the more urgent come first, at the turn of the
+-- oldest the less urgent; and equals that were served less.
+local function must_yield(seen, chosen)
+  local mine, rivals, wanted = seen.picks[chosen.id] / chosen.weight, false, false
+  for _, rival in ipairs(seen.rivals) do
+    local picks, priority = rival[1], rival[2]
+    if priority == chosen.priority then
+      rivals, wanted = true, wanted or mine > picks
+    elseif (priority < chosen.priority) == is_oldest_turn(seen) then
+      rivals, wanted = true, true
+    end
+  end
+  if not rivals then
     return false
   end
   if seen.at > now then
     return true  -- slots to come are not hoarded where others want them too
   end
-  local fewest = seen.rivals[1]
-  for _, picks in ipairs(seen.rivals) do
-    fewest = min(fewest, picks)
-  end
-  return mine > fewest and now < seen.at + floor(seen.spacing / COURTESY)
+  return wanted and now < seen.at + floor(seen.spacing / YIELD_FRACTION)
 end
 
 local function plan(contenders)
@@ -335,16 +544,16 @@ local function plan(contenders)
     top = max(top, one.share)
   end
   for _, one in ipairs(contenders) do
-    one.share = max(one.share, top - RUN_LEAD)
+    one.share = max(one.share, top - MAX_RUN_LEAD)
   end
-  local chunk = max(1, math.ceil(limit / min(known_count, LANES_SPREAD)))
+  local chunk = max(1, math.ceil(limit / min(known_count, MIN_LANES_PER_BATCH)))
   while left > 0 do
     local turn
     for _, one in ipairs(contenders) do
       if one.left > 0 and not one.due[one.first] and one.read then
         read_due(one)
       end
-      if one.left > 0 and one.due[one.first] and (not turn or one.share < turn.share or (one.share == turn.share and one.id < turn.id)) then
+      if one.left > 0 and one.due[one.first] and (not turn or comes_before(one, turn)) then
         turn = one
       end
     end
@@ -353,15 +562,16 @@ local function plan(contenders)
     end
     local seen = known[turn.due[turn.first]]
     turn.first = turn.first + 1
-    local chosen, unrivalled = choose(turn, seen)
-    if not anothers_turn(seen, seen.picks[chosen.id] / chosen.weight) then
+    local chosen, unrivalled, oldest = choose(turn, seen, decided)
+    if not must_yield(seen, chosen) then
       local count = min(unrivalled and min(chunk, left) or 1, chosen.left, room(seen), seen.ready[chosen.id])
       if count > 0 then
         local key = chosen.id .. ':' .. seen.id
         if not decided[key] then
-          decided[key] = {one = chosen, seen = seen, slots = {}}
+          decided[key] = {one = chosen, seen = seen, slots = {}, oldest = 0}
           order[#order + 1] = decided[key]
         end
+        decided[key].oldest = decided[key].oldest + (oldest and 1 or 0)
         for _ = 1, count do
           table.insert(decided[key].slots, take(seen))
         end
@@ -386,13 +596,13 @@ end
 
 local function batch()
   local contenders = {}
-  for _, one in ipairs(served) do
+  for _, one in ipairs(served.considered or served) do
     read_due(one)
     if #one.due > 0 then
       contenders[#contenders + 1] = one
     end
     if #contenders >= RUNS_CONSIDERED then
-      break  -- those with the least share came first
+      break  -- the most urgent came first, and of equals those with the least share
     end
   end
   if #contenders == 0 then
@@ -406,56 +616,72 @@ local function batch()
   end
   for _, part in ipairs(order) do
     local run, seen = part.one.run, part.seen
-    local got = pop(run, seen.id, #part.slots)
+    local got = pop(run, seen.id, #part.slots, part.oldest)
     for i, item in ipairs(got) do
-      picked[#picked + 1] = {run, item[1], seen.id, item[2], item[3], part.slots[i]}
+      picked[#picked + 1] = {run, item[1], seen.id, item[2], item[3], part.slots[i], #picked}
     end
     if #got > 0 then
-      get_head(run, seen.id)[PICKS] = seen.picks[run.id]
-      touch_head(run, seen.id)
+      get_run_lane(run, seen.id)[PICKS] = seen.picks[run.id]
+      touch_run_lane(run, seen.id)
     end
+  end
+  if #order > 1 then
+    table.sort(picked, function(a, b)
+      if a[6] ~= b[6] then
+        return a[6] < b[6]
+      elseif a[1].priority ~= b[1].priority then
+        return a[1].priority > b[1].priority
+      end
+      local first, second = a[4] % BANDS, b[4] % BANDS
+      return first < second or (first == second and a[7] < b[7])
+    end)
   end
   return picked
 end
 
-local picked = alone() or batch()
-if #picked == 0 then
-  return nothing()
-end
-local number = max(last_lease + 1, now)
-call('HSET', P .. 'meta', 'lease', int(number))
-local tasks, latest, counts = {}, {}, {}
-for _, pick in ipairs(picked) do
-  local run, task, id, band, item, slot = unpack(pick)
-  tasks[#tasks + 1] = int(run.id * SHIFT + task)
-  tasks[#tasks + 1] = pack('>dI4B', slot, id, band) .. item
-  local lane = get_lane(id)
-  lane[FLIGHT] = lane[FLIGHT] + 1
-  latest[id] = max(latest[id] or 0, slot)
-  counts[run] = (counts[run] or 0) + 1
-end
-for id, slot in pairs(latest) do
-  local lane = get_lane(id)
-  pass(lane, slot, lane[SPACING])
-  touch(id)
-end
-for run, count in pairs(counts) do
-  bump(run, 'ready', -count)
-  bump(run, 'leased', count)
-end
-if #picked == limit then
-  -- There may be more than this worker took: the next that waits is to look, too.
-  for run in pairs(counts) do
-    if run.ready > run.delayed then
-      hint_at(P .. (serves_all and 'hint' or 'hint:' .. (serves[run.scraper] and run.scraper or run.name)))
-      break
+-- A lease for what was picked, written down as the call ends.
+local function hand_out(picked)
+  if #picked == 0 then
+    return nothing()
+  end
+  local number = max(last_lease + 1, now)
+  call('HSET', P .. 'meta', 'lease', int(number))
+  local tasks, latest, counts = {}, {}, {}
+  for _, pick in ipairs(picked) do
+    local run, task, id, band, item, slot = unpack(pick)
+    tasks[#tasks + 1] = int(run.id * SHIFT + task)
+    tasks[#tasks + 1] = pack('>dI4B', slot, id, band) .. item
+    local lane = get_lane(id)
+    lane[FLIGHT] = lane[FLIGHT] + 1
+    lane[GIVEN] = lane[GIVEN] + 1
+    latest[id] = max(latest[id] or 0, slot)
+    counts[run] = (counts[run] or 0) + 1
+  end
+  for id, slot in pairs(latest) do
+    local lane = get_lane(id)
+    advance_slot(lane, slot, lane[SPACING])
+    touch(id, true)
+  end
+  for run, count in pairs(counts) do
+    bump(run, 'ready', -count)
+    bump(run, 'leased', count)
+  end
+  if #picked == limit then
+    -- There may be more than this worker took: the next that waits is to look, too.
+    for run in pairs(counts) do
+      if run.ready > run.delayed then
+        hint_at(P .. (serves_all and 'hint' or 'hint:' .. (serves[run.scraper] and run.scraper or run.name)))
+        break
+      end
     end
   end
+  call_many('HSET', P .. 'lease:' .. int(number), tasks)
+  set_lease(int(number), {worker, request, now + span, 0, {}})
+  if request ~= '' then
+    call('HSET', P .. 'requests', request_name(worker, request), int(number))
+  end
+  flush()
+  return answer(number, tasks)
 end
-many('HSET', P .. 'lease:' .. int(number), tasks)
-set_lease(int(number), {worker, request, now + span, 0, {}})
-if request ~= '' then
-  call('HSET', P .. 'requests', request_name(worker, request), int(number))
-end
-flush()
-return answer(number, tasks)
+
+return hand_out(pick_isolated() or batch())

@@ -4,12 +4,12 @@
 local MOST, STALE, STEP = 50000, 1000, 100  -- items gone through, and taken away one by one
 local run = get_run(tonumber(ARGV[2]))
 local total = (#ARGV - 2) / 2
-if not takes_work(run) then
+if not accepts_tasks(run) then
   return total
 end
 
 local function is_stale(item)
-  return byte(item) ~= 1 and call('HEXISTS', P .. 'odd:' .. run.id, item) == 0
+  return byte(item) ~= 1 and call('HEXISTS', P .. 'stored:' .. run.id, item) == 0
 end
 
 -- What came back is in the list by its number only. Answers: whether there is more of it.
@@ -35,8 +35,8 @@ end
 local seen = 0
 for i = 0, total - 1 do
   local lane, band = tonumber(ARGV[3 + 2 * i]), tonumber(ARGV[4 + 2 * i])
-  local head, list = get_head(run, lane), ready_list(run.id, lane, band)
-  if head and head[FIRST + band] <= 0 then
+  local run_lane, list = get_run_lane(run, lane), ready_list(run.id, lane, band)
+  if run_lane and ready_in_line(run_lane, band) <= 0 then
     call('UNLINK', list)
   else
     seen = seen + call('LLEN', list)

@@ -14,16 +14,24 @@ while at <= #ARGV do
   if not lease or lease[WORKER] ~= worker or lease[UNTIL] <= now then
     lost[#lost + 1] = number
   else
-    lease[UNTIL], lease[EXTENDED], lease[STARTED] = max(lease[UNTIL], now + span), 1, begun
-    set_lease(number, lease)
     if tonumber(number) <= cut then
+      local gone, executed = {}, {}
       for _, id in ipairs(call('HKEYS', P .. 'lease:' .. number)) do
         local run = get_run((split_id(id)))
         if run and tonumber(number) <= run.cut then
           cancelled[#cancelled + 1] = id
+          gone[id] = true
         end
       end
+      for _, id in ipairs(begun) do
+        if not gone[id] then
+          executed[#executed + 1] = id  -- the others are executed by nobody from here on
+        end
+      end
+      begun = executed
     end
+    lease[UNTIL], lease[EXTENDED], lease[STARTED] = max(lease[UNTIL], now + span), 1, begun
+    set_lease(number, lease)
   end
 end
 return {lost, cancelled}

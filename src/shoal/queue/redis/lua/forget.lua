@@ -10,7 +10,7 @@ if ARGV[2] == '' then
     end
   end
 end
-many('HDEL', P .. 'workers', gone)
-many('HDEL', P .. 'asked', gone)
-many('HDEL', P .. 'figures', gone)
+call_many('HDEL', P .. 'workers', gone)
+call_many('HDEL', P .. 'commands', gone)
+call_many('HDEL', P .. 'counters', gone)
 return #gone

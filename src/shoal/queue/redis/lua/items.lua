@@ -1,42 +1,48 @@
 -- Items: a task as it is kept. A fresh one is an inline item in its ready list; one that came back, waits
--- for a time or has a time to live is kept by number in odd:<run>, and its list holds the number only.
---   inline: 1, number, added, body                 body: length of view, view, work (both made by clients)
---   odd:    2, number, added, spot, band, lane, attempts, lost, due, expires, gave_back, history count and text, body
--- spot: where it waits (0 in its list, 1 delayed, 2 to be claimed alone). expires: 0 is never.
+-- for a time or has a time to live is kept by number in stored:<run>, and its list holds the number only.
+--   inline: 1, number, added, body                 body: flags (1 for ack="auto", 2 for needs), length of view in three bytes, view, work (made by clients)
+--   stored:    2, number, added, wait_mode, line (in `band`), lane, attempts, lost, due, expires, returned_lease, history count and text, body
+-- wait_mode: where it waits (0 in its list, 1 delayed, 2 to be claimed alone). expires: 0 is never.
 local IN_LIST, DELAYED, BY_ITSELF = 0, 1, 2
 local HISTORY = 20  -- attempts kept: the first and the newest
-local PLACES = 16384  -- tasks per string of places
+local LOCATIONS_PER_KEY = 16384  -- tasks per string of locations
 local DIGESTS = 10  -- bytes that are kept of a digest
 -- Of tasks: ended ones are done, or cancelled where a run is older than the next; called off: cancelled, with a row among
--- those that ended; passed: cancelled, and nothing is left of it.
-local NOWHERE, WAITS, ODD, ENDED, DEAD, PASSED, CALLED_OFF = 0, 1, 2, 3, 4, 5, 6
+-- those that ended; removed: cancelled, and nothing is left of it.
+local UNKNOWN, WAITING, STORED, ENDED, DEAD, REMOVED, CANCELLED_ROW = 0, 1, 2, 3, 4, 5, 6
+local RETURN_DEPTH = 128  -- how far from the head of its list the place of a task that comes back is looked for
 local CLEARED = 'x'  -- in the place of an inline item that was dropped
 local INLINE_BODY = 14  -- where the body of an inline item begins
 
 local function unpack_item(item)
   local kind, number, added, at = unpack_struct('>BI4d', item)
   if kind == 1 then
-    return {number = number, added = added, spot = 0, attempts = 0, lost = 0, due = added, expires = 0, back = 0,
+    return {number = number, added = added, wait_mode = 0, attempts = 0, lost = 0, due = added, expires = 0, back = 0,
       count = 0, history = '', body = sub(item, at)}
   end
-  local spot, band, lane, attempts, lost, due, expires, back, count, history, last
+  local wait_mode, band, lane, attempts, lost, due, expires, back, count, history, last
     = unpack_struct('>BBI4HBdddBI4c0', item, at)
-  return {number = number, added = added, spot = spot, band = band, lane = lane, attempts = attempts, lost = lost, due = due,
+  return {number = number, added = added, wait_mode = wait_mode, band = band, lane = lane, attempts = attempts, lost = lost, due = due,
     expires = expires, back = back, count = count, history = history, body = sub(item, last)}
 end
 
-local function pack_odd(task)
-  return pack('>BI4dBBI4HBdddBI4c0', 2, task.number, task.added, task.spot, task.band, task.lane, min(task.attempts, 65535), task.lost,
+local function pack_stored(task)
+  return pack('>BI4dBBI4HBdddBI4c0', 2, task.number, task.added, task.wait_mode, task.band, task.lane, min(task.attempts, 65535), task.lost,
     task.due, task.expires, task.back, task.count, #task.history, task.history) .. task.body
 end
 
 -- An item without what only a worker needs; `body` is where its body begins.
-local function shorn(item, body)
-  local last = body + 3 + unpack_struct('>I4', item, body)
+local function strip_work(item, body)
+  local last = body + 3 + unpack_struct('>I3', item, body + 1)
   return last == #item and item or sub(item, 1, last)
 end
 
-local function remember(task, attempt)
+-- Whether a task is acknowledged by being handed out: it comes once at most.
+local function is_auto(task)
+  return byte(task.body) % 2 == 1
+end
+
+local function append_attempt(task, attempt)
   if attempt == '' then
     return
   end
@@ -50,70 +56,94 @@ local function remember(task, attempt)
   end
 end
 
-local function ready_list(run, lane, band)
-  return P .. 'ready:' .. run .. ':' .. lane .. ':' .. band
+local function ready_list(run, lane, line)
+  return P .. 'ready:' .. run .. ':' .. lane .. ':' .. line
 end
 
-local function place(run, number, tag, value)
-  call('SETRANGE', P .. 'place:' .. run .. ':' .. floor(number / PLACES), number % PLACES * 5, pack('>BI4', tag, value))
+local function needs_of(task)
+  return floor(task.band / BANDS)
 end
 
-local function place_of(run, number)
-  local first = number % PLACES * 5
-  local found = call('GETRANGE', P .. 'place:' .. run .. ':' .. floor(number / PLACES), first, first + 4)
+local function set_location(run, number, tag, value)
+  call('SETRANGE', P .. 'location:' .. run .. ':' .. floor(number / LOCATIONS_PER_KEY), number % LOCATIONS_PER_KEY * 5, pack('>BI4', tag, value))
+end
+
+local function location_of(run, number)
+  local first = number % LOCATIONS_PER_KEY * 5
+  local found = call('GETRANGE', P .. 'location:' .. run .. ':' .. floor(number / LOCATIONS_PER_KEY), first, first + 4)
   if #found < 5 then
-    return NOWHERE, 0
+    return UNKNOWN, 0
   end
   return unpack_struct('>BI4', found)
 end
 
+-- Among the tasks at the head of a list: before the first that came after it.
+local function put_in_place(list, number)
+  local ahead = call('LRANGE', list, 0, 0)
+  for looked = 1, 2 do
+    for i, item in ipairs(ahead) do
+      local other = byte(item) == 1 and unpack_struct('>I4', item, 2) or tonumber(item)
+      if other and other > number then
+        return i == 1 and call('LPUSH', list, number) or call('LINSERT', list, 'BEFORE', item, number)
+      end
+    end
+    ahead = looked == 1 and call('LRANGE', list, 0, RETURN_DEPTH - 1) or ahead
+  end
+  call(#ahead < RETURN_DEPTH and 'RPUSH' or 'LPUSH', list, number)
+end
+
 -- A task waits again, or for the first time in a way of its own. The caller keeps the account.
--- `first`: it goes before what is there, as one that was there before.
-local function wait_odd(run, task, first)
+-- `in_place`: it was due before, whatever the clock says now, and goes where it was.
+local function enqueue_stored(run, task, in_place)
   local id = run.id
-  if task.due > now then
-    task.spot = DELAYED
+  if task.due > now and not in_place then
+    task.wait_mode = DELAYED
     call('ZADD', P .. 'delayed:' .. id, task.due, task.number)
     if run.delayed == 0 then
       hint(run)
     end
     bump(run, 'delayed', 1)
   elseif task.lost > 0 then
-    task.spot = BY_ITSELF
-    call('ZADD', P .. 'alone:' .. id, task.number, task.number)
-    bump(run, 'alone', 1)
-    more(run, task.lane, ALONE, 1)
+    task.wait_mode = BY_ITSELF
+    call('ZADD', apart_key('isolated:', id, needs_of(task)), task.number, task.number)
+    bump(run, 'isolated', 1)
+    add_to_run_lane(run, task.lane, needs_of(task), ISOLATED, 1)
   else
-    task.spot = IN_LIST
-    call(first and 'LPUSH' or 'RPUSH', ready_list(id, task.lane, task.band), task.number)
-    more_ready(run, task.lane, task.band, 1)
+    task.wait_mode = IN_LIST
+    local list = ready_list(id, task.lane, task.band)
+    if in_place then
+      put_in_place(list, task.number)
+    else
+      call('RPUSH', list, task.number)
+    end
+    add_ready(run, task.lane, task.band, 1)
   end
   if task.expires > 0 then
     call('ZADD', P .. 'ttl:' .. id, task.expires, task.number)
   end
-  call('HSET', P .. 'odd:' .. id, task.number, pack_odd(task))
+  call('HSET', P .. 'stored:' .. id, task.number, pack_stored(task))
 end
 
--- An odd task waits no longer; what its list holds of it is passed over later.
-local function leave_odd(run, task)
+-- An stored task waits no longer; what its list holds of it is passed over later.
+local function dequeue_stored(run, task)
   local id = run.id
-  if task.spot == DELAYED then
+  if task.wait_mode == DELAYED then
     call('ZREM', P .. 'delayed:' .. id, task.number)
     bump(run, 'delayed', -1)
-  elseif task.spot == BY_ITSELF then
-    call('ZREM', P .. 'alone:' .. id, task.number)
-    bump(run, 'alone', -1)
-    more(run, task.lane, ALONE, -1)
+  elseif task.wait_mode == BY_ITSELF then
+    call('ZREM', apart_key('isolated:', id, needs_of(task)), task.number)
+    bump(run, 'isolated', -1)
+    add_to_run_lane(run, task.lane, needs_of(task), ISOLATED, -1)
   else
-    more_ready(run, task.lane, task.band, -1)
+    add_ready(run, task.lane, task.band, -1)
   end
   if task.expires > 0 then
     call('ZREM', P .. 'ttl:' .. id, task.number)
   end
-  call('HDEL', P .. 'odd:' .. id, task.number)
+  call('HDEL', P .. 'stored:' .. id, task.number)
 end
 
--- Rows of ended tasks and of dead letters: state, ended, lease, gave_back, lane, attempts, lost, records, the first of them,
+-- Rows of ended tasks and of dead letters: state, ended, lease, returned_lease, lane, attempts, lost, records, the first of them,
 -- cause, evidence, the last attempt (which the history of the item does not have), item.
 local STATES = {done = 1, cancelled = 2, dead = 3}
 local ROW = '>BdddI4HBI4I4I4c0I4c0I4c0'
@@ -143,38 +173,47 @@ local function leave_group(run, number, lane, cause)
 end
 
 -- A dead letter is one no longer: its row as a task that waits, and its lease.
-local function unbury(run, row)
+local function remove_dead_letter(run, row)
   local _, _, lease, _, lane, attempts, lost, _, _, cause, _, attempt, item = unpack_struct(ROW, row)
   local task = unpack_item(sub(row, item))
-  remember(task, attempt)
+  append_attempt(task, attempt)
   task.attempts, task.lost = attempts, lost
   call('HDEL', P .. 'dead:' .. run.id, task.number)
-  call('ZREM', P .. 'deadids:' .. run.id, task.number)
+  call('ZREM', P .. 'dead_ids:' .. run.id, task.number)
   leave_group(run, task.number, lane, cause)
   return task, lease
 end
 
 -- A dead letter; the caller keeps the account.
-local function bury(run, task, lease, cause, evidence, attempt, ended)
-  task.spot = IN_LIST
+local function dead_letter(run, task, lease, cause, evidence, attempt, ended)
+  task.wait_mode = IN_LIST
   call('HSET', P .. 'dead:' .. run.id, task.number, pack_row('dead', lease, task.back, task.lane, task.attempts, task.lost, 0, 0,
-    cause, evidence, attempt, pack_odd(task), ended))
-  call('ZADD', P .. 'deadids:' .. run.id, task.number, task.number)
+    cause, evidence, attempt, pack_stored(task), ended))
+  call('ZADD', P .. 'dead_ids:' .. run.id, task.number, task.number)
   join_group(run, task.number, task.lane, cause, ended or now)
-  call('HDEL', P .. 'back:' .. run.id, task.number)
-  place(run.id, task.number, DEAD, 0)
+  call('HDEL', P .. 'returned:' .. run.id, task.number)
+  set_location(run.id, task.number, DEAD, 0)
 end
 
 local EXPIRED = 'its time to live ran out while it waited'
 
 -- An attempt as clients pack it: at, worker, cause, message, status, seconds, size.
-local function made_attempt(worker, cause, message)
+local function new_attempt(worker, cause, message)
   return cmsgpack.pack({now, worker, cause, message, 0, 0, 0})
 end
 
 local function expire(run, task)
-  leave_odd(run, task)
+  dequeue_stored(run, task)
   bump(run, 'ready', -1)
   bump(run, 'dead', 1)
-  bury(run, task, 0, 'expired', '', made_attempt('', 'expired', EXPIRED))
+  dead_letter(run, task, 0, 'expired', '', new_attempt('', 'expired', EXPIRED))
+end
+
+-- Some of the waiting tasks whose time is over; how many.
+local function expire_some(run, most)
+  local over = call('ZRANGEBYSCORE', P .. 'ttl:' .. run.id, '-inf', int(now), 'LIMIT', 0, most)
+  for _, number in ipairs(over) do
+    expire(run, unpack_item(call('HGET', P .. 'stored:' .. run.id, number)))
+  end
+  return #over
 end

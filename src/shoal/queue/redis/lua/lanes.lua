@@ -1,18 +1,23 @@
--- Lanes, heads and runs as they are changed by one call: each is read once and written once, by flush().
--- A head is what a run has in a lane: its pace there, and how many of its tasks are ready by band.
-local NAME, NEXT, ASKED, LEARNED, SPACING, ROOM, FLIGHT, HELD, PARKED, REASON, RUNS = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
-local RULE, LIMIT = 12, 13  -- set by a person; below 0: nobody did
+-- Lanes, run_lanes and runs as they are changed by one call: each is read once and written once, by flush().
+-- A run_lane is what a run has in a lane: its pace there, and how many of its tasks are ready by band.
+local NAME, NEXT, REQUESTED, LEARNED, SPACING, ROOM, FLIGHT, HELD, PARKED, REASON, RUNS = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
+local SPACING_OVERRIDE, LIMIT_OVERRIDE = 12, 13  -- set by a person; below 0: nobody did
 local LAST = 14  -- the last slot given while there was no spacing: lanes without limits take turns by it
-local PACE, MOST, PICKS, ALONE, FIRST = 1, 2, 3, 4, 5  -- FIRST + band: ready tasks of that band
+local GIVEN = 15  -- tasks ever handed out, of whatever run
+local PACE, MOST, PICKS, ISOLATED, FIRST = 1, 2, 3, 4, 5  -- FIRST + band: ready tasks of that band
+local APART = 13  -- by number of needs: the same counts of tasks that need capabilities; nil where none ever did
 local BANDS = 8
-local WORDS = 3  -- of these fields the first are text
+local MAX_OUTBOX = 10000  -- entries of a run that may wait; with more nothing of it is handed out
+local LINES = 256  -- a line is 8 * needs + band: tasks of different needs never wait in one list
+local WORDS = 4  -- of these fields the first are text
 local FIELDS = {
-  'state', 'name', 'scraper', 'weight', 'max_pages', 'share', 'asked_at', 'left', 'cursor', 'cut', 'next_task', 'ended', 'alone',
-  'level', 'split', 'marks', 'created_at', 'changed_at', 'finished_at',
-  'seen', 'ready', 'delayed', 'leased', 'done', 'dead', 'cancelled', 'records', 'trimmed', 'retries', 'lost', 'stale', 'bytes',
+  'state', 'name', 'scraper', 'seen_set', 'weight', 'priority', 'max_pages', 'share', 'last_claim_at', 'left', 'cursor', 'cut', 'next_task', 'ended', 'isolated',
+  'level', 'split', 'marks', 'needs_sets', 'created_at', 'changed_at', 'finished_at',
+  'seen', 'ready', 'delayed', 'leased', 'done', 'dead', 'cancelled', 'records', 'trimmed', 'retries', 'lost', 'stale', 'bytes', 'outbox',
 }
-local lanes, heads, runs = {}, {}, {}
-local touched, heads_changed = {}, {}
+local lanes, run_lanes, runs = {}, {}, {}
+local touched, run_lanes_changed = {}, {}
+lanes.read_wake = {}  -- by lane: when it could be asked as it was read; false: it was full
 
 local function get_run(id)
   local known = runs[id]
@@ -44,8 +49,23 @@ local function bump(run, field, by)
   end
 end
 
-local function takes_work(run)
+local function accepts_tasks(run)
   return run ~= nil and (run.state == 'running' or run.state == 'paused')
+end
+
+-- When a lane may next be asked; false: it is full.
+local function wake_time(lane)
+  local is_full = (lane[ROOM] > 0 and lane[FLIGHT] >= lane[ROOM]) or (lane[PARKED] > 0 and lane[FLIGHT] > 0)
+  return not is_full and max(lane[NEXT], lane[HELD], lane[LAST])
+end
+
+local function get_lane(id, packed)
+  local lane = lanes[id]
+  if not lane then
+    lane = cmsgpack.unpack(packed or call('HGET', P .. 'lanes', id))
+    lanes[id], lanes.read_wake[id] = lane, wake_time(lane)
+  end
+  return lane
 end
 
 local function load_lanes(ids)
@@ -57,23 +77,14 @@ local function load_lanes(ids)
   end
   if #missing > 0 then
     for i, packed in ipairs(gather('HMGET', P .. 'lanes', missing)) do
-      lanes[missing[i]] = cmsgpack.unpack(packed)
+      get_lane(missing[i], packed)
     end
   end
 end
 
-local function get_lane(id)
-  local lane = lanes[id]
-  if not lane then
-    lane = cmsgpack.unpack(call('HGET', P .. 'lanes', id))
-    lanes[id] = lane
-  end
-  return lane
-end
-
-local function load_heads(run, ids)
-  local known = heads[run.id] or {}
-  heads[run.id] = known
+local function load_run_lanes(run, ids)
+  local known = run_lanes[run.id] or {}
+  run_lanes[run.id] = known
   local missing = {}
   for _, id in ipairs(ids) do
     if known[id] == nil then
@@ -81,71 +92,101 @@ local function load_heads(run, ids)
     end
   end
   if #missing > 0 then
-    local got = gather('HMGET', P .. 'heads:' .. run.id, missing)
+    local got = gather('HMGET', P .. 'run_lanes:' .. run.id, missing)
     for i, id in ipairs(missing) do
       known[id] = got[i] and cmsgpack.unpack(got[i]) or false
     end
   end
 end
 
-local function get_head(run, id)
-  local known = heads[run.id] or {}
-  heads[run.id] = known
+local function get_run_lane(run, id)
+  local known = run_lanes[run.id] or {}
+  run_lanes[run.id] = known
   if known[id] == nil then
-    local packed = call('HGET', P .. 'heads:' .. run.id, id)
+    local packed = call('HGET', P .. 'run_lanes:' .. run.id, id)
     known[id] = packed and cmsgpack.unpack(packed) or false
   end
   return known[id] or nil
 end
 
--- The lane is written, and says anew when each of its heads may be asked.
-local function touch(id)
-  touched[id] = true
+-- The lane is written, and says anew when each of its run_lanes may be asked.
+-- its_own: only numbers of the lane itself changed, so that for a run whose run_lane is as it was only the time moves.
+local function touch(id, its_own)
+  touched[id] = its_own and touched[id] ~= 'all' and 'its_own' or 'all'
 end
 
-local function touch_head(run, id)
-  local changed = heads_changed[run.id]
+local function touch_run_lane(run, id)
+  local changed = run_lanes_changed[run.id]
   if not changed then
     changed = {}
-    heads_changed[run.id] = changed
+    run_lanes_changed[run.id] = changed
   end
   changed[id] = true
 end
 
-local function ready_in(head)
-  return head[5] + head[6] + head[7] + head[8] + head[9] + head[10] + head[11] + head[12]
+local function ready_in(run_lane)
+  return run_lane[5] + run_lane[6] + run_lane[7] + run_lane[8] + run_lane[9] + run_lane[10] + run_lane[11] + run_lane[12]
 end
 
-local function more(run, id, field, by)
-  local head = get_head(run, id)
-  local before = ready_in(head) + head[ALONE]
-  head[field] = head[field] + by
-  touch_head(run, id)
+-- The counts of a run in a lane of tasks with these needs; 0: of those without.
+local function shelf_of(run_lane, needs)
+  if needs == 0 then
+    return run_lane
+  end
+  return run_lane[APART] and run_lane[APART][needs]
+end
+
+local function add_to_run_lane(run, id, needs, field, by)
+  local run_lane = get_run_lane(run, id)
+  local shelf = shelf_of(run_lane, needs)
+  if not shelf then
+    shelf = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+    run_lane[APART] = run_lane[APART] or {}
+    run_lane[APART][needs] = shelf
+  end
+  local before = ready_in(shelf) + shelf[ISOLATED]
+  shelf[field] = shelf[field] + by
+  touch_run_lane(run, id)
   if before <= 0 or before + by <= 0 then
-    touch(id)
+    touch(id, true)
+  end
+  if needs > 0 then
+    call('HINCRBY', P .. 'needed:' .. run.id, needs, by)
   end
 end
 
-local function more_ready(run, id, band, by)
-  more(run, id, FIRST + band, by)
+local function add_ready(run, id, line, by)
+  local band = line % BANDS
+  add_to_run_lane(run, id, (line - band) / BANDS, FIRST + band, by)
+end
+
+local function ready_in_line(run_lane, line)
+  local band = line % BANDS
+  local shelf = shelf_of(run_lane, (line - band) / BANDS)
+  return shelf and shelf[FIRST + band] or 0
+end
+
+-- Where claims look for the lanes of a run that are due, and for tasks that are to be claimed alone.
+local function apart_key(name, run, needs)
+  return needs == 0 and P .. name .. run or P .. name .. run .. ':' .. needs
 end
 
 local function find_lane(name)
-  local id = call('HGET', P .. 'hosts', name)
+  local id = call('HGET', P .. 'lane_ids', name)
   return id and tonumber(id)
 end
 
 local function new_lane(name)
   local id = call('HINCRBY', P .. 'meta', 'lane', 1)
-  call('HSET', P .. 'hosts', name, id)
-  call('ZADD', P .. 'lanenames', 0, name)
-  lanes[id] = {name, 0, 0, 0, 0, 0, 0, 0, 0, '', {}, -1, -1, 0}
+  call('HSET', P .. 'lane_ids', name, id)
+  call('ZADD', P .. 'lane_names', 0, name)
+  lanes[id] = {name, 0, 0, 0, 0, 0, 0, 0, 0, '', {}, -1, -1, 0, 0}
   touch(id)
   return id
 end
 
 -- A slot was given: the next one is so much later.
-local function pass(lane, slot, spacing)
+local function advance_slot(lane, slot, spacing)
   if spacing > 0 then
     lane[NEXT] = slot + spacing
   else
@@ -155,23 +196,23 @@ end
 
 -- A person's word stands in place of all others.
 local function set_spacing(lane)
-  lane[SPACING] = lane[RULE] >= 0 and lane[RULE] or max(lane[LEARNED], lane[ASKED])
+  lane[SPACING] = lane[SPACING_OVERRIDE] >= 0 and lane[SPACING_OVERRIDE] or max(lane[LEARNED], lane[REQUESTED])
 end
 
 -- Apply the slowest pace that any unfinished run asks of the lane.
-local function settle_pace(id)
+local function apply_pace(id)
   local lane, asked, room = get_lane(id), 0, 0
   for _, number in ipairs(lane[RUNS]) do
     local run = get_run(number)
-    local head = run and get_head(run, id)
-    if head then
-      asked = max(asked, head[PACE])
-      if head[MOST] > 0 and (room == 0 or head[MOST] < room) then
-        room = head[MOST]
+    local run_lane = run and get_run_lane(run, id)
+    if run_lane then
+      asked = max(asked, run_lane[PACE])
+      if run_lane[MOST] > 0 and (room == 0 or run_lane[MOST] < room) then
+        room = run_lane[MOST]
       end
     end
   end
-  lane[ASKED], lane[ROOM] = asked, lane[LIMIT] >= 0 and lane[LIMIT] or room
+  lane[REQUESTED], lane[ROOM] = asked, lane[LIMIT_OVERRIDE] >= 0 and lane[LIMIT_OVERRIDE] or room
   set_spacing(lane)
   touch(id)
 end
@@ -190,30 +231,27 @@ local function join(lane, number)
   table.insert(lane[RUNS], number)
 end
 
--- What a run asks of a lane; a newcomer starts level with the run that was served least, and catches up with nobody.
-local function ask(run, id, pace, most)
-  local lane, head = get_lane(id), get_head(run, id)
-  if head then
-    head[PACE], head[MOST] = pace, most
+-- What a run asks of a lane; a newcomer starts level with the run that was served least for its weight: it catches up with nobody.
+local function set_run_pace(run, id, pace, most)
+  local lane, run_lane = get_lane(id), get_run_lane(run, id)
+  if run_lane then
+    run_lane[PACE], run_lane[MOST] = pace, most
   else
     local least
     for _, number in ipairs(lane[RUNS]) do
       local other = get_run(number)
-      local theirs = other and other.state == 'running' and get_head(other, id)
-      if theirs and (not least or theirs[PICKS] < least) then
-        least = theirs[PICKS]
+      local theirs = other and other.state == 'running' and get_run_lane(other, id)
+      local served = theirs and floor(theirs[PICKS] / max(1, other.weight))
+      if served and (not least or served < least) then
+        least = served
       end
     end
-    heads[run.id][id] = {pace, most, least or 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
-    call('RPUSH', P .. 'order:' .. run.id, id)
+    run_lanes[run.id][id] = {pace, most, (least or 0) * max(1, run.weight), 0, 0, 0, 0, 0, 0, 0, 0, 0}
+    call('RPUSH', P .. 'lane_order:' .. run.id, id)
   end
   join(lane, run.id)
-  touch_head(run, id)
-  settle_pace(id)
-end
-
-local function is_full(lane)
-  return (lane[ROOM] > 0 and lane[FLIGHT] >= lane[ROOM]) or (lane[PARKED] > 0 and lane[FLIGHT] > 0)
+  touch_run_lane(run, id)
+  apply_pace(id)
 end
 
 -- Hints wake workers that wait: one list for those that serve all, one per scraper and one per run. Each holds one at most.
@@ -244,41 +282,79 @@ local function append(book, key, first, second)
   list[#list + 1] = second
 end
 
+-- What waits with needs is found by them: claims that lack these do not come by it.
+local function note_apart(wake, sleep, run, run_lane, id, at)
+  for needs, shelf in pairs(run_lane[APART]) do
+    local key = apart_key('wake:', run.id, needs)
+    if at and ready_in(shelf) + shelf[ISOLATED] > 0 then
+      append(wake, key, at, id)
+      wake[key].run = run
+    else
+      append(sleep, key, id)
+    end
+  end
+end
+
 local function flush()
-  local packed, wake, sleep = {}, {}, {}
-  for id in pairs(touched) do
+  local packed, wake, sleep, moved, wake_apart, sleep_apart = {}, {}, {}, {}, {}, {}
+  for id, how in pairs(touched) do
     local lane = get_lane(id)
-    local at, full = max(lane[NEXT], lane[HELD], lane[LAST]), is_full(lane)
+    local at, before = wake_time(lane), lanes.read_wake[id]
+    local at_text, is_open_as_before = at and int(at), how == 'its_own' and before ~= nil and not before == not at
+    lanes.read_wake[id] = at
     packed[#packed + 1] = id
     packed[#packed + 1] = cmsgpack.pack(lane)
     for _, number in ipairs(lane[RUNS]) do
-      local run = get_run(number)
-      local head = takes_work(run) and get_head(run, id)
-      if head and not full and ready_in(head) + head[ALONE] > 0 then
-        append(wake, number, at, id)
-      else
-        append(sleep, number, id)
+      local known, changed = runs[number], run_lanes_changed[number]
+      local is_same = is_open_as_before and not (known and known.changed.state) and not (changed and changed[id])
+      local run = not (is_same and at == before) and get_run(number)
+      if run and is_same and run.needs_sets == 0 then
+        append(moved, number, at_text, id)
+      elseif run ~= false then
+        local run_lane = accepts_tasks(run) and get_run_lane(run, id)
+        if run_lane and at and ready_in(run_lane) + run_lane[ISOLATED] > 0 then
+          append(wake, number, at, id)
+        else
+          append(sleep, number, id)
+        end
+        if run_lane and run_lane[APART] then
+          note_apart(wake_apart, sleep_apart, run, run_lane, id, at or nil)
+        end
       end
     end
   end
-  many('HSET', P .. 'lanes', packed)
-  for number, changed in pairs(heads_changed) do
+  call_many('HSET', P .. 'lanes', packed)
+  for number, changed in pairs(run_lanes_changed) do
     local values = {}
     for id in pairs(changed) do
       values[#values + 1] = id
-      values[#values + 1] = cmsgpack.pack(heads[number][id])
+      values[#values + 1] = cmsgpack.pack(run_lanes[number][id])
     end
-    many('HSET', P .. 'heads:' .. number, values)
+    call_many('HSET', P .. 'run_lanes:' .. number, values)
   end
   for number, values in pairs(wake) do
     local key = P .. 'wake:' .. number
     if call('EXISTS', key) == 0 then
       hint(get_run(number))
     end
-    many('ZADD', key, values)
+    call_many('ZADD', key, values)
+  end
+  for number, values in pairs(moved) do
+    for first = 1, #values, 4000 do
+      call('ZADD', P .. 'wake:' .. number, 'XX', unpack(values, first, min(first + 3999, #values)))
+    end
   end
   for number, values in pairs(sleep) do
-    many('ZREM', P .. 'wake:' .. number, values)
+    call_many('ZREM', P .. 'wake:' .. number, values)
+  end
+  for key, values in pairs(wake_apart) do
+    if call('EXISTS', key) == 0 then
+      hint(values.run)
+    end
+    call_many('ZADD', key, values)
+  end
+  for key, values in pairs(sleep_apart) do
+    call_many('ZREM', key, values)
   end
   for number, run in pairs(runs) do
     if run and next(run.changed) then
@@ -287,9 +363,9 @@ local function flush()
         values[#values + 1] = field
         values[#values + 1] = run[field]
       end
-      many('HSET', P .. 'run:' .. number, values)
+      call_many('HSET', P .. 'run:' .. number, values)
       run.changed = {}
     end
   end
-  touched, heads_changed = {}, {}
+  touched, run_lanes_changed = {}, {}
 end

@@ -8,7 +8,7 @@ end
 
 local function set_lease(number, lease)
   call('HSET', P .. 'leases', number, cmsgpack.pack(lease))
-  call('ZADD', P .. 'until', int(lease[UNTIL]), number)
+  call('ZADD', P .. 'lease_expiry', int(lease[UNTIL]), number)
 end
 
 local function request_name(worker, request)
@@ -21,7 +21,7 @@ local function drop_lease(number)
     call('HDEL', P .. 'requests', request_name(lease[WORKER], lease[REQUEST]))
   end
   call('HDEL', P .. 'leases', number)
-  call('ZREM', P .. 'until', number)
+  call('ZREM', P .. 'lease_expiry', number)
   call('DEL', P .. 'lease:' .. number)
 end
 

@@ -5,9 +5,9 @@ local function promote(run, most)
   end
   local due = call('ZRANGEBYSCORE', P .. 'delayed:' .. run.id, '-inf', int(now), 'LIMIT', 0, most)
   for _, number in ipairs(due) do
-    local task = unpack_item(call('HGET', P .. 'odd:' .. run.id, number))
+    local task = unpack_item(call('HGET', P .. 'stored:' .. run.id, number))
     call('ZREM', P .. 'delayed:' .. run.id, number)
     bump(run, 'delayed', -1)
-    wait_odd(run, task, false)
+    enqueue_stored(run, task, false)
   end
 end

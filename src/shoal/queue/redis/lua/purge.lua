@@ -1,4 +1,4 @@
--- uses: base memo lanes items leases ending
+-- uses: base reply_cache lanes items leases end_run
 -- purge: now, request, run. Removes an ended run, a slice per call. Answers: a word (more, done, or why not) and what it needs.
 local SLICE_OF_KEYS = 1000
 local id = tonumber(ARGV[3])
@@ -6,8 +6,13 @@ local run = get_run(id)
 if not run then
   return {'unknown'}
 end
-if takes_work(run) then
+if accepts_tasks(run) then
   return {'open', run.name, run.state}
+end
+if get_kept(run, 'kept') == 1 then
+  begin_clearing(run)
+  flush()
+  return {'more'}
 end
 if run.left == 1 then
   sweep(run)
@@ -30,7 +35,7 @@ if run.state ~= 'purged' then
         mine[#mine + 1] = task
       end
     end
-    many('HDEL', lease, mine)
+    call_many('HDEL', lease, mine)
     if call('EXISTS', lease) == 0 then
       drop_lease(number)
     end
@@ -38,26 +43,26 @@ if run.state ~= 'purged' then
   set(run, 'state', 'purged')
   set(run, 'cursor', 0)
 end
-local buckets, places = 2 ^ run.level + run.split, floor(run.next_task / PLACES) + 1
+local buckets, locations = 2 ^ run.level + run.split, floor(run.next_task / LOCATIONS_PER_KEY) + 1
 local slice = {}
-while run.cursor < buckets + places and #slice < SLICE_OF_KEYS do
+while run.cursor < buckets + locations and #slice < SLICE_OF_KEYS do
   if run.cursor < buckets then
     slice[#slice + 1] = P .. 'seen:' .. id .. ':' .. run.cursor
   else
-    slice[#slice + 1] = P .. 'place:' .. id .. ':' .. (run.cursor - buckets)
+    slice[#slice + 1] = P .. 'location:' .. id .. ':' .. (run.cursor - buckets)
   end
   bump(run, 'cursor', 1)
 end
 if #slice > 0 then
   call('UNLINK', unpack(slice))
 end
-if run.cursor < buckets + places then
+if run.cursor < buckets + locations then
   flush()
   return {'more'}
 end
 local groups = call('HRANDFIELD', P .. 'groups:' .. id, SLICE_OF_KEYS)
 if #groups > 0 then
-  many('HDEL', P .. 'groups:' .. id, groups)
+  call_many('HDEL', P .. 'groups:' .. id, groups)
   for i, group in ipairs(groups) do
     groups[i] = P .. 'group:' .. id .. ':' .. group
   end
@@ -65,9 +70,20 @@ if #groups > 0 then
   flush()
   return {'more'}
 end
-for _, name in ipairs({'heads:', 'order:', 'wake:', 'delayed:', 'ttl:', 'alone:', 'odd:', 'back:', 'ended:', 'dead:', 'deadids:',
-  'records:', 'skips:', 'samples:', 'sampled:', 'aliases:', 'index:', 'run:'}) do
+local entries = call('HRANDFIELD', P .. 'outbox_of:' .. id, SLICE_OF_KEYS)
+if #entries > 0 then
+  local kinds = gather('HMGET', P .. 'outbox_of:' .. id, entries)
+  for i, number in ipairs(entries) do
+    call('ZREM', P .. 'outbox:' .. kinds[i], number)
+  end
+  call_many('HDEL', P .. 'outbox', entries)
+  call_many('HDEL', P .. 'outbox_of:' .. id, entries)
+  flush()
+  return {'more'}
+end
+for _, name in ipairs({'run_lanes:', 'lane_order:', 'wake:', 'delayed:', 'ttl:', 'isolated:', 'stored:', 'returned:', 'ended:', 'dead:', 'dead_ids:',
+  'records:', 'skips:', 'samples:', 'sampled:', 'aliases:', 'index:', 'counted:', 'needs:', 'needed:', 'run:'}) do
   call('UNLINK', P .. name .. id)
 end
 call('SREM', P .. 'purging', id)
-return memorise({'done'})
+return cache_reply({'done'})

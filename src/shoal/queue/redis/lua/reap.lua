@@ -1,8 +1,9 @@
--- uses: base lanes items leases ending
+-- uses: base lanes items leases end_run
 -- reap: now, how many dead workers, then of each: name, how many tasks it was executing, their ids.
 -- Answers: returned, dead, expired, whether there is more to do.
 local TASKS, EXPIRED_TASKS, LOST_LIMIT = 500, 200, 3
-local SILENT = 'the worker died or fell silent while it held this task'
+local UNACKNOWLEDGED = 'its lease ended before it was settled, and it is handed out once at most'
+local SILENT = 'the worker died or went silent while it held this task'
 local dead_workers, at = {}, 3
 for _ = 1, tonumber(ARGV[2]) do
   local executing = {}
@@ -14,34 +15,50 @@ for _ = 1, tonumber(ARGV[2]) do
 end
 local returned, dead, expired, handled, more = 0, 0, 0, 0, 0
 
+-- Of one that was cancelled with its run nobody will bring the records any more: it waits if that is undone, or goes.
+local function give_back_late(run, task)
+  if keeps_tasks(run) and not is_auto(task) then
+    task.due = min(task.due, now)
+    keep_returned(run, function() enqueue_stored(run, task, true) end)
+    set_location(run.id, task.number, STORED, task.lane)
+  else
+    set_location(run.id, task.number, REMOVED, 0)
+  end
+end
+
 local function give_back(number, lease, charged)
   local held = call('HGETALL', P .. 'lease:' .. number)
   for i = 1, #held, 2 do
     local id, value = held[i], held[i + 1]
     local run = get_run((split_id(id)))
     handled = handled + 1
-    -- One that was cancelled with its run is only dropped: nobody will bring its records any more.
-    if run and tonumber(number) > run.cut then
+    if run and tonumber(number) <= run.cut then
+      give_back_late(run, unpack_held(value))
+    elseif run and tonumber(number) > run.cut then
       local task = unpack_held(value)
       local lane = get_lane(task.lane)
       lane[FLIGHT] = lane[FLIGHT] - 1
       touch(task.lane)
       bump(run, 'leased', -1)
-      local guilty = not charged or charged[id]
-      if guilty then
+      local auto = is_auto(task)
+      local is_charged = not auto and (not charged or charged[id])
+      if is_charged then
         task.lost = task.lost + 1
         bump(run, 'lost', 1)
       end
-      local attempt = guilty and made_attempt(lease[WORKER], 'worker_lost', SILENT) or ''
-      if task.lost >= LOST_LIMIT then
-        bury(run, task, 0, 'worker_lost', '', attempt)
+      local attempt = is_charged and new_attempt(lease[WORKER], 'worker_lost', SILENT) or ''
+      if auto then
+        dead_letter(run, task, 0, 'unacknowledged', '', new_attempt(lease[WORKER], 'unacknowledged', UNACKNOWLEDGED))
+        bump(run, 'dead', 1)
+        dead = dead + 1
+      elseif task.lost >= LOST_LIMIT then
+        dead_letter(run, task, 0, 'worker_lost', '', attempt)
         bump(run, 'dead', 1)
         dead = dead + 1
       else
-        remember(task, attempt)
-        task.due = min(task.due, now)
-        wait_odd(run, task, true)
-        place(run.id, task.number, ODD, task.lane)
+        append_attempt(task, attempt)
+        enqueue_stored(run, task, true)
+        set_location(run.id, task.number, STORED, task.lane)
         bump(run, 'ready', 1)
         returned = returned + 1
       end
@@ -62,7 +79,7 @@ local function started(lease)
 end
 
 local lost = {}
-for _, number in ipairs(call('ZRANGEBYSCORE', P .. 'until', '-inf', int(now), 'LIMIT', 0, 100)) do
+for _, number in ipairs(call('ZRANGEBYSCORE', P .. 'lease_expiry', '-inf', int(now), 'LIMIT', 0, 100)) do
   lost[#lost + 1] = {number, get_lease(number)}
 end
 if #lost == 100 then
@@ -85,17 +102,22 @@ for _, one in ipairs(lost) do
   local number, lease = one[1], one[2]
   give_back(number, lease, dead_workers[lease[WORKER]] or started(lease))
 end
-for _, id in ipairs(call('ZRANGE', P .. 'live', 0, -1)) do
+for _, id in ipairs(call('ZRANGE', P .. 'live_runs', 0, -1)) do
   local run = get_run(tonumber(id))
-  local over = call('ZRANGEBYSCORE', P .. 'ttl:' .. id, '-inf', int(now), 'LIMIT', 0, EXPIRED_TASKS)
-  for _, number in ipairs(over) do
-    expire(run, unpack_item(call('HGET', P .. 'odd:' .. id, number)))
-    expired = expired + 1
-  end
-  if #over == EXPIRED_TASKS then
+  local over = expire_some(run, EXPIRED_TASKS)
+  expired = expired + over
+  if over == EXPIRED_TASKS then
     more = 1
   end
   stop_at_limit(run)  -- tasks that expired or lost their workers count as ended too
+end
+for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'undoable', '-inf', int(now), 'LIMIT', 0, 5)) do
+  local run = get_run(tonumber(id))
+  if run then
+    begin_clearing(run)
+  else
+    call('ZREM', P .. 'undoable', id)
+  end
 end
 for _, id in ipairs(call('SMEMBERS', P .. 'sweeping')) do
   local run = get_run(tonumber(id))

@@ -9,10 +9,10 @@ else
   -- No run asks anything of this lane yet; this is in force until one does.
   id = new_lane(ARGV[2])
   lane = get_lane(id)
-  lane[ASKED], lane[SPACING], lane[ROOM] = given, given, tonumber(ARGV[4])
+  lane[REQUESTED], lane[SPACING], lane[ROOM] = given, given, tonumber(ARGV[4])
 end
 local spacing = lane[SPACING]
-if ARGV[5] == '1' and lane[RULE] < 0 then
+if ARGV[5] == '1' and lane[SPACING_OVERRIDE] < 0 then
   spacing = max(spacing, given)
 end
 if lane[PARKED] > 0 and lane[HELD] > now then
@@ -24,7 +24,7 @@ if ARGV[6] ~= '' and at - now > tonumber(ARGV[6]) then
   flush()
   return {at - now, spacing, 0, ''}
 end
-pass(lane, at, spacing)
+advance_slot(lane, at, spacing)
 touch(id)
 flush()
 return {at - now, spacing, 1, ''}

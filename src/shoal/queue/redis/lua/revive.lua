@@ -1,4 +1,4 @@
--- uses: base memo lanes items ending
+-- uses: base reply_cache lanes items end_run
 -- revive: now, request, run, numbers of dead letters. Answers: a word, then how many came back and whether a sweep is left.
 local run = get_run(tonumber(ARGV[3]))
 if not run then
@@ -7,8 +7,13 @@ end
 if run.state == 'cancelled' then
   return {'cancelled', run.name}
 end
+if run.state == 'finished' and #ARGV > 3 and get_kept(run, 'kept') == 1 then
+  begin_clearing(run)  -- what its page limit cancelled goes first
+  flush()
+  return {'sweep', 0, run.left}
+end
 if run.state == 'finished' and run.left == 1 then
-  return {'sweep', 0, 1}  -- what its page limit cancelled goes first
+  return {'sweep', 0, 1}
 end
 local found = {}
 for i = 4, #ARGV do
@@ -24,7 +29,7 @@ if run.state == 'finished' then
   set(run, 'state', 'running')
   set(run, 'finished_at', 0)
   set(run, 'changed_at', now)
-  call('ZADD', P .. 'live', run.id, run.id)
+  call('ZADD', P .. 'live_runs', run.id, run.id)
   begin_sweep(run)
 end
 if run.max_pages > 0 then
@@ -32,19 +37,19 @@ if run.max_pages > 0 then
   set(run, 'max_pages', max(run.max_pages, run.done + run.dead + run.leased))
 end
 for _, row in ipairs(found) do
-  local task, lease = unbury(run, row)
+  local task, lease = remove_dead_letter(run, row)
   if task.expires > 0 then
     task.expires = now + task.expires - task.added
   end
   task.added, task.due, task.attempts, task.lost, task.back = now, now, 0, 0, lease
-  remember(task, made_attempt('', 'revived', 'put back to work'))
+  append_attempt(task, new_attempt('', 'revived', 'requeued'))
   if lease > 0 then
-    call('HSET', P .. 'back:' .. run.id, task.number, int(lease))
+    call('HSET', P .. 'returned:' .. run.id, task.number, int(lease))
   end
-  wait_odd(run, task, false)
-  place(run.id, task.number, ODD, task.lane)
+  enqueue_stored(run, task, false)
+  set_location(run.id, task.number, STORED, task.lane)
 end
 bump(run, 'dead', -#found)
 bump(run, 'ready', #found)
 flush()
-return memorise({'ok', #found, run.left})
+return cache_reply({'ok', #found, run.left})

@@ -1,4 +1,4 @@
--- uses: base lanes changes
+-- uses: base lanes lane_changes
 -- set_lane: now, name, packed change, reason.
 local lane = change_lane(ARGV[2], ARGV[3], ARGV[4])
 flush()

@@ -1,14 +1,40 @@
--- uses: base lanes items ending
--- set_run: now, run, action. Answers: a word, then what it needs (ok and whether a sweep is left, unknown, ended, open).
+-- uses: base lanes items end_run
+-- set_run: now, run, action. Answers: a word, then what it needs (ok and whether a sweep is left, unknown, ended, open, outbox, late, replaced).
 local WANTED = {pause = 'paused', resume = 'running', cancel = 'cancelled', finish = 'finished'}
 local run, action = get_run(tonumber(ARGV[2])), ARGV[3]
 if not run then
   return {'unknown'}
 end
-if run.state == WANTED[action] then
+-- One that comes back is level with the others, it does not catch up.
+local function level()
+  local least
+  for _, id in ipairs(call('ZRANGE', P .. 'live_runs', 0, -1)) do
+    local other = get_run(tonumber(id))
+    if other.id ~= run.id and other.state == 'running' and (not least or other.share < least) then
+      least = other.share
+    end
+  end
+  set(run, 'share', max(run.share, least or 0))
+  hint(run)
+end
+
+if run.state == WANTED[action] or (action == 'undo' and accepts_tasks(run)) then
   return {'ok', run.left}
 end
-if not takes_work(run) then
+if action == 'undo' and run.state == 'cancelled' then
+  if not keeps_tasks(run) then
+    return {'late', run.name}
+  end
+  local other = get_run(tonumber(call('HGET', P .. 'keys', call('HGET', P .. 'run:' .. run.id, 'key')) or 0))
+  if accepts_tasks(other) then
+    return {'replaced', run.name, other.name}
+  end
+  undo(run)
+  level()
+  flush()
+  return {'ok', run.left}
+end
+if not accepts_tasks(run) then
   return {'ended', run.name, run.state}
 end
 if action == 'cancel' then
@@ -17,20 +43,16 @@ elseif action == 'finish' then
   if run.ready + run.leased > 0 then
     return {'open', run.name, run.ready + run.leased}
   end
+  if run.outbox > 0 then
+    return {'outbox', run.name, run.outbox}
+  end
+  call('UNLINK', P .. 'returned:' .. run.id)
   end_run(run, 'finished')
 else
   set(run, 'state', WANTED[action])
   set(run, 'changed_at', now)
   if action == 'resume' then
-    local least
-    for _, id in ipairs(call('ZRANGE', P .. 'live', 0, -1)) do
-      local other = get_run(tonumber(id))
-      if other.id ~= run.id and other.state == 'running' and (not least or other.share < least) then
-        least = other.share
-      end
-    end
-    set(run, 'share', max(run.share, least or 0))
-    hint(run)
+    level()
   end
 end
 flush()

@@ -1,15 +1,15 @@
--- uses: base lanes
--- start_run: now, name, scraper, key, weight, max_pages, spec, whether once for all. Answers: its number, or the word 'taken'.
+-- uses: base lanes seen_sets
+-- start_run: now, name, scraper, key, weight, priority, max_pages, spec, whether once for all, seen-set and for how long. Answers: its number, or the word 'taken'.
 local name, key = ARGV[2], ARGV[4]
 local known = call('HGET', P .. 'keys', key)
-if known and (ARGV[8] == '1' or takes_work(get_run(tonumber(known)))) then
+if known and (ARGV[9] == '1' or accepts_tasks(get_run(tonumber(known)))) then
   return tonumber(known)
 end
 if name ~= '' and call('HEXISTS', P .. 'names', name) == 1 then
   return 'taken'
 end
 local least
-for _, id in ipairs(call('ZRANGE', P .. 'live', 0, -1)) do
+for _, id in ipairs(call('ZRANGE', P .. 'live_runs', 0, -1)) do
   local other = get_run(tonumber(id))
   if other.state == 'running' and (not least or other.share < least) then
     least = other.share
@@ -20,9 +20,16 @@ if name == '' then
   name = fmt('r%x%08x', floor(now / SHIFT), now % SHIFT)
 end
 call('HSET', P .. 'run:' .. number, 'state', 'running', 'name', name, 'scraper', ARGV[3], 'key', key, 'weight', ARGV[5],
-  'max_pages', ARGV[6], 'spec', ARGV[7], 'share', least or 0, 'created_at', int(now), 'changed_at', int(now), 'next_task', 1, 'tagged', 1)
+  'priority', ARGV[6], 'max_pages', ARGV[7], 'spec', ARGV[8], 'share', least or 0, 'created_at', int(now), 'changed_at', int(now), 'next_task', 1, 'tagged', 1,
+  'seen_set', ARGV[10], 'seen_for', ARGV[11])
+if ARGV[10] ~= '' then
+  local seen_set = get_seen_set(ARGV[10], ARGV[11])
+  if ARGV[11] ~= '0' then
+    call('HSET', P .. 'seen_set:' .. seen_set.id, 'seen_for', ARGV[11])
+  end
+end
 call('HSET', P .. 'keys', key, number)
 call('HSET', P .. 'names', name, number)
 call('ZADD', P .. 'runs', number, number)
-call('ZADD', P .. 'live', number, number)
+call('ZADD', P .. 'live_runs', number, number)
 return number

@@ -1,4 +1,4 @@
--- uses: base memo lanes
+-- uses: base reply_cache lanes
 -- trim: now, request, run, the last record that may go. Answers: how many went, or nothing for a run that never was.
 local run = get_run(tonumber(ARGV[3]))
 if not run then
@@ -11,4 +11,4 @@ end
 call('LTRIM', P .. 'records:' .. run.id, count, -1)
 bump(run, 'trimmed', count)
 flush()
-return memorise(count)
+return cache_reply(count)

@@ -2,13 +2,14 @@
 (() => {
   "use strict";
   const root = document.documentElement;
-  const one = (selector, within = document) => within.querySelector(selector);
-  const all = (selector, within = document) => [...within.querySelectorAll(selector)];
-  root.classList.add("scripted");
+  const PREFIX = root.dataset.prefix || ""; /* the path below which another application serves these pages */
+  const find = (selector, within = document) => within.querySelector(selector);
+  const findAll = (selector, within = document) => [...within.querySelectorAll(selector)];
+  root.classList.add("has-js");
 
   /* Numbers as the server writes them, so that a patched number looks as one that was rendered. */
   const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
-  const written = {
+  const formatters = {
     count: (n) => whole.format(n),
     ms: (s) => `${(1000 * s).toFixed(s && s < 0.01 ? 2 : 0)} ms`,
     rate: (n) => (n >= 100 ? whole.format(n) : n >= 10 ? n.toFixed(1) : n.toFixed(n ? 2 : 0)),
@@ -32,19 +33,19 @@
   };
 
   /* Text from elsewhere, as the server shows it: what cannot be seen or turns the direction is spelled out. */
-  const shown = (text) => {
+  const printable = (text) => {
     const seen = text.replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}]/gu, (it) => (it === "\u200c" || it === "\u200d" ? it : `‹U+${it.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}›`));
     return seen.length > 60 ? `${seen.slice(0, 59)}…` : seen;
   };
 
   /* Theme: a cookie, which the server puts into the page before it is drawn. */
   const THEMES = ["system", "light", "dark"];
-  const LOOKS = { system: "◐", light: "☀", dark: "☾" };
+  const THEME_ICONS = { system: "◐", light: "☀", dark: "☾" };
   function showTheme() {
-    const button = one("#theme");
+    const button = find("#theme");
     if (!button) return;
     const now = root.dataset.theme || "system";
-    button.textContent = LOOKS[now];
+    button.textContent = THEME_ICONS[now];
     button.setAttribute("aria-label", `Theme: ${now}. Change it`);
     button.title = `Theme: ${now}`;
   }
@@ -58,7 +59,7 @@
 
   /* Times: a moment of the server becomes local, and how long ago it was keeps up. */
   function showTimes() {
-    for (const element of all("time[datetime]")) {
+    for (const element of findAll("time[datetime]")) {
       const at = new Date(element.getAttribute("datetime"));
       if (Number.isNaN(at.getTime())) continue;
       if (!element.title) element.title = at.toLocaleString("sv-SE");
@@ -71,7 +72,7 @@
         continue;
       }
       const seconds = (Date.now() - skew - at.getTime()) / 1000;
-      const words = Math.abs(seconds) < 2 ? "just now" : seconds > 0 ? `${written.lasting(seconds)} ago` : `in ${written.lasting(-seconds)}`;
+      const words = Math.abs(seconds) < 2 ? "just now" : seconds > 0 ? `${formatters.lasting(seconds)} ago` : `in ${formatters.lasting(-seconds)}`;
       if (element.textContent !== words) element.textContent = words;
     }
   }
@@ -83,81 +84,81 @@
      changed, at most every two seconds and only while somebody can see them. */
   let picked = 0; // when a row was last chosen: while somebody is at it, lists hold still
   const live = (() => {
-    const EVERY = 2000;
-    const SILENT = 12000;
+    const REFRESH_INTERVAL = 2000;
+    const MAX_SILENCE = 12000;
     const newest = new Map(); // the last event of each kind
     let changed = ""; // when what is told last became different
     let source = null, since = null, last = 0, retry = 1000, timer = 0, asked = Date.now(), waiting = 0, seen = new Map();
-    const sign = () => one("#live");
+    const sign = () => find("#live");
 
-    function say(state, words) {
+    function setStatus(state, words) {
       const element = sign();
       if (!element || (element.dataset.state === state && element.textContent === words)) return;
       element.dataset.state = state;
       element.textContent = words;
     }
-    function lost() {
+    function showLost() {
       if (!since) since = new Date();
-      say("lost", `not live since ${since.toLocaleTimeString(undefined, { hour12: false })}, trying again`);
+      setStatus("lost", `offline since ${since.toLocaleTimeString(undefined, { hour12: false })}, retrying`);
     }
     function open() {
       const topics = (document.body.dataset.topics || "").split(" ").filter(Boolean);
       if (!topics.length || source || document.hidden) return;
       const query = topics.map((topic) => `topic=${encodeURIComponent(topic)}`).join("&");
-      source = new EventSource(`/api/v1/events?${query}`);
-      for (const kind of ["fleet", "run", "state", "action", "message"]) source.addEventListener(kind, heard);
+      source = new EventSource(`${PREFIX}/api/v1/events?${query}`);
+      for (const kind of ["fleet", "run", "state", "action", "message"]) source.addEventListener(kind, onEvent);
       source.onopen = () => { last = Date.now(); };
       source.onerror = () => {
-        lost();
-        if (source && source.readyState === EventSource.CLOSED) { shut(); again(); }
+        showLost();
+        if (source && source.readyState === EventSource.CLOSED) { closeStream(); reconnect(); }
       };
     }
-    function again() {
+    function reconnect() {
       clearTimeout(timer);
       timer = setTimeout(open, retry);
       retry = Math.min(retry * 2, 15000);
     }
-    function shut() { if (source) source.close(); source = null; }
-    function heard(message) {
+    function closeStream() { if (source) source.close(); source = null; }
+    function onEvent(message) {
       let event;
       try { event = JSON.parse(message.data); } catch { return; }
-      const again = since !== null;
+      const wasLost = since !== null;
       last = Date.now(); retry = 1000; since = null;
-      say("live", "live");
+      setStatus("live", "live");
       const data = event.data ?? event;
       const kind = event.event || message.type;
       newest.set(kind, data);
       patch(kind, data);
-      speak(kind, data);
+      announce(kind, data);
       const { at = event.at, ...rest } = data;
       const text = JSON.stringify(rest);
       const key = kind + (data.name || data.run || "");
       // The first event counts, too: the page may have been a second old when it came.
-      if (seen.get(key) !== text || again) {
+      if (seen.get(key) !== text || wasLost) {
         seen.set(key, text);
         changed = at || changed;
         refresh();
       }
     }
     /* For those who listen: a summary now and then, not every number that changes. */
-    let spoken = Date.now();
-    function speak(kind, data) {
-      const box = one("#spoken");
-      if (!box || Date.now() - spoken < 60000) return;
-      spoken = Date.now();
-      const rate = written.rate(data.pages_per_second || 0);
-      box.textContent = kind === "run" ? `${rate} pages per second, ${written.count(data.open)} open, ${written.count(data.dead)} failed`
-        : kind === "fleet" ? `${rate} pages per second, ${written.count(data.unfinished_runs)} unfinished runs` : box.textContent;
+    let summaryAt = Date.now();
+    function announce(kind, data) {
+      const box = find("#live-summary");
+      if (!box || Date.now() - summaryAt < 60000) return;
+      summaryAt = Date.now();
+      const rate = formatters.rate(data.pages_per_second || 0);
+      box.textContent = kind === "run" ? `${rate} pages per second, ${formatters.count(data.open)} open, ${formatters.count(data.dead)} failed`
+        : kind === "fleet" ? `${rate} pages per second, ${formatters.count(data.unfinished_runs)} unfinished` : box.textContent;
     }
     /* Whether what is shown is a later state than this moment: an event may come after the page that knows more. */
-    const before = (at) => Boolean(at) && at < (one("[data-live]")?.dataset.asOf || "");
+    const before = (at) => Boolean(at) && at < (find("[data-live]")?.dataset.asOf || "");
     function patch(kind, data) {
       if (before(data.at)) return;
-      for (const element of all(`[data-key^="${kind}:"]`)) {
+      for (const element of findAll(`[data-key^="${kind}:"]`)) {
         let value = data;
         for (const part of element.dataset.key.slice(kind.length + 1).split(".")) value = value?.[part];
         if (typeof value !== "number") continue;
-        const words = written[element.dataset.as || "count"](value);
+        const words = formatters[element.dataset.as || "count"](value);
         if (element.textContent !== words) element.textContent = words;
       }
     }
@@ -168,26 +169,26 @@
         const at = document.activeElement;
         const writing = at?.matches("[data-live] input, [data-live] select, [data-live] textarea");
         const left = at?.name === "pick" && Date.now() - picked > 15000; // ticks stay where they are
-        if ((writing && !left) || one("dialog[open]")) refresh(); // somebody is at it: later
-        else if (!document.hidden && !since) for (const element of all("[data-live]")) htmx.trigger(element, "fresh");
-      }, Math.max(0, EVERY - (Date.now() - asked)));
+        if ((writing && !left) || find("dialog[open]")) refresh(); // somebody is at it: later
+        else if (!document.hidden && !since) for (const element of findAll("[data-live]")) htmx.trigger(element, "fresh");
+      }, Math.max(0, REFRESH_INTERVAL - (Date.now() - asked)));
     }
     /* A part that was asked for again may be older than the events that came meanwhile. */
-    function swapped() {
+    function afterSwap() {
       newest.forEach((data, kind) => patch(kind, data));
-      const shown = one("[data-live]")?.dataset.asOf;
+      const shown = find("[data-live]")?.dataset.asOf;
       if (shown && shown < changed) refresh();
     }
     document.addEventListener("visibilitychange", () => {
-      if (document.hidden) { shut(); say("", "resting"); } else { open(); refresh(); }
+      if (document.hidden) { closeStream(); setStatus("", "resting"); } else { open(); refresh(); }
     });
-    addEventListener("pagehide", shut);
+    addEventListener("pagehide", closeStream);
     setInterval(() => {
       showTimes();
-      if (source && last && Date.now() - last > SILENT) { since = since || new Date(last); lost(); shut(); again(); }
-      else if (since) lost();
+      if (source && last && Date.now() - last > MAX_SILENCE) { since = since || new Date(last); showLost(); closeStream(); reconnect(); }
+      else if (since) showLost();
     }, 1000);
-    return { open, refresh, swapped };
+    return { open, refresh, afterSwap };
   })();
 
   /* Charts: drawn with uPlot from the same figures as the API gives; each can be read as a table, too. */
@@ -199,19 +200,19 @@
     const STEPS = [...Array(15).keys()].flatMap((n) => [1, 2, 5].map((step) => step * 10 ** n));
     const clock = (at) => new Date(at * 1000).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", hour12: false });
 
-    function take(document_, path) {
+    function valueAt(document_, path) {
       return path.split(".").reduce((value, part) => value?.[part], document_);
     }
     function lines(figure, found) {
       const wanted = JSON.parse(figure.dataset.lines);
       const made = [];
       for (const [path, label, tone] of wanted) {
-        const values = take(found, path);
+        const values = valueAt(found, path);
         if (Array.isArray(values)) made.push({ label, values, tone });
         else if (values && typeof values === "object") { // one line per name: classes of errors, hosts, workers
           const named = Object.entries(values).filter(([, list]) => Array.isArray(list) && list.some((n) => n > 0));
           named.sort((a, b) => b[1].reduce((s, n) => s + n, 0) - a[1].reduce((s, n) => s + n, 0));
-          named.slice(0, 8).forEach(([name, list], at) => made.push({ label: shown(name), values: list, tone: `c${at + 1}` }));
+          named.slice(0, 8).forEach(([name, list], at) => made.push({ label: printable(name), values: list, tone: `c${at + 1}` }));
         }
       }
       return made;
@@ -224,27 +225,27 @@
       }
       return made;
     }
-    function lone(values) {
+    function isolatedPoints(values) {
       return [...values.keys()].filter((at) => values[at] != null && values[at - 1] == null && values[at + 1] == null);
     }
     function stacked(made) {
       const sums = [];
       return made.map(({ values }) => values.map((n, at) => { if (n == null) return n; sums[at] = (sums[at] || 0) + n; return sums[at]; }));
     }
-    function mixed(name) {
+    function blendedColour(name) {
       const parts = (hex) => [1, 3, 5].map((at) => parseInt(hex.length === 4 ? hex[(at + 1) / 2].repeat(2) : hex.slice(at, at + 2), 16));
       const over = parts(colour(name)), under = parts(colour("panel"));
       return `rgb(${over.map((n, at) => Math.round(n * 0.45 + under[at] * 0.55)).join(" ")})`;
     }
     function options(figure, made, width) {
       const stack = figure.dataset.stack === "1";
-      const as = written[figure.dataset.as || "count"];
+      const as = formatters[figure.dataset.as || "count"];
       const fine = figure.dataset.as === "rate"; // steps below a hundredth would all read 0.01
       const ink = colour("soft"), grid = colour("line");
       const series = made.map(({ label, tone }, at) => ({
         label, stroke: colour(tone), width: stack ? 1 : 1.75, dash: stack ? [] : DASH[at % DASH.length],
-        points: { show: true, size: 5, fill: colour(tone), filter: (plot, n) => lone(plot.data[n]) }, // a line needs two
-        fill: stack ? mixed(tone) : undefined,
+        points: { show: true, size: 5, fill: colour(tone), filter: (plot, n) => isolatedPoints(plot.data[n]) }, // a line needs two
+        fill: stack ? blendedColour(tone) : undefined,
       }));
       if (stack) series.reverse(); // the highest first, the others are drawn over it
       const axis = { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1 }, font: "11px system-ui" };
@@ -257,8 +258,8 @@
       };
     }
     function legend(figure, made, at) {
-      const as = written[figure.dataset.as || "count"];
-      const box = one(".legend", figure);
+      const as = formatters[figure.dataset.as || "count"];
+      const box = find(".legend", figure);
       const last = made.length ? made[0].values.length - 1 : 0;
       // The newest point may be one of which nothing is known yet: then the one before speaks.
       const known = [last, last - 1, last - 2].find((n) => made.some(({ values }) => values[n] != null));
@@ -277,10 +278,10 @@
       });
       box.replaceChildren(...parts);
     }
-    function tabled(figure, at, made) {
-      const box = one("details .table", figure);
-      if (!box || !one("details", figure).open) return;
-      const as = written[figure.dataset.as || "count"];
+    function fillTable(figure, at, made) {
+      const box = find("details .table", figure);
+      if (!box || !find("details", figure).open) return;
+      const as = formatters[figure.dataset.as || "count"];
       const table = document.createElement("table");
       const head = table.createTHead().insertRow();
       for (const text of ["at", ...made.map((line) => line.label)]) {
@@ -295,10 +296,10 @@
       box.replaceChildren(table);
     }
     /* Workers that work for seconds only are gone before anybody asks them for figures. */
-    function nothing(figure, found) {
+    function emptyText(figure, found) {
       const some = [found.dead, found.retries].some((list) => list?.some((n) => n > 0));
-      if (figure.dataset.empty && some) return "Some failed, at workers that ended too soon to be asked for causes: the dead letters have them.";
-      return figure.dataset.empty || "Nothing yet: figures come every ten seconds while something works.";
+      if (figure.dataset.empty && some) return "Some attempts failed at workers that ended before reporting causes: see the dead letters.";
+      return figure.dataset.empty || "Nothing yet: data arrives every ten seconds while workers run.";
     }
     function draw(figure) {
       const state = known.get(figure);
@@ -307,21 +308,21 @@
       const at = found.times || [];
       const made = lines(figure, found).map((line) => ({ ...line, values: filled(line.values.slice(0, at.length)) }));
       const some = at.length > 1 && made.some(({ values }) => values.some((n) => n != null));
-      const box = one(".plot", figure);
+      const box = find(".plot", figure);
       if (state.plot) { state.plot.destroy(); state.plot = null; }
-      const empty = one(".empty", figure);
+      const empty = find(".empty", figure);
       empty.hidden = some;
-      if (!some) { empty.textContent = nothing(figure, found); one(".legend", figure).replaceChildren(); return; }
+      if (!some) { empty.textContent = emptyText(figure, found); find(".legend", figure).replaceChildren(); return; }
       const values = figure.dataset.stack === "1" ? stacked(made).reverse() : made.map((line) => line.values);
       state.plot = new uPlot(options(figure, made, Math.max(200, box.clientWidth - 12)), [at, ...values], box);
       legend(figure, made);
-      tabled(figure, at, made);
+      fillTable(figure, at, made);
       box.setAttribute("role", "img");
-      box.setAttribute("aria-label", `${one("h2, h3", figure)?.textContent || "Chart"}: ` + made.map(({ label, values }) => `${label} ${written[figure.dataset.as || "count"](values.at(-1) || 0)}`).join(", ") + ". The figures are in the table below.");
+      box.setAttribute("aria-label", `${find("h2, h3", figure)?.textContent || "Chart"}: ` + made.map(({ label, values }) => `${label} ${formatters[figure.dataset.as || "count"](values.at(-1) || 0)}`).join(", ") + ". The data is in the table below.");
     }
     async function load() {
       if (document.hidden) return;
-      const figures = all("figure[data-from]");
+      const figures = findAll("figure[data-from]");
       for (const figure of known.keys()) if (!figure.isConnected) { known.get(figure).plot?.destroy(); known.delete(figure); }
       for (const path of new Set(figures.map((figure) => figure.dataset.from))) {
         try {
@@ -331,7 +332,7 @@
           for (const figure of figures.filter((it) => it.dataset.from === path)) {
             if (!known.has(figure)) {
               known.set(figure, {});
-              one("details", figure)?.addEventListener("toggle", () => draw(figure));
+              find("details", figure)?.addEventListener("toggle", () => draw(figure));
             }
             known.get(figure).found = found;
             draw(figure);
@@ -348,46 +349,46 @@
   })();
 
   /* Confirmation: what will happen, and the same as a command and as a call. */
-  function ask(form, submitter) {
-    const dialog = one("#confirm");
+  function confirmAction(form, submitter) {
+    const dialog = find("#confirm");
     const put = (name, text) => {
-      const box = one(`[data-part="${name}"]`, dialog);
+      const box = find(`[data-part="${name}"]`, dialog);
       box.closest("[data-row]").hidden = !text;
       box.textContent = text || "";
     };
-    one("h2", dialog).textContent = form.dataset.title;
+    find("h2", dialog).textContent = form.dataset.title;
     put("words", form.dataset.words);
-    const filled = (text) => (text || "").replace(/\{(\w+)\}/g, (all, name) => (name === "address" ? location.origin : form.elements[name]?.value ?? all));
+    const filled = (text) => (text || "").replace(/\{(\w+)\}/g, (all, name) => (name === "server_url" ? location.origin + PREFIX : form.elements[name]?.value ?? all));
     put("cli", filled(form.dataset.cli));
     put("curl", filled(form.dataset.curl));
-    const yes = one("[data-yes]", dialog);
-    yes.textContent = submitter?.textContent.trim() || "Do it";
+    const yes = find("[data-confirm]", dialog);
+    yes.textContent = submitter?.textContent.trim() || "Confirm";
     yes.classList.toggle("risky", form.dataset.risky === "1");
     yes.classList.toggle("main", form.dataset.risky !== "1");
     dialog.returnValue = "";
     dialog.onclose = () => {
       if (dialog.returnValue !== "yes") { submitter?.focus(); return; }
-      let mark = one('input[name="confirmed"]', form);
+      let mark = find('input[name="confirmed"]', form);
       if (!mark) { mark = document.createElement("input"); mark.type = "hidden"; mark.name = "confirmed"; mark.value = "1"; form.append(mark); }
-      form.dataset.sure = "1";
+      form.dataset.confirmed = "1";
       form.requestSubmit(submitter || undefined);
-      delete form.dataset.sure;
+      delete form.dataset.confirmed;
       mark.remove();
     };
     dialog.showModal();
   }
   document.addEventListener("submit", (event) => {
     const form = event.target;
-    if (form.matches("form.act[data-title]") && !form.dataset.sure) { event.preventDefault(); event.stopImmediatePropagation(); ask(form, event.submitter); }
+    if (form.matches("form.action-form[data-title]") && !form.dataset.confirmed) { event.preventDefault(); event.stopImmediatePropagation(); confirmAction(form, event.submitter); }
   }, true);
 
-  /* What was said after an action stays for ten seconds, unless somebody is at it. */
-  function fade() {
-    const box = one("#said .said");
+  /* A flash message stays for ten seconds, unless somebody is at it. */
+  function dismissFlash() {
+    const box = find("#flash .flash");
     if (!box || box.dataset.seen) return;
     box.dataset.seen = "1";
     const go = () => { if (box.matches(":hover, :focus-within")) setTimeout(go, 2000); else box.remove(); };
-    setTimeout(go, box.matches(".wrongly") ? 20000 : 10000);
+    setTimeout(go, box.matches(".error") ? 20000 : 10000);
   }
 
   document.addEventListener("click", async (event) => {
@@ -395,62 +396,62 @@
     if (!button) return;
     if (button.id === "theme") nextTheme();
     else if (button.dataset.copy !== undefined) {
-      const text = button.dataset.copy || one("code", button.parentElement)?.textContent || "";
+      const text = button.dataset.copy || find("code", button.parentElement)?.textContent || "";
       try { await navigator.clipboard.writeText(text); button.textContent = "copied"; } catch { button.textContent = "select and copy"; }
       setTimeout(() => { button.textContent = "copy"; }, 2000);
-    } else if (button.dataset.opens) one(button.dataset.opens)?.showModal();
-    else if (button.dataset.shuts !== undefined) button.closest("dialog, .said")?.tagName === "DIALOG" ? button.closest("dialog").close() : button.closest(".said").remove();
+    } else if (button.dataset.dialog) find(button.dataset.dialog)?.showModal();
+    else if (button.dataset.close !== undefined) button.closest("dialog, .flash")?.tagName === "DIALOG" ? button.closest("dialog").close() : button.closest(".flash").remove();
   });
 
   /* Keys: one letter, or g and one letter. */
-  const PLACES = { o: "/", r: "/runs", h: "/hosts", w: "/fleet", f: "/dead", a: "/advice", s: "/schedules", e: "/settings", n: "/submit" };
-  let going = 0;
+  const SHORTCUTS = { o: "/", r: "/runs", h: "/hosts", w: "/fleet", f: "/dead", a: "/advice", s: "/schedules", e: "/settings", n: "/submit" };
+  let goPressedAt = 0;
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.target.closest("input, textarea, select, [contenteditable]") || one("dialog[open]")) return;
-    if (Date.now() - going < 1500 && PLACES[event.key]) { event.preventDefault(); going = 0; location.assign(PLACES[event.key]); return; }
-    going = 0;
-    if (event.key === "g") going = Date.now();
-    else if (event.key === "/") { event.preventDefault(); one("#search")?.focus(); one("#search")?.select(); }
-    else if (event.key === "?") { event.preventDefault(); one("#help")?.showModal(); }
+    if (event.target.closest("input, textarea, select, [contenteditable]") || find("dialog[open]")) return;
+    if (Date.now() - goPressedAt < 1500 && SHORTCUTS[event.key]) { event.preventDefault(); goPressedAt = 0; location.assign(PREFIX + SHORTCUTS[event.key]); return; }
+    goPressedAt = 0;
+    if (event.key === "g") goPressedAt = Date.now();
+    else if (event.key === "/") { event.preventDefault(); find("#search")?.focus(); find("#search")?.select(); }
+    else if (event.key === "?") { event.preventDefault(); find("#help")?.showModal(); }
     else if (event.key === "t") nextTheme();
   });
 
   /* Rows that are chosen: how many there are, and all of a page at once. */
   function showPicked() {
-    const boxes = all('input[name="pick"]');
+    const boxes = findAll('input[name="pick"]');
     const n = boxes.filter((box) => box.checked).length;
-    for (const place of all("[data-picked]")) place.textContent = n ? `${n} chosen` : "";
-    for (const button of all("[data-picks]")) button.textContent = n && n === boxes.length ? "Choose none" : "Choose all on this page";
-    for (const button of all("form.picked button[type=submit]")) button.disabled = !n && button.form.elements.reach?.value !== "all";
+    for (const place of findAll("[data-picked]")) place.textContent = n ? `${n} selected` : "";
+    for (const button of findAll("[data-picks]")) button.textContent = n && n === boxes.length ? "Select none" : "Select all on this page";
+    for (const button of findAll("form.picked button[type=submit]")) button.disabled = !n && button.form.elements.reach?.value !== "all";
   }
   document.addEventListener("change", (event) => { if (["pick", "reach"].includes(event.target.name)) { picked = Date.now(); showPicked(); } });
   document.addEventListener("click", (event) => {
     if (!event.target.closest("[data-picks]")) return;
-    const boxes = all('input[name="pick"]');
+    const boxes = findAll('input[name="pick"]');
     const wanted = boxes.some((box) => !box.checked);
     for (const box of boxes) box.checked = wanted;
     showPicked();
   });
   /* Enter means the button beside the field, not the first of the form. */
   document.addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" || !event.target.matches?.("form.many input")) return;
+    if (event.key !== "Enter" || !event.target.matches?.("form.bulk-actions input")) return;
     event.preventDefault();
-    const button = one("button[type=submit]", event.target.closest(".acts"));
+    const button = find("button[type=submit]", event.target.closest(".actions"));
     if (button && !button.disabled) button.form.requestSubmit(button);
   });
   document.addEventListener("htmx:after:settle", showPicked);
   addEventListener("pageshow", showPicked); // a browser may bring ticks back
 
-  function settle() { showTimes(); showTheme(); fade(); }
+  function settle() { showTimes(); showTheme(); dismissFlash(); }
   document.addEventListener("htmx:after:settle", settle);
-  document.addEventListener("htmx:after:swap", () => { settle(); live.swapped(); if (all("figure[data-from]").some((f) => !one(".uplot", f))) charts.load(); });
+  document.addEventListener("htmx:after:swap", () => { settle(); live.afterSwap(); if (findAll("figure[data-from]").some((f) => !find(".uplot", f))) charts.load(); });
   document.addEventListener("htmx:config:request", (event) => {
-    const token = one('meta[name="csrf"]')?.content;
+    const token = find('meta[name="csrf"]')?.content;
     if (token) event.detail.ctx.request.headers["X-Shoal-CSRF"] = token;
   });
   /* Where tabs do not fit, the one that is open is seen. */
-  for (const tab of all("nav [aria-current=page]")) {
+  for (const tab of findAll("nav [aria-current=page]")) {
     const row = tab.closest("ul");
     if (row) row.scrollLeft = Math.max(0, tab.getBoundingClientRect().right - row.getBoundingClientRect().right + 24);
   }

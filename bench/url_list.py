@@ -1,0 +1,55 @@
+"""A list in, a table out: 500 URLs of 40 hosts to CSV by one command, every line accounted for."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from pathlib import Path
+
+import harness
+
+HOSTS, LINES = 40, 500
+LIMIT = 60.0  # seconds: what is claimed
+FIELDS = ("-f", "title=h1::text", "-f", "price=.price::text")
+
+
+def addresses(site: harness.Site) -> list[str]:
+    """Pages of forty hosts, and among them what real lists have: a page that is gone, a double, nonsense."""
+    lines = [f"{site.urls[n % HOSTS].rstrip('/')}/p/{n // HOSTS + 1}" for n in range(LINES)]
+    lines[100] = f"{site.urls[0].rstrip('/')}/p/9999"
+    lines[200] = lines[0]
+    lines[300] = "see the other sheet"
+    return lines
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--latency", type=float, default=50.0, help="milliseconds the site takes to answer")
+    given = parser.parse_args()
+    with harness.site(20 * HOSTS, hosts=HOSTS, latency=given.latency) as site, harness.scratch() as folder:
+        lines = addresses(site)
+        (folder / "urls.txt").write_text("".join(f"{line}\n" for line in lines))
+        argv = [str(harness.SHOAL), "run", "urls.txt", *FIELDS, "-o", "out.csv", "--allow-private"]
+        cost = harness.measured(argv, cwd=folder)
+        out, failed, rejected = (rows(folder / f"out{end}.csv") for end in ("", ".failed", ".rejected"))
+    told = [row["url"] for row in out] + [row["input"] for row in (*failed, *rejected)]
+    whole = sorted(told) == sorted(lines)
+    print(f"{LINES} lines of {HOSTS} hosts in {cost.wall:.1f} s ({cost.cpu:.1f} s CPU), exit {cost.code}")
+    sign = "=" if whole else "≠"
+    print(f"{LINES} lines {sign} {len(out)} rows + {len(failed)} failed + {len(rejected)} rejected")
+    if not whole or cost.wall > LIMIT:
+        print(cost.words)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""shoal pause, resume and cancel."""
+
+from __future__ import annotations
+
+import click
+
+from shoal.cli.command import Command
+from shoal.cli.console import count, print_json
+from shoal.cli.find_run import RUN_HELP, find_run, run_argument, with_queue
+from shoal.cli.hints import print_hint
+from shoal.cli.options import as_json, click_options
+from shoal.cli.runs import run_document
+from shoal.config.load import Settings
+from shoal.queue.base import Queue, RunAction
+from shoal.runs.undo_cancel import undo_cancel
+
+MESSAGES = {
+    "pause": "Run {name} is paused: {leased} in progress will finish, {ready} waiting.\n"
+    "  Resume with: shoal resume {name}",
+    "resume": "Run {name} is running again: {ready} waiting.",
+    "cancel": "Run {name} is cancelled: {done} done, {cancelled} dropped. Its records are kept.\n"
+    "  Undo within an hour with: shoal cancel --undo {name}",
+    "undo": "Run {name} is {state} again: {ready} waiting, {leased} in progress, {done} done.",
+}
+
+
+def _control_run(settings: Settings, run: str | None, as_json: bool, action: RunAction) -> None:
+    async def job(queue: Queue) -> None:
+        found = await find_run(queue, run)
+        changed = await (undo_cancel(queue, found) if action == "undo" else queue.set_run(found.id, action))
+        stats = await queue.stats(changed.id)
+        if as_json:
+            print_json(run_document(changed, stats))
+            return
+        words = MESSAGES[action].format(
+            name=changed.name,
+            state=changed.state,
+            leased=count(stats.leased, "page"),
+            ready=count(stats.ready),
+            done=count(stats.done),
+            cancelled=count(stats.cancelled),
+        )
+        print_hint(words)
+
+    with_queue(settings, job)
+
+
+@click.command(cls=Command, epilog=RUN_HELP, examples="shoal pause\nshoal pause k3f")
+@run_argument
+@as_json
+@click_options("look")
+def pause(settings: Settings, run: str | None, as_json: bool) -> None:
+    """Pause RUN: pages in progress finish, no others start."""
+    _control_run(settings, run, as_json, "pause")
+
+
+@click.command(cls=Command, epilog=RUN_HELP, examples="shoal resume\nshoal resume k3f")
+@run_argument
+@as_json
+@click_options("look")
+def resume(settings: Settings, run: str | None, as_json: bool) -> None:
+    """Resume a paused RUN."""
+    _control_run(settings, run, as_json, "resume")
+
+
+@click.command(cls=Command, epilog=RUN_HELP, examples="shoal cancel k3f\nshoal cancel books\nshoal cancel --undo k3f")
+@run_argument
+@click.option("--undo", is_flag=True, help="Take the cancel of RUN back: it goes on as it was.")
+@as_json
+@click_options("look")
+def cancel(settings: Settings, run: str | None, undo: bool, as_json: bool) -> None:
+    """Cancel RUN: pending tasks are dropped, records are kept. For an hour that can be undone."""
+    _control_run(settings, run, as_json, "undo" if undo else "cancel")

@@ -1,0 +1,129 @@
+"""The summary of a run at its end: what was written, what failed, and what to do next."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+
+from shoal.cli.console import clean, count, display_width, format_duration, size, truncate
+from shoal.runs.progress import RunSummary
+from shoal.view.formatting import format_account
+
+CAUSES_SHOWN = 5
+MAX_VALUE_WIDTH = 60  # columns for a value of a record that is shown
+RARELY_FILLED = 0.5  # a field that fewer records have is pointed out
+
+
+def summary_lines(summary: RunSummary) -> list[str]:
+    stats, run = summary.stats, summary.run
+    words = {
+        "complete": "Done",
+        "dead": "Done",
+        "cancelled": "Cancelled",
+        "interrupted": "Stopped",
+        "unbalanced": "Ended",
+    }[summary.end]
+    failed = f"; {count(stats.dead, 'page')} failed" if stats.dead else ""
+    after = f" after {format_duration(summary.seconds)}" if summary.seconds else ""
+    lines = [
+        f"{words}{after}: {count(stats.done, 'page')}, {count(stats.records, 'record')}, {size(stats.bytes)}{failed}.",
+        format_account(stats),
+    ]
+    if summary.end in ("complete", "dead") and run.max_pages and stats.cancelled:
+        limit = count(run.max_pages, "page")
+        lines.append(f"  the limit of {limit} was reached: {count(stats.cancelled)} more were found")
+    if stats.skipped:
+        reasons = sorted(stats.skipped.items(), key=lambda pair: -pair[1])
+        lines.append("  links not followed: " + " · ".join(f"{clean(why)} {count(n)}" for why, n in reasons))
+    lines += _file_lines(summary)
+    lines += fill_lines(summary.fill)
+    lines += [f"  ! {text}" for text in summary.warnings]
+    lines += _failure_lines(summary)
+    if summary.end == "interrupted":
+        lines.append("Nothing is lost." + (" Run it again to resume:" if summary.resume_command else ""))
+        lines += [f"  {summary.resume_command}"] if summary.resume_command else []
+    if summary.end == "unbalanced":
+        lines.append("The counts do not add up: please keep the state file and report this.")
+    return lines
+
+
+def _file_lines(summary: RunSummary) -> list[str]:
+    """The files written, what is in them; or some of the records, and how to get them into a file."""
+    if summary.files:
+        room = max(display_width(name) for name, _, _ in summary.files)
+        figures = max(len(count(rows)) for _, rows, _ in summary.files)
+        return [
+            f"  {name}{' ' * (room - display_width(name))}  {count(rows).rjust(figures)}"
+            f" {'row' if rows == 1 else 'rows'}{f': {words}' if words else ''}"
+            for name, rows, words in summary.files
+        ]
+    if summary.output:
+        return [f"  {summary.output}   {count(summary.rows, 'row')}"]
+    if not summary.stats.records:
+        return []
+    name = summary.run.name
+    return [
+        *_record_lines(summary),
+        f"  write the records to a file: shoal export {name} -o {shlex.quote(summary.run.scraper + '.jsonl')}",
+    ]
+
+
+def _record_lines(summary: RunSummary) -> list[str]:
+    lines = []
+    for record in summary.first:
+        pairs = [(name, value) for name, value in record.items() if value not in (None, "", [])]
+        lines.append("  · " + "  ".join(f"{name}: {_format_value(value)}" for name, value in pairs))
+    more = summary.stats.records - len(summary.first)
+    return [*lines, f"  and {count(more, 'more record')}"] if lines and more > 0 else lines
+
+
+def _format_value(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return truncate(clean(" ".join(text.split())), MAX_VALUE_WIDTH)
+
+
+def fill_lines(fill: Sequence[tuple[str, int, int]]) -> list[str]:
+    """How many records have each field; said only where some do not."""
+    if all(filled == total for _, filled, total in fill):
+        return []
+    room = max(display_width(name) for name, _, _ in fill)
+    lines = ["  filled in:"]
+    for name, filled, total in fill:
+        share = filled / total if total else 0.0
+        mark = "  ← never" if not filled else "  ← rarely" if share < RARELY_FILLED else ""
+        percent = min(99, round(100 * share)) if filled < total else 100
+        lines.append(
+            f"    {clean(name)}{' ' * (room - display_width(name))}  {percent:3} %"
+            f"  {count(filled)} of {count(total)}{mark}"
+        )
+    return lines
+
+
+def _failure_lines(summary: RunSummary) -> list[str]:
+    """What failed, by cause, with the words of one of each; and what can be done about it."""
+    causes: dict[str, int] = {}
+    messages: dict[str, str] = {}
+    for group in summary.dead:
+        causes[group.cause] = causes.get(group.cause, 0) + group.count
+        messages.setdefault(group.cause, group.message)
+    if not causes:
+        return []
+    lines = _cause_lines(causes, messages)
+    name = summary.run.name
+    lines.append(f"Next: shoal dead {name}            what failed, by host and cause")
+    if summary.end in ("complete", "dead"):
+        lines.append(f"      shoal revive {name} --all    requeue it, then run the same command")
+    return lines
+
+
+def _cause_lines(causes: dict[str, int], messages: dict[str, str]) -> list[str]:
+    ranked = sorted(causes.items(), key=lambda pair: -pair[1])[:CAUSES_SHOWN]
+    room = max(len(cause) for cause, _ in ranked)
+    lines = [
+        f"  failed: {count(n)} × {cause.ljust(room)}  {messages[cause] if messages[cause] != cause else ''}".rstrip()
+        for cause, n in ranked
+    ]
+    if len(causes) > len(ranked):
+        lines.append(f"  failed: … and {count(len(causes) - len(ranked), 'other cause')}")
+    return lines

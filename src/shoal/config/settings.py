@@ -1,0 +1,506 @@
+"""Settings: every setting, declared once; its flag, variable and key in the settings file follow from it.
+
+A declaration says all there is to know about a setting (`Setting`): nothing else keeps lists of them.
+The file is long because it is that one list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from shoal.config.setting import Setting, choice, count, declare, duration, lines, size, switch
+from shoal.core import units
+from shoal.core.capability import MAX_CAPABILITIES, Needs, capability_names
+from shoal.core.name_format import RUN_ID_FORMAT, RUN_ID_PARTS, WORKER_ID_FORMAT, WORKER_ID_PARTS, name_format
+from shoal.core.request_header import header_lines
+from shoal.core.seen_set import NAME_RULE, is_name
+from shoal.version import __version__
+
+SETTINGS_FILE = "shoal.toml"
+STATE_FOLDER = ".shoal"
+STATE_FILE = "shoal.db"
+DEFAULT_LISTEN = "127.0.0.1:8080"
+UNLIMITED = "a whole number; 0 is no limit"
+
+
+def _listen_address(value: object) -> str:
+    """Where to listen: "8080" is on this machine only, "0.0.0.0:8080" for others, too."""
+    host, colon, port = units.text(str(value) if isinstance(value, int) else value).rpartition(":")
+    if not port.isdecimal() or int(port) > 65_535 or (colon and not host) or "/" in host:
+        raise ValueError(value)
+    return f"{host or '127.0.0.1'}:{int(port)}"
+
+
+def _parse_dashboard(value: object) -> str:
+    """Off, on at the usual address, or an address."""
+    try:
+        return DEFAULT_LISTEN if units.boolean(value) else ""
+    except ValueError:
+        return _listen_address(value)
+
+
+def _parse_otel(value: object) -> str:
+    """Off, on as the standard variables say, or a URL."""
+    try:
+        return "1" if units.boolean(value) else ""
+    except ValueError:
+        text = units.text(value)
+        if not text.startswith(("http://", "https://")):
+            raise
+        return text
+
+
+def _capabilities(value: object) -> Needs:
+    """Names of capabilities, several also in one text."""
+    return capability_names(
+        (name for line in units.lines(value) for name in line.replace(",", " ").split()), most=MAX_CAPABILITIES
+    )
+
+
+def _parse_seen_set(value: object) -> str:
+    name = units.text(value)
+    if name and not is_name(name):
+        raise ValueError(value)
+    return name
+
+
+def _share_of_memory(machine: Settings) -> int:
+    return machine.worker_memory // 4
+
+
+def _limit(beyond: str, most: float | None = None) -> dict[str, Any]:
+    """Of a run; beyond: what becomes of whatever exceeds it; most: what strangers may ask for."""
+    ceiling = {} if most is None else {"ceiling": lambda machine: most}
+    return {"section": "Limits", "scope": "run", "beyond": beyond} | ceiling
+
+
+def _transfer_limit(beyond: str, most: float | None = None) -> dict[str, Any]:
+    """The same, kept by the connections themselves."""
+    return _limit(beyond, most) | {"connection": True}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything that can be set, validated; `sources` says where each given value came from."""
+
+    delay: float = duration(
+        1.0, "Time between two requests to a host; 0 is no limit.", "Pace", scope="run", zero=True, replay=0.0
+    )
+    rate: float = declare(
+        0.0,
+        "Requests per second and host.",
+        "Pace",
+        scope="run",
+        parse=units.rate,
+        accepts="a number above 0, or a rate such as 30/m",
+        replay=0.0,
+    )
+    jitter: float = duration(
+        0.0,
+        "Vary the time between two requests by up to so much, either way.",
+        "Pace",
+        scope="run",
+        zero=True,
+        replay=0.0,
+    )
+    in_flight: int = count(
+        2, "Requests in progress at once per host.", "Pace", scope="run", accepts=UNLIMITED, replay=0
+    )
+    concurrency: int = count(
+        16, "Pages in progress at once per worker process.", "Pace", scope="machine", least=1, commands="run and serve"
+    )
+    workers: int = count(
+        0,
+        "Worker processes; 0 is one per core.",
+        "Pace",
+        scope="machine",
+        accepts="a whole number; 0 is one per core",
+        commands="run and serve",
+    )
+    ignore_robots: bool = switch(False, "Fetch pages that robots.txt disallows.", "Pace", scope="run", replay=True)
+    adapt: bool = switch(
+        True, "Slow down for hosts that respond slowly or refuse, then speed up.", "Pace", scope="run", replay=False
+    )
+    max_pages: int = count(
+        0, "Maximum pages; 0 is no limit.", accepts=UNLIMITED, **_limit("the rest is cancelled, the run is complete")
+    )
+    max_depth: int | None = count(
+        None, "Maximum number of links between a page and the start.", **_limit("the link is not followed: `depth`")
+    )
+    timeout: float = duration(30.0, "Time for one request.", **_limit("`timeout.total`", 600))
+    connect_timeout: float = duration(
+        10.0, "Time to connect, TLS included.", **_transfer_limit("`timeout.connect`", 120)
+    )
+    first_byte_timeout: float = duration(
+        20.0, "Time until all headers of a response have arrived.", **_transfer_limit("`timeout.headers`", 600)
+    )
+    min_speed: int = count(
+        100, "Minimum transfer speed.", accepts="bytes per second; 0 is no limit", **_transfer_limit("`timeout.slow`")
+    )
+    slow_for: float = duration(
+        15.0, "How long a response may be slower than that.", **_transfer_limit("`timeout.slow`", 600)
+    )
+    parse_timeout: float = duration(5.0, "CPU time for parsing one page.", **_limit("`too_complex`", 60))
+    handler_timeout: float = duration(
+        60.0, "Time for a handler to process one page.", **_limit("`handler_timeout`", 3_600)
+    )
+    max_body: int = size(
+        32_000_000, "Largest body, decompressed.", ceiling=_share_of_memory, **_transfer_limit("`too_large`")
+    )
+    max_download: int = size(
+        32_000_000,
+        "Largest body as transferred, compressed.",
+        ceiling=_share_of_memory,
+        **_transfer_limit("`too_large`"),
+    )
+    max_ratio: int = count(
+        200, "Maximum compression ratio of a body.", least=2, **_transfer_limit("`too_large`", 2_000)
+    )
+    max_headers: int = size(256_000, "Largest headers of a response.", **_transfer_limit("`too_large`", 1_000_000))
+    max_header_count: int = count(
+        500, "Maximum header lines of a response.", least=1, **_transfer_limit("`too_large`", 5_000)
+    )
+    max_informational: int = count(
+        10, "Maximum 1xx responses before the final one.", **_transfer_limit("`bad_response`", 100)
+    )
+    max_redirects: int = count(10, "Maximum redirects of one request.", **_limit("`redirects`", 50))
+    max_per_shape: int = count(
+        100_000,
+        "Maximum URLs of one shape (ignoring numbers and values) per site.",
+        accepts=UNLIMITED,
+        **_limit("the link is not followed: `trap`"),
+    )
+    max_same_content: int = count(
+        50,
+        "Pages of a site with the same content whose links are followed.",
+        accepts=UNLIMITED,
+        **_limit("its links are not followed: `trap`"),
+    )
+    worker_memory: int = size(
+        1_000_000_000,
+        "Memory of one worker process before it is replaced.",
+        "Limits",
+        scope="machine",
+        beyond="`memory`, or the process is replaced",
+    )
+    retries: int | None = count(None, "Maximum retries per page.", replay=0, **_limit("the page is dead", 100))
+    retry_delay: float | None = duration(
+        None,
+        "Time before the first retry of a page; doubled each time.",
+        zero=True,
+        **_limit("the page waits that long before its next attempt", 86_400),
+    )
+    allow_private: str = declare(
+        "",
+        "Allow requests to private and loopback addresses: all, or a list of host:port.",
+        "Requests",
+        scope="machine",
+        parse=units.private,
+        accepts="1, or a list of host:port such as 127.0.0.1:8000,localhost:9000",
+        commands="run and serve",
+        connection=True,
+    )
+    user_agent: str = declare(
+        f"shoal/{__version__}",
+        "The User-Agent header of every request.",
+        "Requests",
+        scope="run",
+        accepts="a line of text",
+        connection=True,
+    )
+    header: tuple[str, ...] = declare(
+        (),
+        "A header for every request; may be given several times.",
+        "Requests",
+        scope="run",
+        parse=header_lines,
+        accepts='lines such as "Accept-Language: de"',
+        credential=True,
+    )
+    cookies: bool = switch(True, "Keep the cookies that sites set.", "Requests", scope="run")
+    proxy: str = declare(
+        "",
+        "Send requests through a proxy.",
+        "Requests",
+        scope="run",
+        accepts="http://…, socks5h://…, or the name of a secret that holds one",
+        credential=True,
+        replay="",
+    )
+    auth: str = declare(
+        "",
+        "Log in at the start hosts.",
+        "Requests",
+        scope="run",
+        accepts="the name of a secret that holds user:password or a token",
+        credential=True,
+        replay="",
+    )
+    http2: bool = switch(True, "Use HTTP/2 where a server offers it.", "Requests", scope="run", connection=True)
+    ca_file: str = declare(
+        "", "Certificates to trust.", "Requests", scope="machine", accepts="a file name", connection=True
+    )
+    scope: str = choice(
+        "host",
+        ("host", "site", "any"),
+        "Follow links to the start hosts, to their whole sites, or anywhere.",
+        "URLs",
+        scope="run",
+    )
+    include: tuple[str, ...] = lines(
+        "patterns such as /catalogue/*", "Follow only links that match.", "URLs", scope="run"
+    )
+    exclude: tuple[str, ...] = lines(
+        "patterns such as */print/*", "Never follow links that match.", "URLs", scope="run"
+    )
+    seen: str = declare(
+        "",
+        "Skip URLs that earlier runs with this seen-set have had; its name.",
+        "URLs",
+        scope="run",
+        replay="",
+        parse=_parse_seen_set,
+        accepts=NAME_RULE,
+    )
+    seen_for: float = duration(
+        0.0, "How long the seen-set remembers a URL; 0 is for ever.", "URLs", zero=True, scope="run"
+    )
+    sort_query: bool = switch(False, "Treat URLs that differ only in the order of ?a&b as one.", "URLs", scope="run")
+    drop_tracking: bool = switch(
+        False, "Remove utm_source, gclid and similar parameters from URLs.", "URLs", scope="run"
+    )
+    csv_safe: bool = switch(
+        False, "Keep spreadsheets from running cells of a CSV as formulas.", "Output", scope="machine"
+    )
+    keep_raw: bool = switch(
+        False, "Save every raw response, to extract from it again later.", "Output", scope="run", replay=False
+    )
+    revalidate: bool = switch(
+        False, "Fetch saved pages again only if they have changed.", "Output", scope="run", replay=False
+    )
+    queue: str = declare(
+        "",
+        f"The queue: a file or URL; default: ./{STATE_FOLDER}/{STATE_FILE}.",
+        "State",
+        scope="machine",
+        accepts="a file such as ./state.db, or a URL: sqlite:///state.db, postgresql://…, redis://…",
+        commands="all",
+    )
+    store: str = declare(
+        "",
+        "Where records are stored; default: in the queue.",
+        "State",
+        scope="machine",
+        accepts="sqlite:///results.db or postgresql://…",
+        commands="all",
+    )
+    outbox_limit: int = count(
+        50_000,
+        "Records that may wait for the store before workers pause.",
+        "State",
+        scope="machine",
+        least=1,
+        commands="run and serve",
+    )
+    batch_size: int = count(
+        0,
+        "Maximum tasks to claim from the queue at once.",
+        "Pace",
+        scope="machine",
+        accepts="a whole number; 0 is as many as are needed",
+    )
+    name: str = declare(
+        "",
+        "Name of the workers started here.",
+        "Fleet",
+        scope="machine",
+        accepts="a word; default: the name of this machine",
+        commands="run and serve",
+    )
+    has: tuple[str, ...] = declare(
+        (),
+        "A capability of the workers started here, such as browser; may be given several times.",
+        "Fleet",
+        scope="machine",
+        parse=_capabilities,
+        accepts="names such as browser or exit:de, which tasks may need",
+        commands="run and serve",
+    )
+    run_id_format: str = declare(
+        RUN_ID_FORMAT,
+        "How the ids of new runs are formed; an id that is taken gets a number.",
+        "Fleet",
+        scope="machine",
+        parse=name_format(RUN_ID_PARTS, ("time",), ("suffix",)),
+        accepts="letters, digits, _ . - and {date}, {time}, {suffix} or {scraper}; {time} or {suffix} at least",
+    )
+    worker_id_format: str = declare(
+        WORKER_ID_FORMAT,
+        "How the ids of workers begin; each process adds its number.",
+        "Fleet",
+        scope="machine",
+        parse=name_format(WORKER_ID_PARTS, ("suffix",), ("host", "pid")),
+        accepts="letters, digits, _ . - and {name}, {host}, {pid} or {suffix}; {suffix}, or {host} and {pid}, at least",
+        commands="run and serve",
+    )
+    scrapers: tuple[str, ...] = lines(
+        "files, folders or modules",
+        "Where to look for scrapers by name: files, folders, modules; may be given several times.",
+        "Fleet",
+        scope="machine",
+        commands="run and serve",
+    )
+    stale_after: float = duration(
+        60.0, "Silence after which a worker counts as stale.", "Fleet", scope="machine", commands="all"
+    )
+    health: str = declare(
+        "",
+        "Where a worker answers /health, /ready and /metrics.",
+        "Fleet",
+        scope="machine",
+        accepts="a port, or an address and a port such as 0.0.0.0:8080",
+    )
+    listen: str = declare(
+        DEFAULT_LISTEN,
+        "Where the server listens; port 0 is any free one.",
+        "Server",
+        scope="machine",
+        parse=_listen_address,
+        accepts="a port of this machine, or an address and a port such as 0.0.0.0:8080",
+        commands="serve",
+    )
+    token: str = declare(
+        "",
+        "A token that may do everything; better set as SHOAL_TOKEN.",
+        "Server",
+        scope="machine",
+        accepts="a long random text",
+        commands="serve",
+        hidden=True,
+    )
+    api_rate: int = count(
+        1000,
+        "Requests per second and caller, on average; five times as many in a burst.",
+        "Server",
+        scope="machine",
+        least=1,
+        commands="serve",
+    )
+    api_at_once: int = count(
+        100,
+        "Requests processed at once; twenty times as many may wait.",
+        "Server",
+        scope="machine",
+        least=1,
+        commands="serve",
+    )
+    access_log: bool = switch(False, "Log every request, without secrets.", "Server", scope="machine", commands="serve")
+    dashboard: str = declare(
+        "",
+        f"Show the run in a browser; default: at {DEFAULT_LISTEN}.",
+        "Output",
+        scope="machine",
+        parse=_parse_dashboard,
+        accepts="true, a port, or an address and a port",
+    )
+    synchronous: str = choice(
+        "full",
+        ("full", "normal"),
+        "Durability of SQLite: full or normal.",
+        "State",
+        scope="machine",
+        accepts="full (survives power loss) or normal (survives crashes)",
+        commands="run and serve",
+    )
+    retention: int = count(
+        30,
+        "Days to keep runs that ended; 0 keeps them forever.",
+        "State",
+        scope="machine",
+        accepts="days; 0 keeps everything",
+        commands="run and serve",
+    )
+    lease: float = duration(
+        30.0,
+        "Time after which a silent worker's pages go to another.",
+        "State",
+        scope="machine",
+        commands="run and serve",
+    )
+    heartbeat: float = duration(
+        10.0, "How often a worker sends a heartbeat.", "State", scope="machine", commands="run and serve"
+    )
+    log_format: str = choice(
+        "console",
+        ("console", "json"),
+        "Log format: for people or machines.",
+        "Logs",
+        scope="machine",
+        commands="run and serve",
+    )
+    log_level: str = choice(
+        "warning",
+        ("debug", "info", "warning", "error"),
+        "Lowest level to log.",
+        "Logs",
+        scope="machine",
+        commands="run and serve",
+    )
+    log_file: str = declare(
+        "", "Log to a file instead of stderr.", "Logs", scope="machine", accepts="a file name", commands="run and serve"
+    )
+    otel: str = declare(
+        "",
+        "Send metrics and traces by OpenTelemetry (shoal[otel]).",
+        "Logs",
+        scope="machine",
+        parse=_parse_otel,
+        accepts="a URL such as http://collector:4318, or true to use OTEL_EXPORTER_OTLP_ENDPOINT",
+        commands="run and serve",
+    )
+    debug: bool = switch(False, "Show tracebacks of errors.", "Logs", scope="machine", commands="all")
+    sources: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secret_hosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by name of the secret
+
+    def is_set(self, *names: str) -> bool:
+        """Whether any of these was set by a person and not left to its default."""
+        return any(name in self.sources for name in names)
+
+    @property
+    def retry_limits(self) -> dict[str, int] | None:
+        """Retries by cause, in place of the usual ones; None where nobody asked for others."""
+        return None if self.retries is None else {"*": self.retries}
+
+    @property
+    def state_file(self) -> Path | None:
+        """The file of an embedded queue, None for any other queue."""
+        from shoal.queue.registry import file_of
+
+        return file_of(self.queue) if self.queue else Path(STATE_FOLDER, STATE_FILE)
+
+    @property
+    def state_folder(self) -> Path:
+        """Where small things that belong to the state are kept on this machine: locks, notes, positions.
+
+        A state file of another name has a folder of its own, and so has every server's queue: two in one
+        folder do not mix, and what one has forgotten may still be the other's.
+        """
+        file = self.state_file
+        if file is None:
+            scheme, _, rest = self.queue.partition("://")
+            host, slash, place = rest.partition("/")
+            location = host.rpartition("@")[2] + slash + place  # whoever logs in: it is the same queue
+            return Path(STATE_FOLDER, f"{scheme}-{sha256(location.encode()).hexdigest()[:8]}")
+        return file.parent if file.name == STATE_FILE else file.with_name(f"{file.name}.d")
+
+
+SETTINGS: Mapping[str, Setting] = {
+    item.name: Setting(name=item.name, default=item.default, **item.metadata)
+    for item in fields(Settings)
+    if item.metadata
+}

@@ -1,0 +1,120 @@
+"""What a run counts as its tasks are settled, by name: what fetching took, and how records are filled.
+
+Names are fetch.FETCHER.EXIT.WHAT (WHAT: responses, bytes, us, cpu_us) and field.NAME.TYPE (a JSON type, or empty).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+FIELD_PREFIX = "field."  # of what is counted of records: it counts only where they do
+FETCH_PREFIX = "fetch."
+OTHER = "other"  # what was counted under names that a run had no room for
+EMPTY = "empty"
+MAX_FIELD_NAME = 60  # letters of a field's name; the rest is cut off
+MAX_FIELDS = 60  # counted of one page; what else its records have is counted as other
+
+_SCALARS: dict[type, str] = {str: "string", int: "number", float: "number", bool: "boolean"}
+_CONTAINERS: dict[type, str] = {dict: "object", list: "array"}
+_OTHER_FIELDS = f"{FIELD_PREFIX}{OTHER}"
+_decode = msgspec.json.Decoder().decode
+
+
+class FieldFill(msgspec.Struct, frozen=True):
+    """How often a field has a value, of the records that have the field at all."""
+
+    filled: int
+    total: int
+    types: dict[str, int]  # by JSON type, of those that are filled
+
+
+def count_fields(records: Iterable[bytes]) -> dict[str, int]:
+    """How many of these records have which field, and of which type."""
+    counts: dict[str, int] = {}
+    for record in records:
+        for field, value in _decode(record).items():
+            kind = _SCALARS.get(type(value))
+            if kind is None or value == "":
+                kind = EMPTY if is_empty(value) else _CONTAINERS[type(value)]
+            name = _field_name(field, kind)
+            if name in counts:
+                counts[name] += 1
+            elif len(counts) < MAX_FIELDS:
+                counts[name] = 1
+            else:
+                counts[_OTHER_FIELDS] = counts.get(_OTHER_FIELDS, 0) + 1
+    return counts
+
+
+@lru_cache(4096)
+def _field_name(field: str, kind: str) -> str:
+    return f"{FIELD_PREFIX}{field[:MAX_FIELD_NAME]}.{kind}"
+
+
+def is_empty(value: Any) -> bool:
+    """Whether a field with this value counts as not filled."""
+    if value is None or value == "":
+        return True
+    if isinstance(value, dict):
+        return all(map(is_empty, value.values()))
+    return isinstance(value, list) and all(map(is_empty, value))
+
+
+def field_fill(counters: Mapping[str, int]) -> dict[str, FieldFill]:
+    """Fields by name, as they were first seen."""
+    found: dict[str, dict[str, int]] = {}
+    for name, number in counters.items():
+        field, dot, kind = name.removeprefix(FIELD_PREFIX).rpartition(".")
+        if name.startswith(FIELD_PREFIX) and dot:
+            found.setdefault(field, {})[kind] = number
+    return {
+        field: FieldFill(
+            sum(types.values()) - types.get(EMPTY, 0),
+            sum(types.values()),
+            {kind: number for kind, number in types.items() if kind != EMPTY},
+        )
+        for field, types in found.items()
+    }
+
+
+class FetchUsage(msgspec.Struct, frozen=True):
+    """What the responses of one fetcher through one exit came to."""
+
+    fetcher: str
+    exit: str
+    responses: int
+    bytes: int
+    seconds: float  # that were waited for them, together
+    cpu_seconds: float
+
+
+def fetch_usage(counters: Mapping[str, int]) -> list[FetchUsage]:
+    """By fetcher and exit, the most used first."""
+    found: dict[str, dict[str, int]] = {}
+    for name, number in counters.items():
+        way, dot, what = name.removeprefix(FETCH_PREFIX).rpartition(".")
+        if name.startswith(FETCH_PREFIX) and dot:
+            found.setdefault(way, {})[what] = number
+    usage = [
+        FetchUsage(
+            *way.partition(".")[::2],
+            count.get("responses", 0),
+            count.get("bytes", 0),
+            count.get("us", 0) / 1e6,
+            count.get("cpu_us", 0) / 1e6,
+        )
+        for way, count in found.items()
+    ]
+    return sorted(usage, key=lambda one: -one.responses)
+
+
+def add_bounded(counters: dict[str, int], more: Mapping[str, int], room: int) -> None:
+    """Add counts to those of a run, which has room for so many names."""
+    for name, number in more.items():
+        if name not in counters and name != OTHER and len(counters) - (OTHER in counters) >= room:
+            name = OTHER
+        counters[name] = counters.get(name, 0) + number

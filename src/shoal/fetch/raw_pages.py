@@ -1,0 +1,170 @@
+"""Fetchers around a store of raw pages: one fills it, one refetches what has changed, one only replays it.
+
+Redirects are responses like any other, stored under their own requests, so a chain can be walked again.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from shoal.core.page import Request, Response
+from shoal.core.url import request_digest
+from shoal.errors import FetchRefused
+from shoal.fetch.base import Fetcher
+
+STORED_HEADER = "x-shoal-kept"  # a header of our own: where a response came from that was not fetched
+NOT_STORED = "not_kept"
+
+THROTTLE_STATUSES = frozenset((429, 503))  # these say nothing about the page
+
+_CONDITIONAL_HEADERS = frozenset(
+    ("if-none-match", "if-modified-since", "if-match", "if-unmodified-since", "if-range", "range")
+)
+_BODY_HEADERS = frozenset(("content-length", "content-encoding", "content-type", "transfer-encoding"))
+
+
+class StoredPage(Protocol):
+    @property
+    def response(self) -> Response: ...
+
+
+class PageStore(Protocol):
+    @property
+    def is_full(self) -> bool: ...
+
+    def put(self, run: str, digest: bytes, response: Response) -> None: ...
+
+    async def sync(self) -> None: ...
+
+    def get(self, run: str, digest: bytes) -> Response | None: ...
+
+    def has(self, run: str, digest: bytes) -> bool: ...
+
+    def latest(self, digest: bytes) -> StoredPage | None: ...
+
+
+def storage_key(request: Request) -> bytes:
+    """The digest under which a response to this request is stored; that of the task for a plain GET."""
+    return request.key or request_digest(request.url)
+
+
+class RecordingFetcher:
+    """Stores every response; where a page is asked for again, the last one counts."""
+
+    def __init__(self, fetcher: Fetcher, store: PageStore, run: str) -> None:
+        self._fetcher = fetcher
+        self._store = store
+        self._run = run
+
+    async def fetch(self, request: Request) -> Response:
+        response = await self._fetcher.fetch(request)
+        if response.status not in THROTTLE_STATUSES:
+            if self._store.is_full:  # a handler may fetch far more than its page before anything is settled
+                await self._store.sync()
+            self._store.put(self._run, storage_key(request), response)
+        return response
+
+    def note_stall(self, seconds: float) -> None:
+        self._fetcher.note_stall(seconds)
+
+    async def close(self) -> None:
+        await self._fetcher.close()
+
+
+class RevalidatingFetcher:
+    """Asks for a page only if it has changed since it was last stored, in whatever run."""
+
+    def __init__(self, fetcher: Fetcher, store: PageStore) -> None:
+        self._fetcher = fetcher
+        self._store = store
+
+    async def fetch(self, request: Request) -> Response:
+        stored = self._stored_response(request)
+        conditions = _conditions(stored) if stored is not None else ()
+        if stored is None or not conditions:
+            return await self._fetcher.fetch(request)
+        asked = msgspec.structs.replace(request, headers=request.headers + conditions)
+        response = await self._fetcher.fetch(asked)
+        return _revalidated(stored, response) if response.status == 304 else response
+
+    def _stored_response(self, request: Request) -> Response | None:
+        """The whole response, read before we ask: after a 304 there must be a page to go on with."""
+        if request.method != "GET" or request.body:
+            return None
+        names = {name.lower() for name, _ in request.headers}
+        if "authorization" in names or not _CONDITIONAL_HEADERS.isdisjoint(names):
+            return None
+        stored = self._store.latest(storage_key(request))
+        if stored is None or not _may_be_reused(stored.response, names):
+            return None
+        return stored.response
+
+    def note_stall(self, seconds: float) -> None:
+        self._fetcher.note_stall(seconds)
+
+    async def close(self) -> None:
+        await self._fetcher.close()
+
+
+def _may_be_reused(response: Response, sent: set[str]) -> bool:
+    """Whether a stored response is one that a 304 to a request with these headers could mean."""
+    if response.status != 200:
+        return False
+    rules = _header_tokens(response, "cache-control")
+    return not (
+        "no-store" in rules
+        or ("private" in rules and "cookie" in sent)
+        or not _header_tokens(response, "vary").isdisjoint(sent | {"*", "cookie", "authorization"})
+    )
+
+
+def _header_tokens(response: Response, name: str) -> set[str]:
+    """The words of a header that lists some, whatever it says about each ("private=x" is "private")."""
+    lines = ",".join(value for key, value in response.headers if key == name).lower()
+    return {word.partition("=")[0].strip() for word in lines.split(",")}
+
+
+def _conditions(response: Response) -> tuple[tuple[str, str], ...]:
+    found = (("if-none-match", response.header("etag")), ("if-modified-since", response.header("last-modified")))
+    return tuple(pair for pair in found if pair[1])
+
+
+def _revalidated(stored: Response, response: Response) -> Response:
+    """The stored page, with the headers that the 304 updates."""
+    updated = tuple(pair for pair in response.headers if pair[0] not in _BODY_HEADERS)
+    replaced = {name for name, _ in updated} | {STORED_HEADER}
+    headers = tuple(pair for pair in stored.headers if pair[0] not in replaced)
+    return Response(
+        response.url,
+        stored.status,
+        (*headers, *updated, (STORED_HEADER, "revalidated")),
+        stored.body,
+        response.seconds,
+        response.address,
+    )
+
+
+class ReplayFetcher:
+    """Replays what one run stored, and never asks the web."""
+
+    name = "replay"  # in the counters of a run
+
+    def __init__(self, store: PageStore, run: str) -> None:
+        self._store = store
+        self._run = run
+
+    async def fetch(self, request: Request) -> Response:
+        response = self._store.get(self._run, storage_key(request))
+        if response is None:
+            raise FetchRefused(NOT_STORED, f"run {self._run} did not save {request.url}")
+        return response
+
+    def knows(self, lane: str, url: str) -> bool:
+        """Whether a link leads to a page that was stored; to be asked where robots.txt is asked otherwise."""
+        return self._store.has(self._run, request_digest(url))
+
+    def note_stall(self, seconds: float) -> None: ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,117 @@
+"""Fetchers from settings: of a run, shared between runs that ask alike, and of webhooks."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from shoal.config.load import SETTINGS, Settings
+from shoal.core.page import Request, Response
+from shoal.fetch.base import Fetcher
+from shoal.fetch.guard import PrivateNetworkPolicy
+from shoal.fetch.http import HttpFetcher
+from shoal.fetch.limits import FetchLimits
+from shoal.launch.job import RunJob
+from shoal.version import __version__
+from shoal.worker.plan import EXTRA_CONCURRENCY_FACTOR
+
+if TYPE_CHECKING:
+    from shoal.store.raw.page_store import RawPageStore
+
+Fetch = Callable[[Request], Awaitable[Response]]
+
+# What makes fetchers differ.
+_FETCHER_SETTINGS = tuple(name for name, setting in SETTINGS.items() if setting.connection)
+
+
+def http_fetcher(settings: Settings) -> Fetcher:
+    return HttpFetcher(
+        user_agent=settings.user_agent,
+        allow_private=PrivateNetworkPolicy.parse(settings.allow_private),
+        concurrency=(1 + EXTRA_CONCURRENCY_FACTOR) * settings.concurrency,
+        limits=FetchLimits(**{name: getattr(settings, name) for name in FetchLimits.__struct_fields__}),
+        http2=settings.http2,
+        ca_file=settings.ca_file,
+    )
+
+
+def webhook_fetcher(settings: Settings, timeout: float) -> Fetcher:
+    """Guarded against private addresses like any other."""
+    return HttpFetcher(
+        user_agent=f"shoal/{__version__} (webhook)",
+        allow_private=PrivateNetworkPolicy.parse(settings.allow_private),
+        concurrency=20,
+        limits=FetchLimits(connect_timeout=5.0, first_byte_timeout=timeout, max_body=1_000_000),
+        http2=False,
+        ca_file=settings.ca_file,
+    )
+
+
+class FetcherPool:
+    """Fetchers shared by runs with the same network settings; stalls and `close` reach all of them."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._own_key = _fetcher_key(settings)
+        self._fetchers: dict[tuple[Any, ...], Fetcher] = {self._own_key: http_fetcher(settings)}
+        self._keys_by_run: dict[int, tuple[Any, ...]] = {}
+
+    def for_run(self, run: int, settings: Settings) -> Fetcher:
+        key = _fetcher_key(settings)
+        if key not in self._fetchers:
+            self._fetchers[key] = http_fetcher(settings)
+        self._keys_by_run[run] = key
+        return self._fetchers[key]
+
+    def release(self, run: int) -> Fetcher | None:
+        """The run has ended; its fetcher if nobody else uses it."""
+        key = self._keys_by_run.pop(run, self._own_key)
+        if key == self._own_key or key in self._keys_by_run.values():
+            return None
+        return self._fetchers.pop(key, None)
+
+    async def fetch(self, request: Request) -> Response:
+        return await self._fetchers[self._own_key].fetch(request)
+
+    def note_stall(self, seconds: float) -> None:
+        for fetcher in self._fetchers.values():
+            fetcher.note_stall(seconds)
+
+    async def close(self) -> None:
+        for fetcher in self._fetchers.values():
+            await fetcher.close()
+
+
+def _fetcher_key(settings: Settings) -> tuple[Any, ...]:
+    return tuple(getattr(settings, name) for name in _FETCHER_SETTINGS)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFetchers:
+    """What pages are fetched with, what robots.txt is, and what goes with pages that are kept."""
+
+    pages: Fetcher
+    robots: Fetch
+    kept: Callable[[str, str], bool] | None = None  # only links to kept pages are followed
+    keep: Callable[[], Awaitable[None]] | None = None
+
+
+def run_fetchers(
+    job: RunJob, make_fetcher: Callable[[], Fetcher], open_store: Callable[[], RawPageStore]
+) -> RunFetchers:
+    """Fetchers for a run, also for one that keeps pages, or reads those that were kept."""
+    settings = job.settings
+    if not (job.from_raw or settings.keep_raw or settings.revalidate):
+        plain = make_fetcher()
+        return RunFetchers(plain, plain.fetch)
+    from shoal.fetch.raw_pages import RecordingFetcher, ReplayFetcher, RevalidatingFetcher
+
+    raw_store = open_store()
+    if job.from_raw:
+        replay = ReplayFetcher(raw_store, job.from_raw)
+        return RunFetchers(replay, replay.fetch, kept=replay.knows)
+    plain = make_fetcher()
+    pages: Fetcher = RevalidatingFetcher(plain, raw_store) if settings.revalidate else plain
+    if not settings.keep_raw:
+        return RunFetchers(pages, plain.fetch)
+    return RunFetchers(RecordingFetcher(pages, raw_store, job.run.name), plain.fetch, keep=raw_store.sync)

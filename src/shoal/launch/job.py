@@ -1,0 +1,50 @@
+"""What worker processes are told to work on: one run (RunJob), or any run they can serve (FleetJob)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.config.load import Settings
+from shoal.control.secret_policy import SubmittedAs
+from shoal.core.run import Run
+from shoal.worker.plan import WorkerPlan
+
+
+class RunJob(msgspec.Struct, frozen=True, tag="run"):
+    """One run, with everything that serving it takes."""
+
+    run: Run
+    settings: Settings
+    target: str = ""  # the code to load; empty where the run has a template
+    template: int = 0  # the version of the template that the queue keeps under the scraper's name
+    keep_duplicates: bool = False  # every URL is accounted for, also where several lead to one page
+    from_raw: str = ""  # the run whose kept pages are read instead of the web
+    sent: SubmittedAs = None  # by somebody else: for code that is here, or with a template of theirs
+
+
+class FleetJob(msgspec.Struct, frozen=True, tag="fleet"):
+    """The job of a fleet worker: the code it loads, and which of the runs it could serve it accepts."""
+
+    settings: Settings
+    name: str  # of the supervisor; its children add a number
+    targets: tuple[str, ...] = ()  # code to load, beside any templates of runs
+    scrapers: tuple[str, ...] = ()  # only these; empty: all
+    run: str = ""  # only this run; empty: all
+    on_server: bool = False  # of a server: only runs that were left to it
+
+
+def run_plan(settings: Settings, run: Run, *, stay_when_empty: bool = False) -> WorkerPlan:
+    """stay_when_empty: there may be more to come when nothing is open."""
+    return WorkerPlan(
+        name=run.name,
+        concurrency=settings.concurrency,
+        lease=settings.lease,
+        heartbeat=settings.heartbeat,
+        capabilities=settings.has,
+        serves=(run.name,),
+        runs=(run.id,),
+        stop_when_empty=not stay_when_empty,
+        batch_size=settings.batch_size,
+        use_wakeups=settings.state_file is None,
+        scraper_names=(run.scraper,),
+    )

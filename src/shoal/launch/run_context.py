@@ -1,0 +1,99 @@
+"""Run context: everything that work on one run needs, built from its settings and its scraper."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from shoal.app import cookie_file, pace_rule, rewrite_rule
+from shoal.config.load import Settings
+from shoal.core.url import canonical, lane_of
+from shoal.core.url_shape import ShapeCounter
+from shoal.errors import InvalidUrl
+from shoal.extract.links import LinkFilter
+from shoal.extract.parse_budget import ParseBudget
+from shoal.extract.scope import CrawlScope
+from shoal.extract.scraper import Scraper
+from shoal.fetch.shared_cookies import SharedCookieJars
+from shoal.launch.fetchers import Fetch, RunFetchers
+from shoal.launch.job import RunJob
+from shoal.launch.request_options import request_builder_for
+from shoal.politeness.robots import Robots
+from shoal.politeness.robots_cache import RobotsCache
+from shoal.queue.base import Queue
+from shoal.worker.context import RunContext
+from shoal.worker.task.request_builder import RequestBuilder
+
+
+def build_run_context(
+    job: RunJob, scraper: Scraper, fetchers: RunFetchers, queue: Queue, budget: ParseBudget | None = None
+) -> RunContext:
+    settings = job.settings
+    pace = pace_rule(settings)
+    scope = CrawlScope(
+        scraper.start, hosts=scraper.hosts, reach=settings.scope, include=settings.include, exclude=settings.exclude
+    )
+    cookies = SharedCookieJars(cookie_file(settings, job.run))
+    request_builder = (
+        RequestBuilder(is_offline=True)
+        if job.from_raw
+        else request_builder_for(settings, scraper, cookies, sent=job.sent, connections=job.run.name)
+    )
+    robots = _robots(settings, _via_proxy(request_builder.proxy, fetchers.robots), queue)
+    links = LinkFilter(
+        scope.allows_lane,
+        settings.max_depth,
+        fetchers.kept or robots.peek,
+        disallowed="not_kept" if fetchers.kept else "robots",
+        rewrite=rewrite_rule(settings),
+        allow=scope.allows if scope.has_patterns else None,
+        shapes=ShapeCounter(settings.max_per_shape) if settings.max_per_shape else None,
+    )
+    return RunContext(
+        scraper=scraper,
+        links=links,
+        robots=None if settings.ignore_robots else robots,
+        pace=pace,
+        jitter=settings.jitter,
+        name=job.run.name,
+        title=job.run.scraper,
+        in_scope=scope.allows_lane,
+        request_builder=request_builder,
+        rewrite=rewrite_rule(settings) or None,
+        max_redirects=settings.max_redirects,
+        adaptive=settings.adapt,
+        distinct=not job.keep_duplicates,
+        max_same_content=settings.max_same_content,
+        handler_timeout=settings.handler_timeout,
+        retries=settings.retry_limits,
+        retry_delay=settings.retry_delay,
+        fetcher=fetchers.pages,
+        budget=budget,
+    )
+
+
+def _via_proxy(proxy: str, fetch: Fetch) -> Fetch:
+    """The way that all requests of the run go, robots.txt included."""
+    return (lambda request: fetch(msgspec.structs.replace(request, proxy=proxy))) if proxy else fetch
+
+
+def _robots(settings: Settings, fetch: Fetch, queue: Queue) -> Robots:
+    pace = pace_rule(settings)
+
+    async def wait_for_slot(url: str) -> None:
+        """robots.txt itself goes out in its task's slot; where it redirects to, it needs one of its own."""
+        try:
+            lane = lane_of(canonical(url))
+        except InvalidUrl:
+            return  # the fetcher says what is wrong with it
+        if pace(lane).spacing:
+            await asyncio.sleep((await queue.reserve(lane, pace(lane))).wait)
+
+    return Robots(
+        fetch,
+        user_agent=settings.user_agent,
+        ignore=settings.ignore_robots,
+        before_redirect=wait_for_slot,
+        cache=RobotsCache(settings.state_folder / "robots"),
+    )

@@ -1,0 +1,264 @@
+"""Worker context: what a worker needs, for the one run of a command or for any run of a fleet.
+
+Two runs never share what they ask for differently: how requests introduce themselves, the limits of
+answers, cookies, scope. What they ask for alike, connections above all, they share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import re
+import time
+from typing import Any
+
+import msgspec
+
+from shoal.app import open_queue, open_raw_store
+from shoal.config.load import with_defaults
+from shoal.config.run_settings import settings_for_run, settings_for_template
+from shoal.core.run import Run
+from shoal.errors import ActionRequired, UsageError
+from shoal.extract import registry
+from shoal.extract.load import load_scraper
+from shoal.extract.parse_budget import ParseBudget
+from shoal.extract.scraper import Scraper
+from shoal.launch.fetchers import FetcherPool, http_fetcher, run_fetchers
+from shoal.launch.job import FleetJob, RunJob
+from shoal.launch.run_context import build_run_context
+from shoal.launch.scraper_set import ScraperSet
+from shoal.queue import document_kinds as kinds
+from shoal.queue.base import Queue
+from shoal.queue.reconnect import TRANSIENT_ERRORS
+from shoal.runs.identity import run_code_version
+from shoal.worker.context import RunContext, RunNotServed, WorkerContext
+from shoal.worker.plan import WorkerPlan
+from shoal.worker.pool.crash_note import CrashNote
+from shoal.worker.run_list import MAX_RUNS, RunList
+
+log = logging.getLogger("shoal.worker")
+
+# Names of runs that files may be called after.
+_is_safe_name = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}").fullmatch
+
+
+async def load_job_scraper(job: RunJob, queue: Queue) -> Scraper:
+    """The scraper of a job: its code, or the template that the queue keeps."""
+    if job.target:
+        return load_scraper(job.target)
+    return await load_template_scraper(queue, job.run.scraper, job.template)
+
+
+async def load_template_scraper(queue: Queue, name: str, version: int) -> Scraper:
+    """The scraper of a template that the queue keeps."""
+    from shoal.extract.template import Template, TemplateScraper
+
+    document = await queue.document(kinds.TEMPLATE, name, version)
+    if document is None:
+        raise UsageError(
+            f"the queue has no template {name} of version {version}",
+            hint="run the command again with the template's file",
+        )
+    try:
+        return TemplateScraper(msgspec.json.decode(document.text, type=Template))
+    except (msgspec.DecodeError, ValueError) as error:
+        raise UsageError(
+            f"template {name} of version {version} is not understood here: {error}",
+            hint="it may come from a newer shoal: upgrade this one",
+        ) from error
+
+
+async def build_worker_context(
+    scraper: Scraper, job: RunJob, *, queue: Queue, note: CrashNote, supervised: bool
+) -> WorkerContext:
+    settings = job.settings
+    fetchers = run_fetchers(job, lambda: http_fetcher(settings), lambda: open_raw_store(settings))
+    run_context = build_run_context(job, scraper, fetchers, queue)
+
+    async def serve_run(_: int) -> RunContext:
+        return run_context
+
+    return WorkerContext(
+        worker=note.worker,
+        queue=queue,
+        fetcher=fetchers.pages,
+        build_run_context=serve_run,
+        crash_note=note,
+        open_queue=lambda: open_queue(settings, small=True),
+        flush_pages=fetchers.keep,
+        budget=ParseBudget(settings.parse_timeout),
+        supervised=supervised,
+    )
+
+
+class FleetContextFactory:
+    def __init__(self, fleet_job: FleetJob, scraper_set: ScraperSet, queue: Queue) -> None:
+        self._settings = fleet_job.settings
+        self._scraper_set = scraper_set
+        self._queue = queue
+        self._fetcher_pool = FetcherPool(fleet_job.settings)
+        self._budgets: dict[float, ParseBudget] = {}
+        self._raw_store: Any = None
+        self._lock = asyncio.Lock()
+        self._contexts: dict[int, RunContext] = {}
+        self._refused: dict[int, str] = {}
+        self._closing_fetchers: set[asyncio.Task[None]] = set()
+        self._tools: WorkerContext | None = None
+        limit = fleet_job.settings.outbox_limit if fleet_job.settings.store else 0
+        self._run_list = RunList(
+            queue,
+            scraper_set.accepts,
+            clock=time.monotonic,
+            scraper_names=scraper_set.names,
+            store_backlog_limit=limit,
+            on_run_ended=self._forget_run,
+        )
+
+    def worker_context(self, note: CrashNote) -> WorkerContext:
+        settings = self._settings
+        self._tools = WorkerContext(
+            worker=note.worker,
+            queue=self._queue,
+            fetcher=self._fetcher_pool,
+            build_run_context=self.serve,
+            crash_note=note,
+            open_queue=lambda: open_queue(settings, small=True),
+            flush_pages=self._sync_raw_pages,
+            budget=ParseBudget(settings.parse_timeout),
+            run_list=self._run_list,
+            on_close=self._close,
+        )
+        return self._tools
+
+    async def serve(self, run: int) -> RunContext:
+        """The context of one run, built once; raises NotServed where that is not possible."""
+        async with self._lock:
+            if run in self._refused:
+                raise RunNotServed(self._refused[run])
+            if run not in self._contexts:
+                self._contexts[run] = await self._context_or_refuse(run)
+            return self._contexts[run]
+
+    async def _context_or_refuse(self, number: int) -> RunContext:
+        run = self._run_list.find(number) or await self._find(number)
+        if run is None or run.state in ("finished", "cancelled"):
+            # Nothing is made for it: nobody would tell us again that it has ended.
+            raise RunNotServed(f"run {number} has ended")
+        if not self._scraper_set.accepts(run):
+            self._refused[number] = f"run {run.name} is not for this worker"
+            self._run_list.refuse(run)
+            raise RunNotServed(self._refused[number])
+        try:
+            return await self._build_context(run)
+        except TRANSIENT_ERRORS:
+            raise
+        except OSError as error:  # of this machine: others may be able to serve it
+            where = error.filename or "a file of this machine"
+            hint = "fix it, then restart this worker"
+            self._refuse(run, ActionRequired(f"{where}: {error.strerror}", hint=hint))
+            raise RunNotServed(str(error)) from error
+        except ActionRequired as error:
+            self._refuse(run, error)
+            raise RunNotServed(str(error)) from error
+
+    async def _find(self, number: int) -> Run | None:
+        """A run that is not on our list: it has just begun, or just ended."""
+        await self._run_list.refresh()
+        if known := self._run_list.find(number):
+            return known
+        return next((run for run in await self._queue.runs(limit=MAX_RUNS) if run.id == number), None)
+
+    def _refuse(self, run: Run, error: ActionRequired) -> None:
+        self._refused[run.id] = str(error)
+        self._run_list.refuse(run)
+        log.warning("run_refused", extra={"run": run.name, "why": str(error), "hint": error.hint})
+
+    async def _build_context(self, run: Run) -> RunContext:
+        if not _is_safe_name(run.name):
+            raise UsageError(f"run {run.name!r} has a name that no file can have", hint="start it again")
+        spec = run.spec
+        scraper = await self._scraper(run)
+        self._warn_if_code_differs(run, scraper)
+        settings = settings_for_run(self._settings, run)
+        if spec.get("template"):
+            settings = settings_for_template(settings, scraper.settings, f"template {scraper.name}")
+        else:
+            settings = with_defaults(settings, scraper.settings, f"scraper {scraper.name}")
+        if spec.get("from_raw"):
+            raise UsageError(
+                f"run {run.name} asks for what another run saved, which only commands on this machine read",
+                hint="shoal run … --from-raw RUN, on the machine that has them",
+            )
+        job = RunJob(
+            run, settings, keep_duplicates=bool(spec.get("each")), sent="template" if spec.get("template") else "code"
+        )
+        fetchers = run_fetchers(job, lambda: self._fetcher_pool.for_run(run.id, settings), self._open_raw_store)
+        return build_run_context(job, scraper, fetchers, self._queue, self._budget(settings.parse_timeout))
+
+    async def _scraper(self, run: Run) -> Scraper:
+        name = run.spec.get("template")
+        if name:
+            return await load_template_scraper(self._queue, str(name), int(run.spec.get("template_version") or 0))
+        scraper = self._scraper_set.scraper(run)
+        if scraper is None:
+            raise UsageError(
+                f"run {run.name} needs the scraper {run.scraper}, which this worker does not have",
+                hint="start it with the file of that scraper: shoal worker FILE.py",
+            )
+        return scraper
+
+    def _warn_if_code_differs(self, run: Run, scraper: Scraper) -> None:
+        begun, loaded = run_code_version(run), registry.version_of(scraper)
+        if begun and loaded and begun != loaded:
+            log.warning(
+                "code_differs", extra={"run": run.name, "scraper": scraper.name, "started_with": begun, "here": loaded}
+            )
+
+    def _open_raw_store(self) -> Any:
+        if self._raw_store is None:
+            self._raw_store = open_raw_store(self._settings)
+        return self._raw_store
+
+    def _budget(self, seconds: float) -> ParseBudget | None:
+        """None is that of the worker itself."""
+        if seconds == self._settings.parse_timeout:
+            return None
+        return self._budgets.setdefault(seconds, ParseBudget(seconds))
+
+    async def _sync_raw_pages(self) -> None:
+        if self._raw_store is not None:
+            await self._raw_store.sync()
+
+    def _forget_run(self, run: int) -> None:
+        """A run has gone from our list: what was made for it goes, too."""
+        self._contexts.pop(run, None)
+        self._refused.pop(run, None)
+        if self._tools is not None:
+            self._tools.forget(run)
+        fetcher = self._fetcher_pool.release(run)
+        if fetcher is not None:
+            closing = asyncio.create_task(fetcher.close())
+            self._closing_fetchers.add(closing)
+            closing.add_done_callback(self._closing_fetchers.discard)
+
+    async def _close(self) -> None:
+        for budget in self._budgets.values():
+            await budget.close()
+
+
+def fleet_plan(fleet_job: FleetJob, scraper_set: ScraperSet) -> WorkerPlan:
+    settings = fleet_job.settings
+    return WorkerPlan(
+        name=fleet_job.name,
+        concurrency=settings.concurrency,
+        lease=settings.lease,
+        heartbeat=settings.heartbeat,
+        capabilities=settings.has,
+        stop_when_empty=False,
+        outage_timeout=math.inf,
+        batch_size=settings.batch_size,
+        use_wakeups=True,
+        scraper_names=scraper_set.scraper_names,
+        code_versions=scraper_set.code,
+    )

@@ -1,0 +1,46 @@
+"""Document kinds: everything that is kept in the queue as a document, in one list.
+
+Kinds that end in "." are sharded: two hex digits of the document's name follow, so that nobody ever lists
+all of them. What only the server may read or write holds keys, or what its callers may do.
+"""
+
+from __future__ import annotations
+
+# Runs
+SEEDING = "seeding"  # by run: URLs are still being added to it
+OVER_TIME = "over-time"  # by run: it took longer than it may, and is cancelled for that
+LOCK = "lock"  # by what is locked, for the whole fleet
+FILL_RATES = "fill"  # by template: how often its fields were filled in its last run
+MOVING = "moving"  # by run: it is leaving this queue, or has left
+ARRIVING = "arriving"  # by run: how far it has been copied into this queue
+QUEUE = "queue"  # the identity of this queue
+
+# What runs are made of
+TEMPLATE = "template"  # by name, in versions
+TEMPLATE_USE = "template.used"  # by inline template: whether it is in use or being removed
+SCHEDULE = "schedule"  # by name
+SCHEDULE_START = "schedule.start"  # by schedule and number: what a scheduled run begins with
+
+# The fleet
+HISTORY = "history"  # samples by time
+FINAL_COUNTS = "final"  # by worker that has ended: what it counted last
+
+# The server's own
+TOKEN = "token"  # noqa: S105 - by name
+SESSION_KEY = "session-key"
+ACTIONS = "actions"  # the last actions of users
+IDEMPOTENCY = "idempotency."  # by key: what was answered
+URL_LIST = "urls."  # by run: the list as it was sent
+WEBHOOK = "webhook"  # by id
+WEBHOOK_DELIVERY = "webhook.delivery"  # by id: a message that is to be sent
+WEBHOOK_WATCH = "webhook.watch"  # runs whose end is to be told
+WEBHOOK_STALL = "webhook.stall"  # runs whose stall was told
+WEBHOOK_KEY = "webhook.key"  # what messages are signed with
+
+_SERVER_ONLY = frozenset(
+    kind.partition(".")[0] for kind in (TOKEN, SESSION_KEY, ACTIONS, IDEMPOTENCY, URL_LIST, WEBHOOK)
+)
+
+
+def is_server_only(kind: str) -> bool:
+    return kind.partition(".")[0] in _SERVER_ONLY

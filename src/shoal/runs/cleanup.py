@@ -1,0 +1,32 @@
+"""Cleanup: removes the files that this machine keeps for runs that are no longer in the queue."""
+
+from __future__ import annotations
+
+from shoal.app import open_raw_store
+from shoal.config.load import Settings
+from shoal.queue.base import Queue
+
+
+async def remove_leftovers(queue: Queue, settings: Settings) -> None:
+    folder = settings.state_folder / "inputs"
+    for place in folder.glob("*.json") if folder.is_dir() else ():
+        if not await _run_exists(queue, place.stem):
+            place.unlink(missing_ok=True)
+            place.with_name(f"{place.stem}.rejected.csv").unlink(missing_ok=True)
+    cookies = settings.state_folder / "cookies"
+    for place in cookies.iterdir() if cookies.is_dir() else ():
+        if not await _run_exists(queue, place.name.partition(".")[0]):
+            place.unlink(missing_ok=True)  # they hold logins
+    if not (settings.state_folder / "raw").is_dir():
+        return
+    raw_store = open_raw_store(settings)
+    try:
+        for kept in raw_store.runs():
+            if not await _run_exists(queue, kept.name):
+                await raw_store.remove(kept.name)
+    finally:
+        raw_store.close()
+
+
+async def _run_exists(queue: Queue, name: str) -> bool:
+    return any(run.name == name for run in await queue.runs(name=name, limit=1))

@@ -1,0 +1,342 @@
+"""Reads a list into a run, adding each line exactly once, even across crashes.
+
+The list is never held: a thousand entries are read, added, and forgotten. Before each batch a position
+is written that says what came of everything before it and when the batch began. After a crash the list
+is read again from its beginning, past what the position covers, and the one batch that may have been
+added already is added once more: what the queue then calls known was added by the crashed attempt if it
+is no younger than the batch's beginning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from shoal.core.lane import Pace
+from shoal.core.run import Run
+from shoal.core.task import Task
+from shoal.core.url import UrlNormalizer
+from shoal.errors import InvalidUrl, QueueReadOnly, UsageError
+from shoal.queue.base import Queue
+from shoal.queue.reconnect import reconnecting
+from shoal.sources.base import Source, UrlEntry
+from shoal.sources.start_task import start_task
+from shoal.sources.url_text import with_scheme
+from shoal.store.sidecars import RejectedFile
+
+BATCH = 1_000
+DUPLICATE_REASON = "the same URL as another line"
+SEEN_REASON = "seen in earlier runs"
+BEYOND_REASON = "past the page limit"
+
+AddResult = Literal["added", "known", "seen", "rejected", "beyond"]
+
+
+class ListReport(msgspec.Struct, frozen=True):
+    """What became of the lines read so far; read == added + not_added."""
+
+    read: int = 0
+    added: int = 0
+    duplicates: int = 0
+    rejected: int = 0
+    completed: int = 0  # of those added: the scheme was put in front
+    beyond: int = 0  # past the run's page limit, so that nothing would be fetched for them
+    seen: int = 0  # in earlier runs of the same seen-set
+
+    @property
+    def not_added(self) -> int:
+        """Lines that are not URLs to fetch."""
+        return self.duplicates + self.rejected + self.beyond + self.seen
+
+
+class ListPosition(msgspec.Struct, frozen=True):
+    """How far a run's list was read, kept beside the state."""
+
+    run: str
+    started: int  # when the run was created: names may come again
+    report: ListReport = ListReport()
+    print: str = ""  # of everything read so far
+    size: int = 0  # of the file of rejected lines
+    pending: int = 0  # entries of the batch that may or may not have been added
+    began: int = 0  # when that was tried first, by the store's clock
+    done: bool = False
+
+
+class ListReader:
+    """Reads one list into one run. `folder` is the state folder; `rejects` opens a file at a size."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        run: Run,
+        source: Source,
+        folder: Path,
+        *,
+        pace: Callable[[str], Pace],
+        rejects: Callable[[int], RejectedFile],
+        rewrite: UrlNormalizer | None = None,
+        outage_timeout: float = 0.0,
+    ) -> None:
+        """outage_timeout: seconds that the queue may be out of reach."""
+        self.done = False
+        self.stopped = False
+        self.paces = frozenset[Pace]()  # of the hosts met so far
+        self._queue = queue
+        self._run = run
+        self._source = source
+        self._pace = pace
+        self._rewrite = rewrite
+        self._outage_timeout = outage_timeout
+        self._position_file = position_path(folder, run)
+        self._open_rejects = rejects
+        self._rejects: RejectedFile | None = None
+        self._fingerprint = _new_fingerprint()
+        self._entries: Iterator[UrlEntry] | None = None
+        self._position = ListPosition(run.name, run.began_at)
+
+    @property
+    def report(self) -> ListReport:
+        return self._position.report
+
+    def stop(self) -> None:
+        """End after the batch in progress; run it again to resume from there."""
+        self.stopped = True
+
+    async def prepare(self) -> None:
+        """Find out where to go on; refuses a list whose beginning is not what was read before."""
+        self._position = load_position(self._position_file, self._run) or self._position
+        entries = iter(self._source)
+        left = self.report.read
+        while left:
+            passed = list(islice(entries, min(BATCH, left)))
+            _update_fingerprint(self._fingerprint, passed)
+            left -= len(passed)
+            if not passed or (not left and self._fingerprint.hexdigest() != self._position.print):
+                self.close()
+                raise UsageError(
+                    f"{self._source.name} was changed in the part that run {self._run.name} has read",
+                    hint="--fresh starts over with it as it is now; appending lines is fine",
+                )
+            await asyncio.sleep(0)
+        self._entries, self._rejects = entries, self._open_rejects(self._position.size)
+
+    async def run(self) -> ListReport:
+        """Read to the end; lines added to the list since the last time are taken as well."""
+        if self._entries is None:
+            await self.prepare()
+        try:
+            await self._read_all()
+        finally:
+            self.close()
+        return self.report
+
+    def close(self) -> None:
+        self._source.close()
+        if self._rejects is not None:
+            self._rejects.close()
+
+    async def _read_all(self) -> None:
+        assert self._entries is not None
+        while batch := list(islice(self._entries, self._position.pending or BATCH)):
+            if self.stopped or not await self._add_batch(batch):
+                self.stopped = True
+                return
+        await self._save_position(msgspec.structs.replace(self._position, done=True))
+        self.done = True
+
+    async def _add_batch(self, batch: Sequence[UrlEntry]) -> bool:
+        """Bring one batch into the run; False if the run takes no more work."""
+        is_retry = bool(self._position.pending)
+        began = self._position.began
+        if not is_retry:
+            began = await reconnecting(self._queue.now, self._outage_timeout)
+            await self._save_position(msgspec.structs.replace(self._position, pending=len(batch), began=began))
+        made = [task_from_entry(entry, self._rewrite) for entry in batch]
+        tasks = [task for task in made if isinstance(task, Task)]
+        answers = iter(await self._add_reconnecting(tasks, began, is_retry))
+        report = self.report
+        for entry, task in zip(batch, made, strict=True):
+            if isinstance(task, str):
+                self._reject(entry, task)
+                report = _add_counts(report, rejected=1)
+                continue
+            answer = next(answers)
+            if answer == "rejected":
+                return False
+            if answer == "added":
+                report = _add_counts(report, added=1, completed=int(with_scheme(entry.text) != entry.text))
+            elif answer == "seen":
+                self._reject(entry, f"{SEEN_REASON} ({self._run.seen_set})")
+                report = _add_counts(report, seen=1)
+            elif answer == "beyond":
+                self._reject(entry, f"{BEYOND_REASON} of {self._run.max_pages:,}")
+                report = _add_counts(report, beyond=1)
+            else:
+                self._reject(entry, DUPLICATE_REASON)
+                report = _add_counts(report, duplicates=1)
+        _update_fingerprint(self._fingerprint, batch)
+        # Made durable with the next position, before the next batch begins.
+        self._position = msgspec.structs.replace(
+            self._position, report=report, print=self._fingerprint.hexdigest(), pending=0, began=0
+        )
+        return True
+
+    async def _add_reconnecting(self, tasks: Sequence[Task], began: int, is_retry: bool) -> list[AddResult]:
+        async def add() -> list[AddResult]:
+            nonlocal is_retry
+            crashed, is_retry = is_retry, True  # an answer that was lost is like a crash
+            return await self._add(tasks, began if crashed else 0)
+
+        return await reconnecting(add, self._outage_timeout)
+
+    async def _add(self, tasks: Sequence[Task], began: int) -> list[AddResult]:
+        """What became of each; `began` is not 0 where an attempt that crashed may have added some."""
+        results, seen_digests = list[AddResult](), set[bytes]()
+        room = self._run.max_pages - self.report.added if self._run.max_pages else len(tasks)
+        while room > 0 and (chunk := tasks[len(results) : len(results) + room]):
+            paces = {lane: self._pace(lane) for lane in {task.lane for task in chunk}}
+            self.paces |= frozenset(paces.values())
+            for task, answer in zip(chunk, await self._queue.add(self._run.id, chunk, paces), strict=True):
+                ours = answer == "known" and began and task.digest not in seen_digests
+                if ours and await self._was_added_by_us(task, began):
+                    answer = "added"
+                seen_digests.add(task.digest)
+                results.append(answer)
+                room -= answer == "added"
+        return results + ["beyond"] * (len(tasks) - len(results))
+
+    async def _was_added_by_us(self, task: Task, began: int) -> bool:
+        """Whether a known URL was added by the attempt that crashed, not by another line or a page."""
+        view = await self._queue.find(self._run.id, task.digest)
+        return view is not None and view.parent is None and view.added_at >= began
+
+    def _reject(self, entry: UrlEntry, reason: str) -> None:
+        assert self._rejects is not None
+        self._rejects.add(entry.line, entry.text, reason)
+
+    async def _save_position(self, position: ListPosition) -> None:
+        """Write a position, after the rejected lines it speaks of; also if we are cancelled meanwhile."""
+        work = asyncio.ensure_future(asyncio.to_thread(self._write_position, position))
+        try:
+            await asyncio.shield(work)
+        finally:
+            await work
+
+    def _write_position(self, position: ListPosition) -> None:
+        if self._rejects is not None:
+            position = msgspec.structs.replace(position, size=self._rejects.flush())
+        temporary = self._position_file.with_suffix(".tmp")
+        try:
+            self._position_file.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("wb") as file:
+                file.write(msgspec.json.encode(position))
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(self._position_file)
+        except OSError as error:
+            raise QueueReadOnly(
+                f"{self._position_file} cannot be written: {error.strerror}",
+                hint="free some space, or check its owner and mode",
+            ) from error
+        self._position = position
+
+
+def task_from_entry(entry: UrlEntry, rewrite: UrlNormalizer | None) -> Task | str:
+    """The task of an entry, or why there is none."""
+    if entry.problem:
+        return entry.problem
+    meta: dict[str, Any] = {"line": entry.line}
+    try:
+        task = start_task(with_scheme(entry.text), rewrite=rewrite, meta=meta)
+    except InvalidUrl as error:
+        return str(error)
+    if entry.text != task.url:
+        meta["input"] = entry.text
+    if entry.extra:
+        meta["row"] = entry.extra
+    return task
+
+
+def position_path(folder: Path, run: Run) -> Path:
+    return folder / "inputs" / f"{run.name}.json"
+
+
+def load_position(place: Path, run: Run) -> ListPosition | None:
+    """The position kept for a run, None if it has none."""
+    try:
+        position = msgspec.json.decode(place.read_bytes(), type=ListPosition)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+    return position if position.started == run.began_at else None
+
+
+async def refuse_changed_list(source: Source, folder: Path, run: Run) -> None:
+    """Refuse a list that is not what a run, which has ended, read of it."""
+    position = load_position(position_path(folder, run), run)
+    if position is None or not position.done:
+        return
+    entries, fingerprint = iter(source), _new_fingerprint()
+    while batch := list(islice(entries, BATCH)):
+        _update_fingerprint(fingerprint, batch)
+        await asyncio.sleep(0)
+    source.close()
+    if fingerprint.hexdigest() != position.print:
+        raise UsageError(
+            f"{source.name} was changed since run {run.name} read it to its end",
+            hint="--fresh starts over with it as it is now",
+        )
+
+
+def load_report(folder: Path, run: Run) -> ListReport:
+    """What became of a run's list, as far as it was read; also long after it ended."""
+    position = load_position(position_path(folder, run), run)
+    return position.report if position else ListReport()
+
+
+def _new_fingerprint() -> hashlib.blake2b:
+    return hashlib.blake2b(digest_size=16)
+
+
+def _update_fingerprint(fingerprint: hashlib.blake2b, entries: Sequence[UrlEntry]) -> None:
+    for entry in entries:
+        fingerprint.update(f"{entry.line}\0{entry.text}\n".encode("utf-8", "surrogatepass"))
+
+
+def _add_counts(report: ListReport, **counts: int) -> ListReport:
+    return msgspec.structs.replace(
+        report, read=report.read + 1, **{name: getattr(report, name) + n for name, n in counts.items()}
+    )
+
+
+def describe_report(report: ListReport, source: Source, rejected: str = "", seen_set: str = "") -> str:
+    """One line for people: "Read 500 lines of urls.txt: 488 to fetch, 9 duplicates …"."""
+    unit = source.unit if report.read == 1 else f"{source.unit}s"
+    parts = [f"{report.added:,} to fetch", *_rejected_parts(report, seen_set)]
+    aside = f" (→ {rejected})" if rejected and len(parts) > 1 else ""
+    text = f"Read {report.read:,} {unit} of {source.name}: {', '.join(parts)}{aside}"
+    if report.completed:
+        text += f"; {report.completed:,} had no http:// or https://"
+    return text
+
+
+def describe_rejected(report: ListReport) -> str:
+    """What is in the file of rejected lines: "9 duplicates · 3 not URLs"."""
+    return " · ".join(_rejected_parts(report))
+
+
+def _rejected_parts(report: ListReport, seen_set: str = "") -> Iterator[str]:
+    if report.seen:
+        yield f"{report.seen:,} {SEEN_REASON}" + (f" ({seen_set})" if seen_set else "")
+    if report.duplicates:
+        yield f"{report.duplicates:,} duplicate{'s' if report.duplicates > 1 else ''}"
+    if report.rejected:
+        yield f"{report.rejected:,} not {'URLs' if report.rejected > 1 else 'a URL'}"
+    if report.beyond:
+        yield f"{report.beyond:,} {BEYOND_REASON}"

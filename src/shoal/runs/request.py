@@ -1,0 +1,176 @@
+"""The run that a command asks for: scraper, template and input, worked out from what was typed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from shoal.config.load import SETTINGS, Settings
+from shoal.config.run_settings import settings_to_spec
+from shoal.core.task import Task
+from shoal.errors import UsageError
+from shoal.extract import registry
+from shoal.extract.registry import LocatedScraper
+from shoal.extract.scraper import Scraper
+from shoal.logs import redact
+from shoal.queue import document_kinds as kinds
+from shoal.queue.base import Queue
+from shoal.runs.identity import run_key
+from shoal.runs.spec import RunMode, new_spec
+from shoal.sources.arguments import ArgumentSource
+from shoal.sources.open import Input, open_input
+from shoal.sources.target_kind import target_kind, validate_target
+
+if TYPE_CHECKING:
+    from shoal.extract.template import Template
+
+_unsafe_chars = re.compile(r"[^a-z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    scraper: Scraper
+    target: str = ""  # the code that worker processes load; empty where there is a template
+    typed_target: str = ""  # the same as a person wrote it
+    template: Template | None = None
+    input: Input | None = None  # URLs beside the scraper's own; each is to be accounted for
+    chosen_fields: frozenset[str] = frozenset()  # fields that somebody chose, whose filling is worth a word
+
+    @property
+    def identity(self) -> list[str]:
+        """What makes it the same request when the command is given again."""
+        parts = list(self.scraper.start)
+        if self.template is not None:
+            parts.append(self.template.version)
+        if self.input is not None:
+            parts.append(self.input.identity)
+        return parts
+
+    @property
+    def label(self) -> str:
+        if self.input is not None:
+            return self.input.source.name
+        return f"{'template' if self.template else 'scraper'} {self.scraper.name}"
+
+
+def parse_run_request(
+    settings: Settings, target: str, inputs: Sequence[str], fields: Mapping[str, str], column: str
+) -> RunRequest:
+    kind = target_kind(target)
+    if kind != "url":  # after a URL each word is judged by itself, as a line of a list is
+        validate_target(target, inputs, fields, column)
+    folder = settings.state_folder / "inputs"
+    if kind == "scraper":
+        _check_inputs(target, inputs)
+        listed = _load_scraper(target, settings.scrapers)
+        given = _open_input(inputs, column, folder) if inputs else None
+        return RunRequest(listed.scraper, listed.target, target, input=given)
+    from shoal.extract.template import from_fields, summary  # late: a scraper needs none of it
+
+    if kind == "template":
+        template = read_template(Path(target))
+        chosen = frozenset(name for page in template.pages for name in page.fields)
+        return _template_request(template, _open_input(inputs, column, folder) if inputs else None, chosen)
+    name = _unsafe_chars.sub("-", Path(target).stem.lower() if kind == "list" else "pages").strip("-_")[:64] or "list"
+    template = from_fields(name, fields) if fields else summary(name)
+    chosen = frozenset(template.pages[0].fields) - {"url"} if fields else frozenset[str]()
+    return _template_request(template, _open_input((target, *inputs), column, folder), chosen)
+
+
+def read_template(path: Path) -> Template:
+    """A template from its file, checked whole, its settings included."""
+    try:
+        text = path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}", hint="a template is a text file in UTF-8") from error
+    return parse_template(text, path.name)
+
+
+def parse_template(text: str, source: str) -> Template:
+    """A template from its text, checked whole, its settings included."""
+    from shoal.extract.template import parse
+
+    def check_setting(name: str, value: object) -> object:
+        return SETTINGS[name].read(value, name)
+
+    return parse(text, source=source, settings=SETTINGS, check_setting=check_setting)
+
+
+def _template_request(template: Template, given: Input | None, chosen: frozenset[str]) -> RunRequest:
+    from shoal.extract.template import TemplateScraper
+
+    scraper = TemplateScraper(template)
+    if given is None and not scraper.start:
+        raise UsageError(
+            f"template {template.name} has no start URL",
+            hint="write start: https://… in it, or give a list or URLs after it",
+        )
+    return RunRequest(scraper, template=template, input=given, chosen_fields=chosen)
+
+
+def _open_input(words: Sequence[str], column: str, folder: Path) -> Input:
+    if target_kind(words[0]) == "list":
+        return open_input(words[0], column, folder)
+    return Input(ArgumentSource(words), " ".join(words))
+
+
+def _check_inputs(target: str, inputs: Sequence[str]) -> None:
+    given = {target_kind(word) for word in inputs}
+    if given - {"list", "url"} or ("list" in given and inputs[1:]):
+        raise UsageError(
+            f"{' '.join(inputs)}: a scraper takes one list, or URLs, to start from",
+            hint=f"shoal run {target} urls.txt, or put its URLs into start=[…]",
+        )
+
+
+def _load_scraper(target: str, known: Sequence[str]) -> LocatedScraper:
+    try:
+        return registry.find_scraper(target, known)
+    except SystemExit as error:
+        raise UsageError(f"{target} exits with SystemExit: {error}", hint="it should only define a scraper") from error
+
+
+async def run_spec(
+    queue: Queue, request: RunRequest, settings: Settings, *, mode: RunMode, command: str = "", output: str = ""
+) -> dict[str, Any]:
+    """The spec of the run; its template is kept in the queue."""
+    scraper, is_code = request.scraper, bool(request.target)
+    spec = new_spec(
+        scraper.name,
+        mode=mode,
+        settings=settings_to_spec(settings, secret=mode == "single", code=scraper.settings if is_code else None),
+        start=scraper.start,
+        each=request.input is not None,
+        output=output,
+        code=(request.typed_target, registry.version_of(scraper)) if is_code else None,
+        template=await _save_template(queue, request),
+    )
+    if command:
+        spec["command"] = redact(command)
+    if request.input is not None:
+        spec["input"] = request.input.source.name
+    return spec
+
+
+def fleet_run_key(request: RunRequest, tasks: Sequence[Task]) -> str:
+    """The key of a run that any worker may join."""
+    return run_key(request.scraper.name, [*(task.url for task in tasks), *request.identity], "fleet")
+
+
+async def _save_template(queue: Queue, request: RunRequest) -> tuple[str, int] | None:
+    if request.template is None:
+        return None
+    text = msgspec.json.encode(request.template).decode()
+    document = await queue.save_document(kinds.TEMPLATE, request.scraper.name, text)
+    return document.name, document.version
+
+
+def request_notes(request: RunRequest) -> Iterator[str]:
+    """What people should know before it begins."""
+    if not request.scraper.handlers and not request.scraper.tasks:
+        yield f"Scraper {request.scraper.name} has no handler (@….page), so it will produce no records."

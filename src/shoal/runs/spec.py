@@ -1,0 +1,38 @@
+"""Run spec: what is kept with a run, enough for any worker to serve it, and what users may want to see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+# Whoever started it works on it alone; or workers anywhere; or the processes of a server.
+RunMode = Literal["single", "distributed", "here"]
+
+SHOWN_START_URLS = 100
+
+
+def new_spec(
+    scraper: str,
+    *,
+    mode: RunMode,
+    settings: dict[str, Any],
+    start: Sequence[str],
+    each: bool,
+    output: str = "",
+    code: tuple[str, str] | None = None,
+    template: tuple[str, int] | None = None,
+) -> dict[str, Any]:
+    """each: every start URL is to be accounted for. code: target and version; template: name and version."""
+    spec: dict[str, Any] = {
+        "scraper": scraper,
+        "mode": mode,
+        "settings": settings,
+        "start": list(start[:SHOWN_START_URLS]),
+        "each": each,
+        "output": output,
+    }
+    if code is not None:
+        spec["code"] = {"target": code[0], "version": code[1]}
+    if template is not None:
+        spec |= {"template": template[0], "template_version": template[1]}
+    return spec

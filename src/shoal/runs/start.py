@@ -1,0 +1,104 @@
+"""The one way to start a run, whoever asks for it: a command, the API, or another program."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from shoal.core.lane import Pace
+from shoal.core.name_format import RUN_ID_FORMAT
+from shoal.core.run import NewRun, Run
+from shoal.core.task import Task
+from shoal.queue.base import Queue
+from shoal.queue.reconnect import reconnecting
+from shoal.runs.identity import StartOutcome, find_or_start, finish_seeding
+from shoal.store.export import Exporter
+
+BATCH_SIZE = 1_000  # tasks added in one step
+
+TaskBatch = tuple[Sequence[Task], Mapping[str, Pace]]
+TaskBatches = AsyncIterator[TaskBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class StartRequest:
+    """A run that is asked for, with the tasks it begins with."""
+
+    run: NewRun
+    tasks: Callable[[Run], TaskBatches] | None = None  # asked for once the run is there
+    fresh: bool = False  # not the run that this key had before: an unfinished one is cancelled
+    resume: bool = True  # one that this key has and that is paused
+    seeder: str = ""  # who adds the tasks, kept for as long as that takes
+    more: bool = False  # others add tasks after this, and say when that is done (`finish_seeding`)
+    open_output: Callable[[Run], Exporter | None] = lambda _: None  # refused, it leaves no run behind
+    outage_timeout: float = 0.0  # seconds that the queue may be out of reach
+    name_format: str = RUN_ID_FORMAT  # of a run that is not named
+
+
+@dataclass(slots=True)
+class AddedTasks:
+    added: int = 0
+    known: int = 0
+    seen: int = 0  # by earlier runs of the same seen-set
+    is_refused: bool = False  # the run takes no more work: it has ended
+
+
+@dataclass(frozen=True, slots=True)
+class StartedRun:
+    run: Run
+    outcome: StartOutcome
+    tasks: AddedTasks
+    output: Exporter | None = None
+
+
+async def start(queue: Queue, request: StartRequest) -> StartedRun:
+    """Start the run, or find the one that this key has, and add its tasks; an ended one is left as it is.
+
+    Repeating it after a crash changes nothing: tasks that are there already are known.
+    """
+    run, outcome = await find_or_start(
+        queue,
+        request.run,
+        fresh=request.fresh,
+        resume=request.resume,
+        seeder=request.seeder,
+        name_format=request.name_format,
+    )
+    try:
+        output = request.open_output(run)
+    except BaseException:
+        if outcome == "new":
+            await queue.set_run(run.id, "cancel")
+            await queue.purge(run=run.id)
+            await finish_seeding(queue, run.name)
+        raise
+    if outcome == "ended":
+        return StartedRun(run, outcome, AddedTasks(), output)
+    added = AddedTasks()
+    if request.tasks is not None:
+        added = await add_tasks(queue, run, request.tasks(run), outage_timeout=request.outage_timeout)
+    if not request.more:
+        await reconnecting(lambda: finish_seeding(queue, run.name), request.outage_timeout)
+    return StartedRun(run, outcome, added, output)
+
+
+async def add_tasks(queue: Queue, run: Run, batches: TaskBatches, *, outage_timeout: float = 0.0) -> AddedTasks:
+    """Add batch after batch, with a moment for others in between."""
+    total = AddedTasks()
+    async for tasks, paces in batches:
+        if tasks:
+            answers = await reconnecting(lambda: queue.add(run.id, tasks, paces), outage_timeout)  # noqa: B023
+            total.added += answers.count("added")
+            total.known += answers.count("known")
+            total.seen += answers.count("seen")
+            if "rejected" in answers:
+                total.is_refused = True
+                break
+        await asyncio.sleep(0)
+    return total
+
+
+async def in_batches(tasks: Sequence[Task], paces: Mapping[str, Pace]) -> TaskBatches:
+    for first in range(0, len(tasks), BATCH_SIZE):
+        yield tasks[first : first + BATCH_SIZE], paces

@@ -1,0 +1,280 @@
+"""Run requests: starts a run that was asked for over the API or a form, as `shoal submit` does."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from shoal.config.load import Settings, with_defaults
+from shoal.config.run_settings import RUN_SETTINGS, settings_to_spec
+from shoal.control import webhooks
+from shoal.control.webhooks import Webhook
+from shoal.core.run import NewRun, Run
+from shoal.core.task import Task
+from shoal.core.url import canonical
+from shoal.errors import InvalidUrl
+from shoal.extract import registry
+from shoal.extract.template import Template, TemplateError, from_fields, summary
+from shoal.queue import document_kinds as kinds
+from shoal.queue.base import Queue
+from shoal.runs.identity import SERVER_MODE
+from shoal.runs.spec import new_spec
+from shoal.runs.start import StartRequest, TaskBatch, TaskBatches, start
+from shoal.view.run_state import live_workers
+from shoal.web.api import models
+from shoal.web.api.templates import scraper_code
+from shoal.web.context import ServerContext
+from shoal.web.http.problem import Problem
+from shoal.web.submit.template_run import stored_template
+from shoal.web.submit.url_policy import ALLOW_PRIVATE_HINT, RejectedUrls, UrlPolicy, run_settings
+
+BATCH_SIZE = 500  # URLs in one question to the queue, so that others get their turn
+
+
+def check_hook(own: Settings, wanted: models.NewHook) -> str:
+    """The canonical URL of a hook; 422 for one that must not be asked."""
+    try:
+        url = canonical(wanted.url)
+    except InvalidUrl as error:
+        raise Problem(422, "invalid-hook-url", f"the webhook's URL: {error}") from None
+    if "@" in url.partition("://")[2].partition("/")[0]:
+        raise Problem(422, "invalid-hook-url", "a webhook's URL must not contain a login", hint="check the signature")
+    why = UrlPolicy(own).refusal(url)
+    if why:
+        raise Problem(422, "invalid-hook-url", f"the webhook's URL is {why}", hint=ALLOW_PRIVATE_HINT)
+    if wanted.secret:
+        _check_secret(own, wanted.secret.lower())
+    return url
+
+
+def _check_secret(own: Settings, name: str) -> None:
+    # Logins and the like do not sign: whoever gets the message could try out what they are.
+    if not name.startswith(webhooks.SIGNING_NAME_PREFIX):
+        raise Problem(
+            422,
+            "invalid-hook-secret",
+            f"{name} is not a secret for webhooks",
+            hint="those are named hook…: a long random one in [secrets] of shoal.toml; or leave it out",
+        )
+    if name not in own.secrets:
+        raise Problem(
+            422,
+            "no-such-secret",
+            f"this server has no secret {name}",
+            hint="name it in [secrets] of shoal.toml here, or leave it out: one is created",
+        )
+
+
+class SubmittedRun(msgspec.Struct, frozen=True):
+    """What became of a submission."""
+
+    run: Run
+    status: str
+    added: int = 0
+    known: int = 0
+    seen: int = 0
+    rejects: tuple[dict[str, Any], ...] = ()
+    rejected: int = 0
+    notes: tuple[str, ...] = ()
+
+
+class RunPlan(msgspec.Struct, frozen=True):
+    """What a submission asks for, worked out before anything is changed."""
+
+    scraper: str
+    spec: dict[str, Any]
+    start: tuple[str, ...] = ()  # of the scraper or template itself
+    max_pages: int = 0
+    seen_set: str = ""
+    seen_for: float = 0.0
+    notes: tuple[str, ...] = ()
+
+
+async def submit_run(context: ServerContext, submission: models.RunSubmission, seed: str) -> SubmittedRun:
+    """Start the run and add its URLs. The same seed is the same run, for ever."""
+    plan = await plan_run(context, submission)
+    urls = submission.urls or list(plan.start)
+    if not urls and not submission.more:
+        raise Problem(
+            422,
+            "no-urls",
+            "there is no URL to start from",
+            hint='give urls; or {"more": true}, and POST them to /api/v1/runs/{run}/tasks',
+        )
+    if urls:
+        await _require_usable(UrlPolicy(context.settings), urls)
+    key = _key(submission, seed)
+    made = [
+        Webhook(
+            hashlib.sha256(f"{key}/{number}".encode()).hexdigest()[:16],
+            check_hook(context.settings, it),
+            tuple(it.events),
+            it.secret,
+            stalled_after=it.stalled_after,
+        )
+        for number, it in enumerate(submission.hooks)
+    ]
+    if made:
+        await webhooks.start_watching(context.queue)
+    spec = plan.spec | ({"hooks": [msgspec.to_builtins(hook) for hook in made]} if made else {})
+    new = NewRun(
+        plan.scraper,
+        key,
+        spec=spec,
+        weight=submission.weight,
+        priority=submission.priority,
+        max_pages=plan.max_pages,
+        seen_set=plan.seen_set,
+        seen_for=plan.seen_for,
+        once=bool(seed),
+    )
+    rejects = RejectedUrls()
+
+    async def tasks(run: Run) -> TaskBatches:
+        policy = UrlPolicy(context.settings, await run_settings(context.queue, context.settings, run))
+        for first in range(0, len(urls), BATCH_SIZE):
+            made, paces = _make_tasks(policy, urls, first, rejects)
+            # Start URLs of the scraper itself are fetched whatever a seen-set has.
+            yield made if submission.urls else [msgspec.structs.replace(it, revisit=True) for it in made], paces
+
+    started = await start(
+        context.queue, StartRequest(new, tasks=tasks, more=submission.more, name_format=context.settings.run_id_format)
+    )
+    run, added = started.run, started.tasks
+    status = {"new": "submitted", "continued": "continued", "ended": run.state}[started.outcome]
+    return SubmittedRun(
+        run, status, added.added, added.known, added.seen, tuple(rejects.first), rejects.count, plan.notes
+    )
+
+
+async def _require_usable(policy: UrlPolicy, urls: Sequence[str]) -> None:
+    """Refuse at once what could only end with nothing done."""
+    why = ""
+    for number, text in enumerate(urls, 1):
+        judged = policy.make_task(1, text)
+        if isinstance(judged, Task):
+            return
+        why = why or judged
+        if number % BATCH_SIZE == 0:
+            await asyncio.sleep(0)
+    raise Problem(422, "no-usable-url", f"none of the URLs can be fetched; the first: {why}", hint="https://…")
+
+
+def _key(submission: models.RunSubmission, seed: str) -> str:
+    if seed:
+        return f"api/{seed}"
+    if submission.key:
+        return "api/" + hashlib.sha256(f"key\0{submission.key}".encode("utf-8", "surrogatepass")).hexdigest()[:24]
+    return "api/" + secrets.token_hex(12)
+
+
+def _make_tasks(policy: UrlPolicy, urls: Sequence[str], first: int, rejects: RejectedUrls) -> TaskBatch:
+    """Some of the URLs as tasks; those that cannot be fetched are rejected with the reason."""
+    tasks: list[Task] = []
+    for line, text in enumerate(urls[first : first + BATCH_SIZE], first + 1):
+        made = policy.make_task(line, text)
+        if isinstance(made, Task):
+            tasks.append(made)
+        else:
+            rejects.add(line, text, made)
+    return tasks, policy.paces(tasks)
+
+
+async def plan_run(context: ServerContext, submission: models.RunSubmission) -> RunPlan:
+    """Check a submission; nothing is changed yet, except that its template is stored."""
+    if sum((submission.scraper is not None, submission.template is not None, bool(submission.fields))) > 1:
+        raise Problem(422, "conflicting-fields", "give one of scraper, template and fields")
+    asked = _run_settings(submission.settings)
+    if submission.scraper is not None:
+        return await _plan_scraper(context, submission, asked)
+    template, template_ref = await _template(context.queue, submission)
+    travelling = {name: value for name, value in template.settings.items() if name in RUN_SETTINGS}
+    whole = with_defaults(asked, travelling, f"template {template.name}")
+    spec = _spec(submission, template.name, asked, template=template_ref)
+    notes = () if submission.here else await _no_worker_note(context, "templates", template.name)
+    return RunPlan(template.name, spec, tuple(template.start), whole.max_pages, whole.seen, whole.seen_for, notes)
+
+
+def _spec(
+    submission: models.RunSubmission,
+    scraper: str,
+    asked: Settings,
+    *,
+    code: tuple[str, str] | None = None,
+    template: tuple[str, int] | None = None,
+) -> dict[str, Any]:
+    spec = new_spec(
+        scraper,
+        mode=SERVER_MODE if submission.here else "distributed",
+        settings=settings_to_spec(asked),
+        start=submission.urls[:10],
+        each=bool(submission.urls or submission.more),
+        code=code,
+        template=template,
+    )
+    return spec | ({"api": {"as": "run"}} if submission.here else {})  # by this the server's pool finds it
+
+
+def _run_settings(given: Mapping[str, Any]) -> Settings:
+    """Settings that may travel; whatever else is named is refused."""
+    for name in given:
+        if name.replace("-", "_") not in RUN_SETTINGS:
+            raise Problem(
+                422,
+                "unknown-setting",
+                f"settings: {name} is not a setting of a run",
+                hint="known are: " + ", ".join(sorted(RUN_SETTINGS)),
+            )
+    return with_defaults(Settings(), given, "settings")
+
+
+async def _template(queue: Queue, submission: models.RunSubmission) -> tuple[Template, tuple[str, int]]:
+    if submission.template is not None:
+        return await stored_template(queue, submission.template, submission.template_version or 0)
+    name = submission.name or "pages"
+    try:
+        template = from_fields(name, submission.fields) if submission.fields else summary(name)
+    except TemplateError as error:
+        raise Problem(
+            422,
+            "invalid-fields",
+            str(TemplateError("fields", error.problems)),
+            problems=[msgspec.to_builtins(one) for one in error.problems],
+        ) from None
+    text = msgspec.json.encode(template).decode()
+    document = await queue.save_document(kinds.TEMPLATE, name, text)
+    return template, (document.name, document.version)
+
+
+async def _plan_scraper(context: ServerContext, submission: models.RunSubmission, asked: Settings) -> RunPlan:
+    """A scraper's code is with the workers; where this server has it, too, its start URLs are known."""
+    name = submission.scraper or ""
+    if submission.here:
+        raise Problem(422, "template-required", "this server itself runs only templates and fields")
+    listed = (await asyncio.to_thread(scraper_code, context.settings)).get(name)
+    start: tuple[str, ...] = ()
+    whole, code = asked, None
+    if listed is not None:
+        scraper = listed.scraper
+        if scraper.mode == "single":
+            raise Problem(
+                422, "single-mode-scraper", f"scraper {name} has the mode single: it runs in one place, not on a fleet"
+            )
+        whole = with_defaults(asked, scraper.settings, f"scraper {name}")
+        code = (name, registry.version_of(scraper))
+        start = tuple(scraper.start)
+    spec = _spec(submission, name, asked, code=code)
+    notes = await _no_worker_note(context, name)
+    return RunPlan(name, spec, start, whole.max_pages, whole.seen, whole.seen_for, notes)
+
+
+async def _no_worker_note(context: ServerContext, *titles: str) -> tuple[str, ...]:
+    """A word of warning where no worker that is alive serves it."""
+    if any(set(titles) & set(it.serves) for it in await live_workers(context.queue, context.settings)):
+        return ()
+    return (f"No worker serves {titles[0]} yet; it waits until one does (shoal worker).",)

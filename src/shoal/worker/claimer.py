@@ -1,0 +1,235 @@
+"""Claimer: claims tasks from the queue, as rarely as the worker's speed allows and never in a busy loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import uuid
+from collections.abc import Iterable
+from typing import Protocol
+
+from shoal.core.task import Claim
+from shoal.queue.reconnect import TRANSIENT_ERRORS, WaitStopped, reconnecting
+from shoal.worker.buffer import BufferedTask, TaskBuffer
+from shoal.worker.context import WorkerContext
+from shoal.worker.leases import Leases
+from shoal.worker.plan import WorkerPlan
+
+log = logging.getLogger("shoal.worker")
+
+POLL_MIN, POLL_MAX = 0.05, 1.0  # how often an idle worker asks; wake-ups are hints, this is the guarantee
+MIN_SLEEP = 0.005
+PREFETCH_SECONDS = 0.25  # seconds of work kept at hand beyond what is being worked on
+PREFETCH_MIN = 4
+WAKEUP_WAIT = 30.0  # seconds that one wait for a wake-up lasts
+WAKEUP_GAP, WAKEUP_GAP_MAX = 0.05, 1.0  # between claims after wake-ups; grows while these find nothing
+MAX_LATENCY_SHARE = 0.25  # of the spacing: a slower answer says too little about its slots
+
+
+class WorkerLoad(Protocol):
+    """What the claimer needs to know of its worker."""
+
+    @property
+    def running(self) -> int: ...
+    @property
+    def max_running(self) -> int: ...
+    @property
+    def finished(self) -> int: ...
+    @property
+    def is_blocked(self) -> bool: ...
+    @property
+    def is_idle(self) -> bool: ...
+
+
+class Claimer:
+    def __init__(
+        self, context: WorkerContext, plan: WorkerPlan, leases: Leases, buffer: TaskBuffer, load: WorkerLoad
+    ) -> None:
+        self._context = context
+        self._plan = plan
+        self._leases = leases
+        self._buffer = buffer
+        self._load = load
+        self._wake_event = asyncio.Event()
+        self._is_stopped = False
+        self._is_paused = False
+        self._wakeup_task: asyncio.Task[None] | None = None
+        self._wakeup_gap = WAKEUP_GAP
+        self._low_mark = 2 * plan.concurrency // 4  # with more at hand nothing is needed, see _tasks_needed
+        self.may_have_more = True  # the last claim was full: there is probably more
+        self._rate = 0.0
+        self._finished_before = 0
+        self._measured_at = context.clock()
+
+    def wake(self) -> None:
+        """There may be work: found links were committed, or a place of a lane has become free."""
+        if not self._wake_event.is_set() and self._tasks_needed() > 0:
+            self._wake_event.set()
+
+    def on_task_taken(self) -> None:
+        """A task was taken from the buffer; ask for more in time, if there was more the last time."""
+        if self.may_have_more and len(self._buffer.ready) <= self._low_mark:
+            self.wake()
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        self._cancel_wakeup_wait()
+        self._wake_event.set()
+
+    def pause(self, paused: bool) -> None:
+        """Ask for no more work until further notice."""
+        self._is_paused = paused
+        self._wake_event.set()
+
+    async def run(self) -> None:
+        """Claim until stopped, or until no task is open any more."""
+        pause = POLL_MIN
+        while not self._is_stopped:
+            self._wake_event.clear()
+            limit = self._tasks_needed()
+            if limit <= 0:
+                await self._sleep(POLL_MAX)
+                continue
+            claim = await self._claim(limit, fresh=pause > POLL_MIN)
+            if claim is None:
+                return
+            self.may_have_more = len(claim.tasks) >= limit or any(task.lost for task in claim.tasks)
+            if self.may_have_more:
+                pause = POLL_MIN
+                continue
+            if not claim.tasks and await self._is_finished():
+                return
+            pause = POLL_MIN if claim.tasks else min(pause * 2, POLL_MAX)
+            # Half of the pause is drawn, so that idle workers do not ask in step.
+            if not claim.tasks and self._plan.use_wakeups:
+                self._start_wakeup_wait()
+            await self._sleep(
+                min(pause * (0.5 + self._context.jitter() / 2), POLL_MAX if claim.next_in is None else claim.next_in)
+            )
+
+    def _tasks_needed(self) -> int:
+        """How many tasks to ask for now; 0 while there is enough at hand."""
+        if self._load.is_blocked or self._is_stopped or self._is_paused:
+            return 0
+        due, prefetch = self._buffer.count_due_within(PREFETCH_SECONDS), self._prefetch_target()
+        if due > prefetch // 4:
+            return 0
+        max_running = self._load.max_running
+        room = max_running + prefetch - self._load.running - due
+        needed = max(0, min(room, 4 * max_running - len(self._buffer.delayed)))
+        return min(needed, self._plan.batch_size) if self._plan.batch_size else needed
+
+    def _prefetch_target(self) -> int:
+        return min(2 * self._plan.concurrency, max(PREFETCH_MIN, int(self._rate * PREFETCH_SECONDS)))
+
+    async def _claim(self, limit: int, *, fresh: bool) -> Claim | None:
+        """One batch. A lost answer is asked for again by the same id: the tasks in it are ours already.
+
+        fresh: there was nothing the last time, so look for runs that have just begun, too.
+        """
+        context, plan = self._context, self._plan
+        request, sent = uuid.uuid4().hex, math.inf
+
+        async def claim() -> Claim:
+            nonlocal sent
+            names = context.run_list
+            serves = plan.serves if names is None else await names.names_to_claim(fresh=fresh)
+            if serves == ():
+                return Claim(0)
+            now = context.clock()
+            sent = min(sent, now)  # of the first try: that may be the one that was heard
+            answer = await context.queue.claim(
+                context.worker,
+                limit,
+                lease=plan.lease,
+                serves=serves,
+                capabilities=plan.capabilities,
+                request_id=request,
+            )
+            context.counters.count_queue_call(context.clock() - now)
+            self._accept(answer, sent)
+            return answer
+
+        def note_failure(error: Exception, tries: int) -> None:
+            if self._is_stopped:
+                raise WaitStopped
+            if tries == 1:
+                log.warning("claim_failing", extra={"error": str(error)})
+            self._wake_event.clear()
+
+        try:
+            return await reconnecting(
+                claim,
+                plan.outage_timeout,
+                errors=TRANSIENT_ERRORS,
+                on_failure=note_failure,
+                sleep=lambda pause: self._sleep(pause * (0.5 + context.jitter() / 2)),
+                clock=context.clock,
+            )
+        except WaitStopped:
+            return None
+
+    def _accept(self, claim: Claim, sent: float) -> None:
+        now = self._context.clock()
+        self._update_rate(now)
+        if not claim.tasks:
+            return
+        self._wakeup_gap = WAKEUP_GAP
+        self._leases.add(claim, sent)
+        self._context.crash_note.add_counts(claimed=len(claim.tasks))
+        self._context.crash_note.write_leases(self._leases.numbers)
+        self._buffer.put(self._to_buffer(claim, now, now - sent))
+
+    def _to_buffer(self, claim: Claim, now: float, latency: float) -> Iterable[BufferedTask]:
+        for task in claim.tasks:
+            missed = task.spacing and latency > max(task.spacing * MAX_LATENCY_SHARE, 0.01)
+            yield BufferedTask(task, -math.inf if missed else now + task.start_in)
+
+    def _update_rate(self, now: float) -> None:
+        """Pages per second, smoothed; it decides how much to keep at hand."""
+        seconds = now - self._measured_at
+        if seconds < 0.1:
+            return
+        finished = self._load.finished
+        self._rate = (self._rate + (finished - self._finished_before) / seconds) / 2
+        self._finished_before, self._measured_at = finished, now
+
+    async def _is_finished(self) -> bool:
+        if not self._plan.stop_when_empty or not self._load.is_idle:
+            return False
+        queue = self._context.queue
+        try:
+            runs = self._plan.runs or [run.id for run in await queue.runs(states=("running", "paused"))]
+            for run in runs:
+                if not (await queue.stats(run)).is_over:
+                    return False
+        except TRANSIENT_ERRORS:
+            return False
+        return self._load.is_idle
+
+    def _start_wakeup_wait(self) -> None:
+        """Have the queue wake us when there may be work; the polling stays as it is without that."""
+        if self._wakeup_task is None or self._wakeup_task.done():
+            self._wakeup_task = asyncio.create_task(self._wait_for_wakeup(), name="wakeup")
+
+    async def _wait_for_wakeup(self) -> None:
+        with contextlib.suppress(*TRANSIENT_ERRORS):
+            await self._context.queue.wait(WAKEUP_WAIT)
+            self._wake_event.set()
+        await asyncio.sleep(self._wakeup_gap)
+        self._wakeup_gap = min(WAKEUP_GAP_MAX, 2 * self._wakeup_gap)
+
+    def _cancel_wakeup_wait(self) -> None:
+        if self._wakeup_task is not None:
+            self._wakeup_task.cancel()
+
+    async def _sleep(self, seconds: float) -> None:
+        if self._wake_event.is_set():
+            return
+        timer = asyncio.get_running_loop().call_later(max(seconds, MIN_SLEEP), self._wake_event.set)
+        try:
+            await self._wake_event.wait()
+        finally:
+            timer.cancel()

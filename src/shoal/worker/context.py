@@ -1,0 +1,179 @@
+"""WorkerContext and RunContext: everything a worker needs, passed in; it builds no backend by itself."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from shoal.core.lane import Pace
+from shoal.core.task import LeasedTask, Outcome, Task
+from shoal.extract.duplicate_content import DuplicateContent
+from shoal.extract.links import AdmittedLinks
+from shoal.extract.page import Follow
+from shoal.extract.parse_budget import ParseBudget
+from shoal.extract.scraper import Scraper
+from shoal.fetch.base import Fetcher
+from shoal.politeness.health import HostHealth
+from shoal.politeness.pace import AdaptivePace
+from shoal.politeness.response_hints import THROTTLE_STATUSES
+from shoal.politeness.robots import Robots
+from shoal.queue.base import Queue
+from shoal.worker.counters import CounterRecorder
+from shoal.worker.pool.crash_note import CrashNote
+from shoal.worker.run_list import RunList
+from shoal.worker.task.clients import HandlerClients
+from shoal.worker.task.request_builder import RequestBuilder
+
+
+class LinkAdmitter(Protocol):
+    def admit(self, follows: Iterable[Follow], *, depth: int, parent: int, origin_url: str) -> AdmittedLinks: ...
+
+    def mark_committed(self, tasks: Iterable[Task]) -> None: ...
+
+
+class RunNotServed(Exception):
+    """This worker cannot serve a run after all; its tasks are released for others."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """Everything needed to work on tasks of one run."""
+
+    scraper: Scraper
+    links: LinkAdmitter
+    robots: Robots | None  # None: told to ignore them
+    pace: Callable[[str], Pace]  # what the run asks of a lane
+    jitter: float = 0.0  # seconds by which the time between two requests varies, either way
+    name: str = ""  # of the run
+    title: str = ""  # of its scraper
+    in_scope: Callable[[str], bool] = lambda lane: True  # whether a redirect of a found page may lead there
+    request_builder: RequestBuilder = field(default_factory=RequestBuilder)
+    rewrite: Callable[[str], str] | None = None  # which of several URLs of a page stands for all
+    max_redirects: int = 10
+    adaptive: bool = False  # go slower where a host answers slowly or refuses
+    distinct: bool = True  # a page that several URLs lead to is recorded once
+    max_same_content: int = 0  # pages of a host with the same content whose links are followed; 0: all
+    contents: DuplicateContent = field(default_factory=DuplicateContent)
+    handler_timeout: float = 60.0
+    retries: Mapping[str, int] | None = None  # by cause or class, in place of the usual ones
+    retry_delay: float | None = None  # before the second try, in place of the usual one
+    fetcher: Fetcher | None = None  # None: the worker's
+    budget: ParseBudget | None = None  # None: the worker's
+
+
+class RefusalCounter:
+    """How often in a row each lane has told us to slow down."""
+
+    def __init__(self) -> None:
+        self._consecutive: dict[str, int] = {}
+
+    def count(self, lane: str, status: int) -> int:
+        """Such answers before this one."""
+        if status not in THROTTLE_STATUSES:
+            return 0
+        if len(self._consecutive) > 10_000:
+            self._consecutive.clear()
+        before = self._consecutive.get(lane, 0)
+        self._consecutive[lane] = before + 1
+        return before
+
+    def reset(self, lane: str) -> None:
+        if self._consecutive:
+            self._consecutive.pop(lane, None)
+
+
+class CpuMeter:
+    """Processor time of this process, given to whatever was finished when it is asked: together it is all of it."""
+
+    def __init__(self) -> None:
+        self._taken_ns = time.process_time_ns()
+
+    def take(self) -> int:
+        """Microseconds since it was last asked."""
+        micros = (time.process_time_ns() - self._taken_ns) // 1000
+        self._taken_ns += micros * 1000
+        return micros
+
+
+class LaneHolds:
+    """Hosts that asked this worker for quiet, until the queue's own hold has reached everybody."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._until: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._until)
+
+    def add(self, lane: str, seconds: float) -> None:
+        now = self._clock()
+        if len(self._until) > 1_000:
+            self._until = {lane: until for lane, until in self._until.items() if until > now}
+        self._until[lane] = max(self._until.get(lane, 0.0), now + seconds)
+
+    def remaining(self, lane: str) -> float:
+        """How long the host is still to be left alone."""
+        if not self._until or lane not in self._until:
+            return 0.0
+        left = self._until[lane] - self._clock()
+        if left <= 0:
+            del self._until[lane]
+            return 0.0
+        return left
+
+
+@dataclass(slots=True)
+class WorkerContext:
+    worker: str
+    queue: Queue
+    fetcher: Fetcher
+    build_run_context: Callable[[int], Awaitable[RunContext]]  # by run id; asked once per run
+    crash_note: CrashNote
+    open_queue: Callable[[], Awaitable[Queue]] | None = None  # a second handle, for the heartbeat's thread
+    flush_pages: Callable[[], Awaitable[None]] | None = None  # before outcomes are settled
+    supervised: bool = True  # False in somebody's own process: there Ctrl-C is theirs, not the handler's
+    clock: Callable[[], float] = time.monotonic
+    wall_clock: Callable[[], int] = lambda: time.time_ns() // 1000
+    jitter: Callable[[], float] = random.random
+    refusals: RefusalCounter = field(default_factory=RefusalCounter)
+    health: HostHealth = field(default_factory=HostHealth)
+    pace: AdaptivePace = field(default_factory=AdaptivePace)
+    fast_responses: int = 0  # answers that came at once, from hosts without a pace
+    budget: ParseBudget | None = None  # None: pages are parsed whatever it may cost
+    run_list: RunList | None = None  # None: the plan says what is served, once and for all
+    on_close: Callable[[], Awaitable[None]] | None = None  # what else is to be closed
+    clients: HandlerClients = field(default_factory=HandlerClients)  # of handlers of typed tasks
+    on_attempt: Callable[[LeasedTask, Outcome, str], None] | None = None  # with the run's name
+    cpu_meter: CpuMeter = field(default_factory=CpuMeter)
+    lane_holds: LaneHolds = field(init=False)
+    counters: CounterRecorder = field(init=False)
+    waiting_since: dict[object, float] = field(default_factory=dict)  # by attempt that only waits
+    _run_contexts: dict[int, RunContext] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.lane_holds = LaneHolds(self.clock)
+        self.counters = CounterRecorder(self.clock)
+
+    async def close(self) -> None:
+        await self.clients.close()
+        await self.fetcher.close()
+        if self.budget is not None:
+            await self.budget.close()
+        if self.on_close is not None:
+            await self.on_close()
+
+    async def run_context(self, run: int) -> RunContext:
+        found = self._run_contexts.get(run)
+        if found is None:
+            found = self._run_contexts[run] = await self.build_run_context(run)
+        return found
+
+    def known_run_context(self, run: int) -> RunContext | None:
+        return self._run_contexts.get(run)
+
+    def forget(self, run: int) -> None:
+        """The run has ended; should there be more of it after all, it is built again."""
+        self._run_contexts.pop(run, None)

@@ -1,0 +1,50 @@
+"""InProcessWorker: a worker inside somebody's own process, without children and without signal handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable
+
+from shoal.queue.base import REAP_EVERY
+from shoal.queue.reconnect import TRANSIENT_ERRORS
+from shoal.worker.context import WorkerContext
+from shoal.worker.loop import Worker
+from shoal.worker.plan import WorkerPlan
+
+
+class InProcessWorker:
+    def __init__(
+        self, context: WorkerContext, plan: WorkerPlan, reap_interval: Callable[[], float] = lambda: REAP_EVERY
+    ) -> None:
+        self._context = context
+        self._worker = Worker(context, plan)
+        self._reap_interval = reap_interval
+        self._worker_task: asyncio.Task[object] | None = None
+        self._reaper_task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._worker_task = asyncio.create_task(self._worker.run(), name="shoal-worker")
+        self._reaper_task = asyncio.create_task(self._reap(), name="shoal-reaper")
+
+    async def check(self) -> int:
+        if self._worker_task is not None and self._worker_task.done():
+            await self._worker_task  # raises what it failed with
+            return 0
+        return 1
+
+    async def stop(self) -> None:
+        self._worker.stop()
+        if self._worker_task is not None:
+            await self._worker_task
+        if self._reaper_task is not None:
+            self._reaper_task.cancel()
+        await self._context.close()
+        self._context.crash_note.close()
+
+    async def _reap(self) -> None:
+        while True:
+            await asyncio.sleep(self._reap_interval() * random.uniform(0.75, 1.25))
+            with contextlib.suppress(*TRANSIENT_ERRORS):
+                await self._context.queue.reap()

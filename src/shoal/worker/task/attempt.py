@@ -1,0 +1,188 @@
+"""TaskAttempt: what one attempt at a task has come to so far."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from shoal.core.lane import exit_of_lane, lane_name
+from shoal.core.page import Response
+from shoal.core.task import Attempt, LaneChange, LeasedTask, OutboxEntry, Outcome
+from shoal.core.url import lane_of, request_digest
+from shoal.extract.links import AdmittedLinks
+from shoal.politeness.pace import spacing_change
+from shoal.politeness.response_hints import retry_after, throttle_change
+from shoal.worker.context import RunContext, WorkerContext
+from shoal.worker.task.handler_output import HandlerOutput
+from shoal.worker.task.handler_runner import HandlerDeadline, UserCodeStep
+
+log = logging.getLogger("shoal.worker")
+T = TypeVar("T")
+FAST_RESPONSE = 0.25  # seconds
+SAMPLE_EVERY = 8  # one in so many fast responses is measured
+
+
+class TaskAttempt:
+    __slots__ = (
+        "_exit",
+        "_started",
+        "_started_at",
+        "context",
+        "crawl_delay",
+        "deadline",
+        "is_in_handler",
+        "lane_changes",
+        "page_fetch_errors",
+        "page_fetch_lock",
+        "response",
+        "run_context",
+        "step",
+        "task",
+    )  # fmt: skip
+
+    def __init__(self, task: LeasedTask, context: WorkerContext) -> None:
+        self.task = task
+        self.context = context
+        self._exit = exit_of_lane(task.lane)
+        self.run_context: RunContext | None = None
+        self.step = UserCodeStep(task, context)
+        self.lane_changes: tuple[LaneChange, ...] = ()
+        self.response: Response | None = None
+        self.deadline: HandlerDeadline  # of a page's handler, once it has begun
+        self.crawl_delay = 0.0  # of the task's own lane
+        self.page_fetch_errors: tuple[BaseException, ...] = ()  # raised by page.fetch
+        self.page_fetch_lock: asyncio.Lock | None = None  # one request at a time, where the host limits them
+        self.is_in_handler = False  # whether a failure now is one of the user's code
+        self._started = context.clock()
+        self._started_at = context.wall_clock()
+
+    def lane_of(self, url: str) -> str:
+        """The lane of a request of this attempt: it leaves by the exit of its task."""
+        return lane_name(lane_of(url), self._exit) if self._exit else lane_of(url)
+
+    def add_lane_change(self, change: LaneChange | None) -> None:
+        if change is not None:
+            self.lane_changes += (change,)
+            if change.hold_for:
+                self.context.lane_holds.add(change.lane, change.hold_for)
+
+    async def wait_for(self, work: Awaitable[T]) -> T:
+        """Wait for something that is not our own work: after a while another page may run."""
+        waiting_since = self.context.waiting_since
+        waiting_since[self] = self.context.clock()
+        try:
+            return await work
+        finally:
+            del waiting_since[self]
+
+    def record_no_response(self, lane: str, cause: str) -> None:
+        """A request to a host got no answer: it may be down."""
+        self.add_lane_change(
+            self.context.health.record_failure(
+                lane, task=self.task.id, cause=cause, now=self.context.clock(), probe=self._probe(lane)
+            )
+        )
+
+    def record_response(self, response: Response) -> None:
+        """Any answer is a sign of life, and tells how fast the host wants to be asked."""
+        context, lane, status = self.context, self.lane_of(response.url), response.status
+        now = context.clock()
+        # Before anything else is learned from it: a release also ends holds.
+        self.add_lane_change(context.health.record_response(lane, status=status, now=now, probe=self._probe(lane)))
+        run_context = self.run_context
+        if run_context is None or not run_context.adaptive or lane != self.task.lane:
+            return
+        spacing = self.task.spacing
+        if not spacing and status == 200 and response.seconds < FAST_RESPONSE:
+            # Nobody asked for a pace and it answers at once: a look now and then shows what is usual.
+            context.fast_responses += 1
+            if context.fast_responses % SAMPLE_EVERY:
+                return
+        adjusted = context.pace.observe(
+            lane,
+            seconds=response.seconds,
+            status=status,
+            spacing=spacing,
+            now=now,
+            floor=self.crawl_delay,
+            asked=run_context.pace(lane).spacing,
+        )
+        if adjusted is not None:
+            recovery = context.pace.recovery_reason(lane)
+            self.add_lane_change(
+                spacing_change(
+                    lane, adjusted, spacing=spacing, status=status, floor=self.crawl_delay, recovery=recovery
+                )
+            )
+
+    def record_refusal(self, response: Response) -> float | None:
+        """Let a bad answer teach its lane; says how many seconds it asks us to wait, if it does."""
+        context, lane, now = self.context, self.lane_of(response.url), self.context.wall_clock() / 1e6
+        refusals_so_far = context.refusals.count(lane, response.status)
+        self.add_lane_change(
+            throttle_change(lane, response.status, response.headers, now=now, consecutive=refusals_so_far)
+        )
+        return retry_after(response.header("retry-after"), now)
+
+    def _probe(self, lane: str) -> int | None:
+        return self.task.probe if lane == self.task.lane else None
+
+    @property
+    def final_url(self) -> str:
+        """The URL after redirects."""
+        return self.response.url if self.response is not None else self.task.url
+
+    def success_outcome(
+        self,
+        output: HandlerOutput,
+        found: AdmittedLinks,
+        outbox: tuple[OutboxEntry, ...] = (),
+        counters: dict[str, int] | None = None,
+    ) -> Outcome:
+        task, response, run_context = self.task, self.response, self.run_context
+        if log.isEnabledFor(logging.DEBUG):
+            counts = {"records": len(output.records), "found": len(found.tasks)}
+            log.debug("page_done", extra=log_fields(task, self.context) | {"url": task.url} | counts)
+        return Outcome(
+            task=task.id,
+            lease=task.lease,
+            result="done",
+            attempt=self.history_entry(),
+            records=tuple(output.records),
+            found=tuple(found.tasks),
+            skipped=tuple(found.skipped),
+            lanes=self.lane_changes,
+            redirect_digest=_final_url_digest(response, run_context)
+            if response and run_context and task.request_options is None
+            else None,
+            outbox=outbox,
+            counters=counters or {},
+        )
+
+    def history_entry(self, cause: str = "", message: str = "") -> Attempt:
+        response = self.response
+        return Attempt(
+            at=self._started_at,
+            worker=self.context.worker,
+            cause=cause,
+            message=message,
+            status=response.status if response else 0,
+            seconds=round(self.context.clock() - self._started, 6),
+            size=len(response.body) if response else 0,
+        )
+
+
+def log_fields(task: LeasedTask, context: WorkerContext) -> dict[str, object]:
+    """The fields of everything that is logged during an attempt."""
+    run_context = context.known_run_context(task.run)
+    name = run_context.name if run_context is not None else ""
+    return {"run": name or task.run, "task": task.id, "worker": context.worker}
+
+
+def _final_url_digest(response: Response, run_context: RunContext) -> bytes | None:
+    """The digest of the URL that redirects led to, if duplicates are to be found by it."""
+    if not response.redirects or not run_context.distinct:
+        return None
+    return request_digest(run_context.rewrite(response.url) if run_context.rewrite else response.url)

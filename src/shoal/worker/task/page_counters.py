@@ -1,0 +1,45 @@
+"""What one attempt at a page counts for its run: what the exchange took, and how the records are filled."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from shoal.core.run_counters import FETCH_PREFIX, count_fields
+from shoal.worker.context import RunContext
+from shoal.worker.task.attempt import TaskAttempt
+from shoal.worker.task.handler_output import HandlerOutput
+
+DIRECT, UNNAMED_PROXY = "direct", "proxy"  # exits without a name of their own
+MAX_EXIT = 40  # letters
+
+
+def page_counters(attempt: TaskAttempt, output: HandlerOutput | None = None) -> dict[str, int]:
+    """Empty where nothing was answered."""
+    response, run_context = attempt.response, attempt.run_context
+    if response is None or run_context is None:
+        return {}
+    fetcher = getattr(run_context.fetcher or attempt.context.fetcher, "name", "http")
+    responses, size, micros, cpu = _fetch_names(fetcher, _exit(attempt, run_context))
+    counters = {
+        responses: 1,
+        size: len(response.body),
+        micros: round(response.seconds * 1e6),
+        cpu: attempt.context.cpu_meter.take(),
+    }
+    if output is not None and output.records:
+        counters.update(count_fields(output.records))
+    return counters
+
+
+def _exit(attempt: TaskAttempt, run_context: RunContext) -> str:
+    """The way a request left by: the name of its proxy's secret; URLs of proxies may have passwords in them."""
+    options = attempt.task.request_options
+    if options is not None and options.proxy:
+        return UNNAMED_PROXY if "://" in options.proxy else options.proxy[:MAX_EXIT]
+    return UNNAMED_PROXY if run_context.request_builder.proxy else DIRECT
+
+
+@lru_cache(256)
+def _fetch_names(fetcher: str, exit: str) -> tuple[str, str, str, str]:
+    base = f"{FETCH_PREFIX}{fetcher}.{exit}"
+    return f"{base}.responses", f"{base}.bytes", f"{base}.us", f"{base}.cpu_us"

@@ -1,0 +1,190 @@
+"""RequestBuilder: a run's requests. Credentials go to the origin they are meant for, and nowhere else."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from shoal.core.page import Request, Response
+from shoal.core.task import RequestOptions
+from shoal.core.url import path_of, request_digest
+from shoal.errors import GiveUp
+
+# Headers that say who somebody is, by the words in their names.
+_is_sensitive_header = re.compile(r"auth|cookie|token|secret|api-?key|session|password", re.IGNORECASE).search
+# Of what a task asks for itself, only these go along to another origin.
+_SAFE_HEADERS = frozenset({"accept", "accept-language", "user-agent"})
+_BODY_HEADERS = frozenset({"content-type", "content-encoding", "content-language"})
+_METHOD_KEEPING_STATUSES = frozenset({307, 308})
+
+Headers = tuple[tuple[str, str], ...]
+
+
+class CookieStore(Protocol):
+    def header(self, url: str, now: float) -> str: ...
+
+    def store(self, url: str, lines: Iterable[str], now: float) -> None: ...
+
+
+class CookieStores(Protocol):
+    def jar(self, name: str) -> CookieStore: ...
+
+
+class RequestBuilder:
+    def __init__(
+        self,
+        *,
+        timeout: float = 30.0,
+        headers: Headers = (),
+        auth: str = "",
+        proxy: str = "",
+        secrets: Mapping[str, str] | None = None,
+        sessions: CookieStores | None = None,
+        is_own_origin: Callable[[str], bool] = lambda origin: False,
+        authorization_header: Callable[[str], str] = str,
+        may_use_secret: Callable[[str, str], bool] = lambda name, origin: True,
+        connections: str = "",
+        is_offline: bool = False,
+    ) -> None:
+        """is_own_origin: whether an origin may see the run's own login; credential: a secret as a header.
+
+        may_use_secret: whether a secret of this name may be shown to an origin at all.
+        connections: the name of the run's own, for requests that are not plain; none: those that all share.
+        is_offline: nothing is really sent, so that logins and proxies are not needed.
+        """
+        self._is_offline = is_offline
+        self._connections = connections
+        self._timeout = timeout
+        self._public_headers = tuple(pair for pair in headers if not _is_sensitive_header(pair[0]))
+        self._headers = headers
+        self._auth = auth
+        self._secrets = secrets or {}
+        self.proxy = self._proxy_url(proxy) if proxy else ""  # of every request that asks for no other
+        self._sessions = sessions
+        self._is_own_origin = is_own_origin
+        self._credential = authorization_header
+        self._may_use_secret = may_use_secret
+        self._is_plain = not (headers or auth or proxy)
+        if auth:
+            self._secret(auth)  # said now, not on the first page
+
+    def build(self, url: str, request_options: RequestOptions | None, requested_url: str) -> Request:
+        """The request for `url`; `requested_url` is the one that `ask` was made for."""
+        cookie = self._cookie(url, request_options)
+        if self._is_plain and request_options is None and not cookie:
+            return Request(url, timeout=self._timeout)
+        if self._is_offline:
+            return Request(
+                url, timeout=self._timeout, key=request_digest(url, request_options) if request_options else b""
+            )
+        options = request_options or RequestOptions()
+        proxy = self._task_proxy(options.proxy) if options.proxy else self.proxy
+        self._check_proxy_may_see(url, proxy, options.auth if origin_of(url) == origin_of(requested_url) else "")
+        headers = self._run_headers(origin_of(url))
+        if own_headers := self._task_headers(options, origin_of(url), origin_of(requested_url)):
+            names = {name.lower() for name, _ in own_headers}
+            headers = [pair for pair in headers if pair[0].lower() not in names] + list(own_headers)
+        is_own = bool(headers) or options.method != "GET" or options.body is not None
+        if cookie and not any(name.lower() == "cookie" for name, _ in headers):
+            headers.append(("cookie", cookie))
+        key = request_digest(url, request_options) if request_options is not None else b""
+        connections = self._connections if is_own else ""
+        return Request(url, options.method, tuple(headers), options.body, self._timeout, key, proxy, connections)
+
+    def _run_headers(self, origin: str) -> list[tuple[str, str]]:
+        is_own_origin = self._is_own_origin(origin)
+        headers = list(self._headers if is_own_origin else self._public_headers)
+        if self._auth and is_own_origin and self._may_use_secret(self._auth, origin):
+            headers.append(("authorization", self._credential(self._secret(self._auth))))
+        return headers
+
+    def _task_headers(self, options: RequestOptions, origin: str, requested_origin: str) -> tuple[tuple[str, str], ...]:
+        """What the task asks for; nothing of it that is secret goes to another origin."""
+        if origin != requested_origin:
+            return _cross_origin_headers(options)
+        if not options.auth:
+            return options.headers
+        self._check_secret(options.auth, origin)
+        return (*options.headers, ("authorization", self._credential(self._secret(options.auth))))
+
+    def store_cookies(self, response: Response, request_options: RequestOptions | None) -> bool:
+        """Keep the cookies of an answer; says whether there were any."""
+        if self._sessions is None:
+            return False
+        lines = [value for name, value in response.headers if name == "set-cookie"]
+        if lines:
+            self._sessions.jar(request_options.session if request_options else "").store(
+                response.url, lines, time.time()
+            )
+        return bool(lines)
+
+    def _cookie(self, url: str, request_options: RequestOptions | None) -> str:
+        if self._sessions is None:
+            return ""
+        return self._sessions.jar(request_options.session if request_options else "").header(url, time.time())
+
+    def _secret(self, name: str) -> str:
+        try:
+            return self._secrets[name.lower()]
+        except KeyError:
+            raise GiveUp(
+                "bad_request", f"there is no secret called {name!r}: set SHOAL_SECRET_{name.upper()}"
+            ) from None
+
+    def _check_secret(self, name: str, origin: str) -> None:
+        if not self._may_use_secret(name, origin):
+            raise GiveUp(
+                "bad_request",
+                f"the secret {name!r} is not for {origin}: bind it to that host in [secrets] of shoal.toml",
+            )
+
+    def _check_proxy_may_see(self, url: str, proxy: str, task_auth: str) -> None:
+        """A proxy reads what is not encrypted: a secret that is for some hosts only is not shown to it."""
+        if not proxy or url.startswith("https:"):
+            return
+        origin = origin_of(url)
+        for name in filter(None, (task_auth, self._auth if self._is_own_origin(origin) else "")):
+            if self._may_use_secret(name, origin) and not self._may_use_secret(name, _proxy_origin(proxy)):
+                raise GiveUp(
+                    "bad_request",
+                    f"the secret {name!r} is not for the proxy, which could read it on the way to {origin}: "
+                    "use https, or no proxy",
+                )
+
+    def _proxy_url(self, proxy: str) -> str:
+        return proxy if "://" in proxy else self._secret(proxy)
+
+    def _task_proxy(self, proxy: str) -> str:
+        """Tasks come from the queue: they choose between the proxies that this machine knows, and name no other."""
+        if "://" in proxy and proxy not in self._secrets.values() and proxy != self.proxy:
+            raise GiveUp(
+                "bad_request", "the task names a proxy by its URL: only names of this machine's secrets are used"
+            )
+        return self._proxy_url(proxy)
+
+
+def _cross_origin_headers(request_options: RequestOptions) -> Headers:
+    """What goes along to another origin; a body that a server insists on stays readable there."""
+    names = _SAFE_HEADERS if request_options.body is None else _SAFE_HEADERS | _BODY_HEADERS
+    return tuple(pair for pair in request_options.headers if pair[0].lower() in names)
+
+
+def _proxy_origin(proxy: str) -> str:
+    scheme, _, rest = proxy.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2].rstrip('/')}"
+
+
+def origin_of(url: str) -> str:
+    return url[: len(url) - len(path_of(url))]
+
+
+def options_after_redirect(request_options: RequestOptions | None, status: int) -> RequestOptions | None:
+    """How the target of a redirect is asked for: a POST becomes a GET, unless the server insists."""
+    if request_options is None or status in _METHOD_KEEPING_STATUSES or request_options.method in ("GET", "HEAD"):
+        return request_options
+    if status in (301, 302) and request_options.method != "POST":
+        return request_options
+    kept = tuple(pair for pair in request_options.headers if not pair[0].lower().startswith("content-"))
+    return RequestOptions("GET", kept, None, request_options.session, request_options.proxy, request_options.auth)

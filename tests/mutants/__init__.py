@@ -1,0 +1,1 @@
+"""Planted changes: each breaks one line of the source on purpose, and a named test must notice."""

@@ -1,0 +1,52 @@
+"""Planted changes of the queue contract's backends."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+_SEEN_SETS = "conformance/test_contract_seen_sets.py"
+
+MUTANTS = (
+    Mutant(
+        "requests beside the first leave by the usual way",
+        "worker/task/attempt.py",
+        "return lane_name(lane_of(url), self._exit) if self._exit else lane_of(url)",
+        "return lane_of(url)",
+        "unit/test_task_exchange.py",
+    ),
+    Mutant(
+        "any text is the name of an exit",
+        "core/lane.py",
+        "return _EXIT.fullmatch(name) is not None",
+        "return bool(name)",
+        "unit/test_lane_name.py",
+    ),
+    Mutant(
+        "a seen-set forgets an hour too soon",
+        "core/seen_set.py",
+        "(now - created_at - seen_for) // HOUR)",
+        "(now - created_at - seen_for) // HOUR + 1)",
+        "unit/test_seen_set.py",
+    ),
+    Mutant(
+        "a set that was made anew after clearing remembers for ever",
+        "queue/sqlite/seen_sets.py",
+        "open_set(db, now, name, seen_for / SECOND)",
+        "open_set(db, now, name, 0.0)",
+        _SEEN_SETS,
+    ),
+    Mutant(
+        "a pass over a seen-set never ends",
+        "queue/sqlite/seen_sets.py",
+        "(gone, upto if last else None, last is not None, now, id)",
+        "(gone, upto, last is not None, now, id)",
+        _SEEN_SETS,
+    ),
+    Mutant(
+        "a duplicate within one call is seen by its own run",
+        "queue/sqlite/admit.py",
+        '"seen" if name in seen else "known"',
+        '"seen" if seen else "known"',
+        _SEEN_SETS,
+    ),
+)

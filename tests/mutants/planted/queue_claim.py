@@ -1,0 +1,170 @@
+"""Planted changes of what is handed out, and of what comes back: repeated claims, shares, places and leases."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+_REPEAT = "conformance/test_contract_repeat.py"
+_LEAD = "conformance/test_contract_lead.py"
+_SETTLE = "conformance/test_contract_settle.py"
+_PLAN, _LUA = "core/claim_plan.py", "queue/redis/lua/claim.lua"
+
+
+def _both(wrong: str, python: tuple[str, str], lua: tuple[str, str]) -> tuple[Mutant, Mutant]:
+    """The same mistake in the plan that SQLite and PostgreSQL make, and in that of Redis."""
+    return (Mutant(wrong, _PLAN, *python, _LEAD), Mutant(f"{wrong} (Redis)", _LUA, *lua, _LEAD))
+
+
+MUTANTS = (
+    *_both(
+        "a run may catch up on one task more",
+        ("MAX_RUN_LEAD, MAX_LANE_LEAD = 64, 16", "MAX_RUN_LEAD, MAX_LANE_LEAD = 65, 16"),
+        ("MAX_LANE_LEAD, YIELD_FRACTION = 16, 64, 16, 4", "MAX_LANE_LEAD, YIELD_FRACTION = 16, 65, 16, 4"),
+    ),
+    *_both(
+        "a run may catch up on one task less in a lane",
+        ("MAX_RUN_LEAD, MAX_LANE_LEAD = 64, 16", "MAX_RUN_LEAD, MAX_LANE_LEAD = 64, 15"),
+        ("MAX_LANE_LEAD, YIELD_FRACTION = 16, 64, 16, 4", "MAX_LANE_LEAD, YIELD_FRACTION = 16, 64, 15, 4"),
+    ),
+    *_both(
+        "a slot is left to others for a third of the spacing",
+        ("YIELD_FRACTION = 4  #", "YIELD_FRACTION = 3  #"),
+        ("YIELD_FRACTION = 16, 64, 16, 4", "YIELD_FRACTION = 16, 64, 16, 3"),
+    ),
+    *_both(
+        "the heavier run catches up on no more than the lighter",
+        ("int((top - MAX_LANE_LEAD) * by_id[number].weight)", "int(top * by_id[number].weight - MAX_LANE_LEAD)"),
+        ("floor((most - MAX_LANE_LEAD) * by_id[number].weight)", "floor(most * by_id[number].weight - MAX_LANE_LEAD)"),
+    ),
+    *_both(
+        "what other workers took does not limit the lead",
+        ("top = max([*(one.picks for one in lane.competitors), *mine])", "top = max(mine)"),
+        ("    most = max(most, rival[1])\n", ""),
+    ),
+    *_both(
+        "a slot is left to who had as much",
+        ("mine > one.picks", "mine >= one.picks"),
+        ("wanted or mine > picks", "wanted or mine >= picks"),
+    ),
+    *_both(
+        "slots to come are hoarded where others want them",
+        ("if self.next_at > now:\n            return True", "if self.next_at > now:\n            return False"),
+        ("if seen.at > now then\n    return true", "if seen.at > now then\n    return false"),
+    ),
+    *_both(
+        "the moment for others lasts a microsecond too long",
+        ("now < self.next_at + self.spacing // YIELD_FRACTION", "now <= self.next_at + self.spacing // YIELD_FRACTION"),
+        (
+            "now < seen.at + floor(seen.spacing / YIELD_FRACTION)",
+            "now <= seen.at + floor(seen.spacing / YIELD_FRACTION)",
+        ),
+    ),
+    *_both(
+        "a more urgent run of other workers gets no courtesy unless it had less",
+        ("one.priority != chosen.priority or mine > one.picks", "mine > one.picks"),
+        ("rivals, wanted = true, true\n", "rivals, wanted = true, wanted or mine > picks\n"),
+    ),
+    *_both(
+        "the sixteenth slot is not left to the less urgent",
+        ("less = self.is_oldest_turn\n", "less = False\n"),
+        ("(priority < chosen.priority) == is_oldest_turn(seen)", "(priority < chosen.priority) == false"),
+    ),
+    Mutant(
+        "a repeated request hands out what was cancelled (SQLite)",
+        "queue/sqlite/claim.py",
+        "WHERE state IN (1, 3) AND lease = ? AND state = 1 ORDER BY slot",
+        "WHERE state IN (1, 3) AND lease = ? ORDER BY slot",
+        _REPEAT,
+    ),
+    Mutant(
+        "a repeated request hands out a batch whose lease is over (SQLite)",
+        "queue/sqlite/claim.py",
+        "AND request_id = ? AND expires_at > ? ORDER",
+        "AND request_id = ? AND ? > 0 ORDER",
+        _REPEAT,
+    ),
+    Mutant(
+        "a repeated request hands out what was cancelled (PostgreSQL)",
+        "queue/postgres/claim.py",
+        "WHERE t.lease = $1 AND NOT t.cancelled) x",
+        "WHERE t.lease = $1) x",
+        _REPEAT,
+    ),
+    Mutant(
+        "a repeated request hands out a batch whose lease is over (PostgreSQL)",
+        "queue/postgres/schema/0001/04_claim.sql",
+        "request = p_request AND expires_at > v_now ORDER BY number DESC",
+        "request = p_request ORDER BY number DESC",
+        _REPEAT,
+    ),
+    Mutant(
+        "a repeated request hands out what was cancelled (Redis)",
+        _LUA,
+        "if run and tonumber(number) > run.cut then",
+        "if run then",
+        _REPEAT,
+    ),
+    Mutant(
+        "a repeated request hands out a batch whose lease is over (Redis)",
+        _LUA,
+        "if lease and lease[UNTIL] > now then",
+        "if lease then",
+        _REPEAT,
+    ),
+    Mutant(
+        "reap takes what a heartbeat has kept meanwhile (PostgreSQL)",
+        "queue/postgres/schema/0001/06_reap.sql",
+        "number = ANY (v_leases) AND (expires_at <= v_now OR worker = ANY (p_workers)) ORDER",
+        "number = ANY (v_leases) ORDER",
+        "conformance/test_postgres_reap.py",
+    ),
+    Mutant(
+        "what was released is due anew (SQLite)",
+        "queue/sqlite/settle.py",
+        "due = row[8]  # its old place",
+        "due = batch.now",
+        _SETTLE,
+    ),
+    Mutant(
+        "what was released is due anew (PostgreSQL)",
+        "queue/postgres/schema/0001/05_settle.sql",
+        "CASE result WHEN 3 THEN due ELSE v_now END",
+        "v_now",
+        _SETTLE,
+    ),
+    Mutant(
+        "what was released is due anew (Redis)",
+        "queue/redis/lua/settle.lua",
+        "if not in_place then\n    task.due = now + one.after",
+        "if true then\n    task.due = now + one.after",
+        _SETTLE,
+    ),
+    Mutant(
+        "what is released comes before what was released earlier (Redis)",
+        "queue/redis/lua/items.lua",
+        "if other and other > number then",
+        "if other then",
+        _SETTLE,
+    ),
+    Mutant(
+        "a run that comes to a lane starts level whatever it weighs (SQLite)",
+        "queue/sqlite/lanes.py",
+        "SELECT min(h.picks / max(1, r.weight))",
+        "SELECT min(h.picks)",
+        _LEAD,
+    ),
+    Mutant(
+        "a run that comes to a lane starts level whatever it weighs (PostgreSQL)",
+        "queue/postgres/schema/0001/02_lanes.sql",
+        "SELECT min(h.picks / greatest(1, r.weight))",
+        "SELECT min(h.picks)",
+        _LEAD,
+    ),
+    Mutant(
+        "a run that comes to a lane starts level whatever it weighs (Redis)",
+        "queue/redis/lua/lanes.lua",
+        "(least or 0) * max(1, run.weight)",
+        "least or 0",
+        _LEAD,
+    ),
+)

@@ -1,0 +1,141 @@
+"""Planted changes of exports, raw pages and result stores."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+MUTANTS = (
+    Mutant(
+        "records that arrive while a table is widened lose their new columns",
+        "store/append_writer.py",
+        "async for batch in RecordBatches(self._queue, self._run).all(until=last):",
+        "async for batch in RecordBatches(self._queue, self._run).all():",
+        "unit/test_store_export.py",
+    ),
+    Mutant(
+        "a private table becomes public when a column appears",
+        "store/append_writer.py",
+        "shutil.copymode(self._state.path, other)",
+        "other.chmod(0o644)",
+        "unit/test_store_export.py",
+    ),
+    Mutant(
+        "a private table is public while a column is added",
+        "store/output_state.py",
+        "mode & 0o666 | 0o600",
+        "0o666",
+        "unit/test_store_export.py",
+    ),
+    Mutant(
+        "a private file becomes public when it is written again",
+        "store/rewrite_writer.py",
+        "shutil.copymode(path, other)",
+        "other.chmod(0o644)",
+        "unit/test_store_export.py",
+    ),
+    Mutant(
+        "a spreadsheet to which the first record comes late ends with an error",
+        "store/record_batches.py",
+        "if wanted := [record for record in batch if record.seq <= until]:",
+        "if (wanted := [record for record in batch if record.seq <= until]) or True:",
+        "unit/test_store_export.py",
+    ),
+    Mutant(
+        "a new store that others make at once is called locked",
+        "files/sqlite.py",
+        "if error_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > end:",
+        "if error:",
+        "unit/test_result_store_open.py",
+    ),
+    Mutant(
+        "a locked store is waited for without end",
+        "files/sqlite.py",
+        " or time.monotonic() > end:",
+        ":",
+        "unit/test_result_store_open.py::test_a_store_that_stays_locked_is_given_up_when_its_time_is_over",
+    ),
+    Mutant(
+        "formulas go to spreadsheets",
+        "store/cells.py",
+        'return f"\'{cell}" if risky else cell',
+        "return cell",
+        "unit/test_store_cells.py",
+    ),
+    Mutant(
+        "formulas behind a separator go to spreadsheets",
+        "store/cells.py",
+        '    cell = _FORMULA_WITHIN.sub(r"\\1\'", cell)\n',
+        "",
+        "unit/test_store_cells.py",
+    ),
+    Mutant(
+        "numbers below zero are taken for formulas",
+        "store/cells.py",
+        "if not cell or _NUMBER.fullmatch(cell):",
+        "if not cell:",
+        "unit/test_store_cells.py",
+    ),
+    Mutant(
+        "a file changed by others is written to",
+        "store/output_state.py",
+        'raise self.conflict_error("was changed since this run wrote it")',
+        "return None",
+        "unit/test_store_export.py",
+    ),
+    Mutant(
+        "two processes write one file",
+        "store/output_state.py",
+        "    if not flock.try_lock(handle):",
+        "    if False:",
+        "unit/test_store_export.py",
+    ),
+    Mutant(
+        "a crash before the rename is not recognised",
+        "store/output_state.py",
+        "self.save(previous, pending=checkpoint)",
+        "self.save(previous)",
+        "unit/test_store_export.py",
+    ),
+    Mutant(
+        "half a row stays after a failed write",
+        "store/append_file.py",
+        "                os.ftruncate(self._file, self.size)\n",
+        "                pass\n",
+        "unit/test_store_export.py",
+    ),
+    Mutant(
+        "what a crash left behind the position stays",
+        "store/append_file.py",
+        "            os.ftruncate(self._file, size)\n",
+        "",
+        "unit/test_store_export.py",
+    ),
+    Mutant(
+        "a file of somebody else is lost with --fresh",
+        "store/output_state.py",
+        "            set_aside(self.path)\n",
+        "            self.path.unlink()\n",
+        "unit/test_store_export.py",
+    ),
+    Mutant(
+        "what was set aside before is overwritten",
+        "store/append_file.py",
+        "    while other.exists():",
+        "    while False:",
+        "unit/test_store_export.py",
+    ),
+    Mutant(
+        "a relay's records are taken twice",
+        "store/results/sqlite.py",
+        "    if seq - shift != after:\n        return False\n",
+        "",
+        "unit/test_relay.py",
+    ),
+    Mutant(
+        "what was done twice after a set-back is there twice",
+        "store/results/sqlite.py",
+        "known = _known(db, run, base, records) if base else",
+        "known = _known(db, run, base, records) if False else",
+        "unit/test_relay.py",
+    ),
+)

@@ -1,0 +1,85 @@
+"""Planted changes of the server."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+MUTANTS = (
+    Mutant(
+        "sessions never end",
+        "web/auth/session.py",
+        "return found if found.until > time.time() else None",
+        "return found",
+        "unit/test_web_parts.py",
+    ),
+    Mutant(
+        "cookies need no signature",
+        "web/auth/session.py",
+        '        if not hmac.compare_digest(self._sign("session", body), signature):\n            return None\n',
+        "",
+        "unit/test_web_parts.py",
+    ),
+    Mutant(
+        "a session outlives its token",
+        "web/auth/session.py",
+        " and hmac.compare_digest(self.digest_prefix, token.digest[:16])",
+        "",
+        "unit/test_web_parts.py",
+    ),
+    Mutant(
+        "the word of one session is that of all",
+        "web/auth/session.py",
+        'return self._sign("csrf", caller.session or caller.via)',
+        'return self._sign("csrf", caller.via)',
+        "unit/test_web_parts.py",
+    ),
+    Mutant(
+        "a session's signature is a form's word",
+        "web/auth/session.py",
+        'f"{what}:{text}".encode()',
+        "text.encode()",
+        "unit/test_web_parts.py",
+    ),
+    Mutant(
+        "a token of the settings may be short",
+        "web/auth/tokens.py",
+        "if len(text) < MIN_LENGTH:",
+        "if not text:",
+        "unit/test_web_parts.py",
+    ),
+    Mutant(
+        "a line as long as you like",
+        "web/http/limits.py",
+        "        if len(self._waiters) >= self._max_waiting:\n            return False\n",
+        "",
+        "unit/test_web_parts.py",
+    ),
+    Mutant(
+        "a slot is lost with one who gave up at the moment of his turn",
+        "web/http/limits.py",
+        "                self.release()  # it was our turn at the very moment\n",
+        "                pass\n",
+        "unit/test_web_parts.py",
+    ),
+    Mutant(
+        "a slot given back twice counts twice",
+        "web/http/limits.py",
+        "slots, self._slots = self._slots, None",
+        "slots = self._slots",
+        "unit/test_web_parts.py",
+    ),
+    Mutant(
+        "a slot goes to one who gave up",
+        "web/http/limits.py",
+        "            if not waiter.done():\n                waiter.set_result(None)\n                return",
+        "            if not waiter.done():\n                waiter.set_result(None)\n            return",
+        "unit/test_web_parts.py",
+    ),
+    Mutant(
+        "programs of other users need no token",
+        "web/auth/authenticate.py",
+        'return known["peer_uid"] == os.geteuid()',
+        "return True",
+        "acceptance/test_server_access.py::test_programs_of_other_users_do",
+    ),
+)
