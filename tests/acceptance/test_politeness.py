@@ -69,8 +69,7 @@ def test_a_host_that_dies_is_parked_probed_by_one_request_and_released_and_nothi
     wait_until(lambda: len(pages_of(site)) >= 8)
     site.die()
     died = time.monotonic()
-    wait_until(lambda: host(user).get("parked"))
-    told = host(user)
+    told = wait_until(lambda: (found := host(user)).get("parked") and found)
     assert " requests could not connect" in told["reason"], told
     assert "could not connect" in user.shoal("status").out
     # A slot that the other worker was given before is still its own.

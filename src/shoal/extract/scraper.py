@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from shoal.core.typed_task import Task, check_retries, check_type, daily_scraper_name, parse_backoff
 from shoal.core.url import canonical, lane_of, path_of
 from shoal.errors import InvalidUrl, UsageError
+from shoal.extract.handler_signature import check_handler, check_opening
 from shoal.extract.scope import CrawlScope, glob
 
 if TYPE_CHECKING:
@@ -106,8 +107,7 @@ class Scraper:
             )
 
         def declare(func: _F) -> _F:
-            if not callable(func):
-                raise UsageError(f"the handler for {pattern!r} is not a function", hint="Put @… above a def.")
+            check_handler(func, f"the handler for {pattern!r}", "page")
             handler = Handler(pattern, func)
             self.handlers.append(handler)
             self._rules.append((glob(pattern), "://" in pattern, handler))
@@ -136,8 +136,8 @@ class Scraper:
             raise UsageError(f"scraper {self.name} has two handlers for tasks of the type {type}", hint="keep one")
 
         def declare(func: _F) -> _F:
-            if not callable(func):
-                raise UsageError(f"the handler for {type!r} is not a function", hint="Put @… above a def.")
+            opened = "What @….open returned is task.client." if self.open_client is not None else ""
+            check_handler(func, f"the handler for {type!r}", "task", opened)
             self.tasks[type] = TaskHandler(type, func, retries, timeout, retry_backoff=backoff)
             return func
 
@@ -145,11 +145,13 @@ class Scraper:
 
     def open(self, func: _F) -> _F:
         """Declare what opens the client of the task handlers: its result is task.client, once per worker."""
+        check_opening(func, f"what opens the client of {self.name}")
         self.open_client = func
         return func
 
     def close(self, func: _F) -> _F:
         """Declare what closes the client when the worker stops; it is given the client."""
+        check_handler(func, f"what closes the client of {self.name}", "client")
         self.close_client = func
         return func
 
