@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from conformance.model_claim import ModelClaim
 from conformance.model_inspect import ModelInspect
 from conformance.model_move import ModelMove
+from conformance.model_push import ModelPush
 from conformance.model_seen import ModelSeen, ModelSeenSet
 from conformance.model_settle import ModelSettle
 from conformance.model_state import ModelLane, ModelLease, ModelRun, ModelTask, identity, micros
@@ -66,7 +66,7 @@ FITS: dict[RunAction, tuple[str, ...]] = {
 BECOMES = {"pause": "paused", "resume": "running", "cancel": "cancelled", "finish": "finished"}
 
 
-class ModelQueue(ModelClaim, ModelSettle, ModelInspect, ModelSeen, ModelMove):
+class ModelQueue(ModelPush, ModelSettle, ModelInspect, ModelSeen, ModelMove):
     promises = Promises(durable="nothing: it lives in memory", steps_clock=True, shared="one process")
 
     def __init__(self, clock: Callable[[], int]) -> None:
@@ -245,7 +245,7 @@ class ModelQueue(ModelClaim, ModelSettle, ModelInspect, ModelSeen, ModelMove):
         self.note_time()
         again = self.same_request(worker, request_id)
         if again:
-            return self._as_claim(again)
+            return self.as_claim(again)
         self.expire_waiting()
         number = self.next_lease()
         held: ModelLease | None = None
@@ -257,7 +257,7 @@ class ModelQueue(ModelClaim, ModelSettle, ModelInspect, ModelSeen, ModelMove):
             self.give(task, held, self._lane(task.task.lane).first_slot(self.clock()))
             if task.band == ISOLATED:
                 break
-        return self._as_claim(held) if held else Claim(0, (), self.next_in(serves, has))
+        return self.as_claim(held) if held else Claim(0, (), self.next_in(serves, has))
 
     def note_time(self) -> None:
         self.latest = max(self.latest, self.clock())
@@ -268,7 +268,7 @@ class ModelQueue(ModelClaim, ModelSettle, ModelInspect, ModelSeen, ModelMove):
                 return lease
         return None
 
-    def _as_claim(self, lease: ModelLease) -> Claim:
+    def as_claim(self, lease: ModelLease) -> Claim:
         held = [id for id in lease.slots if self.tasks[id].state == "leased"]
         held.sort(key=lambda id: (lease.slots[id], -self.priority(self.tasks[id].run), self.tasks[id].band))
         return Claim(lease.number, tuple(self._as_leased(id, lease) for id in held))

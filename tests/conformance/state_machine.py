@@ -254,6 +254,48 @@ class QueueMachine(RuleBasedStateMachine):
             self.ask(request)
         self.asked.append(request)
 
+    @rule(
+        number=some,
+        worker=worker,
+        pages=st.lists(st.integers(0, 60), min_size=1, max_size=5),
+        priority=st.sampled_from([0, 100]),
+        delay=st.sampled_from([0.0, 0.0, 0.0, 4.0]),
+        ttl=st.sampled_from([None, None, 25.0]),
+        ack=st.sampled_from(["manual", "manual", "auto"]),
+        needs=needs,
+        has=capabilities,
+        lost_reply=rarely,
+    )
+    def push(
+        self, number: int, worker: str, pages: list[int], has: tuple[str, ...], lost_reply: bool, **more: Any
+    ) -> None:
+        self.requests += 1
+        run, tasks = self.run_of(number), [page(f"p{n}", LANES[n % 3], **more) for n in pages]
+        words = {"lease": 30.0, "capabilities": has, "request_id": f"r{self.requests}"}
+        result = self.do(self.queue.push(run, tasks, worker, PACES, **words))
+        self.learn(run, tasks)
+        added = ["added" if answer == "leased" else answer for answer in result.answers]
+        assert added == self.do(self.model.add(run, tasks, PACES))
+        wrong = self.model.wrong_with_push(run, tasks, result, has)
+        assert not wrong, "; ".join(wrong)
+        if result.claim.tasks:
+            self.model.hand_out(result.claim, worker, words["lease"], words["request_id"])
+            self.held += [Held(worker, leased) for leased in result.claim.tasks]
+        if self.harness.clock() >= self.model.latest:
+            told = zip(tasks, result.answers, strict=True)
+            self.nothing_was_held_back(run, [task for task, answer in told if answer == "added"], has)
+        if lost_reply:
+            again = self.do(self.queue.push(run, tasks, worker, PACES, **words))
+            assert again.claim.lease == result.claim.lease, "the repeated push got another batch"
+            assert {it.id for it in again.claim.tasks} == {it.id for it in result.claim.tasks}
+        self.asked.append(Request(worker, 5, words | {"serves": None}))
+
+    def nothing_was_held_back(self, run: int, only_added: list[Task], has: tuple[str, ...]) -> None:
+        free = {task.task.url for task in self.model.must_hand_out(None, has) if task.run == run}
+        for task in only_added:
+            could = task.url in free and not self.model.all_lanes[task.lane].parked
+            assert not could, f"nothing kept {task.url} from being leased"
+
     @precondition(lambda self: self.asked and self.harness.clock() >= self.model.latest)
     @rule(number=some)
     def repeat_an_old_request(self, number: int) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance import broken, broken_sqlite
+from conformance import broken, broken_push, broken_sqlite
 from conformance import test_contract_ack as ack
 from conformance import test_contract_claim as claim
 from conformance import test_contract_compare_and_swap as compare_and_swap
@@ -22,6 +22,7 @@ from conformance import test_contract_move as move
 from conformance import test_contract_needs as needs
 from conformance import test_contract_outbox as outbox
 from conformance import test_contract_priority as priority
+from conformance import test_contract_push as push
 from conformance import test_contract_reap as reap
 from conformance import test_contract_results as results
 from conformance import test_contract_run_counters as run_counters
@@ -123,11 +124,17 @@ BY_A_TEST: dict[type[ModelQueue], Callable[[QueueHarness], Awaitable[None]]] = {
     broken.OutboxWithoutBound: outbox.test_a_run_whose_outbox_is_full_waits_and_goes_on_when_it_is_drained,
     broken.CountersWithoutBound: run_counters.test_names_beyond_the_bound_are_summed_under_other,
     broken.FieldsOfDroppedRecords: run_counters.test_a_page_that_is_another_counts_without_its_records,
+    broken_push.PushOfTheKnown: push.test_known_tasks_are_told_as_known_and_stay_where_they_are,
+    broken_push.PushWithoutAName: push.test_a_repeated_request_returns_the_same_batch,
+    broken_push.PushedToAnybody: push.test_only_a_worker_that_has_what_it_needs_is_given_it,
+    broken_push.PushIntoPaused: push.test_a_paused_run_takes_tasks_and_leases_none,
+    broken_push.PushesTheProbe: push.test_a_probe_of_a_parked_lane_is_left_to_claims,
+    broken_push.PushedForFree: push.test_a_run_pays_for_what_it_pushes,
     broken.LimitIgnored: lane_rules.test_a_limit_replaces_what_runs_ask,
 }
 ALL = [
     kind
-    for kind in vars(broken).values()
+    for kind in (*vars(broken).values(), *vars(broken_push).values())
     if isinstance(kind, type) and issubclass(kind, ModelQueue) and kind is not ModelQueue
 ]
 BY_THE_MACHINE = [kind for kind in ALL if kind not in BY_A_TEST]

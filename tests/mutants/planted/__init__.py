@@ -11,6 +11,7 @@ from mutants.planted import (
     needs,
     outbox,
     politeness,
+    push,
     queue,
     queue_claim,
     run_counters,
@@ -40,5 +41,6 @@ _PARTS = (
     undo,
     outbox,
     run_counters,
+    push,
 )
 MUTANTS = tuple(mutant for part in _PARTS for mutant in part.MUTANTS)
