@@ -24,6 +24,7 @@ from shoal.core.needs import MAX_NEEDS_SETS, needs_of, too_many_sets
 from shoal.core.run import TASK_BITS, NewRun, Run, run_of
 from shoal.core.stats import Stats
 from shoal.core.task import (
+    DISCARDED,
     DROPPED,
     ISOLATED,
     UNACKNOWLEDGED,
@@ -109,7 +110,7 @@ class ModelQueue(ModelPush, ModelSettle, ModelInspect, ModelSeen, ModelMove):
         run = Run(
             self.last_run, new.name, new.scraper, new.key, "running", now, now,
             weight=new.weight, priority=new.priority, max_pages=new.max_pages, spec=new.spec,
-            seen_set=new.seen_set, seen_for=new.seen_for,
+            seen_set=new.seen_set, seen_for=new.seen_for, dead_retention=new.keeps_dead,
         )  # fmt: skip
         self.all_runs[run.id] = ModelRun(run)
         self.open_seen_set(run)
@@ -361,6 +362,7 @@ class ModelQueue(ModelPush, ModelSettle, ModelInspect, ModelSeen, ModelMove):
             fates.update(self.lose(self.tasks[id], charged=id in charged) for id in lease.slots)
             del self.leases[lease.number]
         expired = self.expire_waiting()
+        self.discard()
         self.sweep_seen()
         for about in self.all_runs.values():
             self.stop_at_limit(about)
@@ -396,6 +398,16 @@ class ModelQueue(ModelPush, ModelSettle, ModelInspect, ModelSeen, ModelMove):
             self.end(task, "dead", "expired")
         return len(over)
 
+    def discard(self) -> None:
+        """Dead letters whose retention is over are removed: only that they were there is left."""
+        for task in self.tasks.values():
+            retention = micros(self.all_runs[task.run].run.dead_retention)
+            if task.state == "dead" and retention and task.finished_at + retention <= self.clock():
+                task.state, task.cause = "discarded", DISCARDED
+                task.task = Task("", "", task.task.digest)
+                task.history, task.evidence, task.lease = [], None, 0
+                self.forget_answers(task)
+
     # acting
 
     async def drop(
@@ -427,7 +439,7 @@ class ModelQueue(ModelPush, ModelSettle, ModelInspect, ModelSeen, ModelMove):
                     task.kept = None
         if again and about.run.max_pages:
             used = [task for task in self.tasks.values() if task.run == run]
-            room = sum(task.state in ("done", "dead", "leased") for task in used) + len(again)
+            room = sum(task.state in ("done", "dead", "discarded", "leased") for task in used) + len(again)
             about.run = replace(about.run, max_pages=max(about.run.max_pages, room))
         return len(again)
 

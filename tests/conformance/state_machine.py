@@ -38,8 +38,8 @@ WORKERS = ("w0", "w1", "w2")
 PACES = {"free.test": UNLIMITED_PACE, "slow.test": Pace(0.5, 2), "narrow.test": Pace(0.0, 2)}
 LANES = tuple(PACES)
 STATES = ("seen", "ready", "leased", "done", "dead", "cancelled", "records")
-COUNTED = (*STATES, "retries", "lost", "stale", "bytes", "skipped", "trimmed", "outbox")
-RECOUNTED = (*STATES, "delayed", "trimmed", "needs", "outbox")
+COUNTED = (*STATES, "discarded", "retries", "lost", "stale", "bytes", "skipped", "trimmed", "outbox")
+RECOUNTED = (*STATES, "discarded", "delayed", "trimmed", "needs", "outbox")
 KINDS = ("follow-up", "feed")  # of the outbox
 
 some = st.integers(0, 99)
@@ -139,7 +139,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.start_run(weight=1, priority=0, max_pages=0, seen_set="all")
+        self.start_run(weight=1, priority=0, max_pages=0, seen_set="all", dead_retention=65.0)
         self.add_tasks(self.runs[0], [page(f"p{n}", LANES[n % 3], needs=NEEDS[n % 4]) for n in range(12)])
 
     @precondition(lambda self: len(self.runs) < 3)
@@ -148,12 +148,13 @@ class QueueMachine(RuleBasedStateMachine):
         priority=st.sampled_from([0, 0, 5]),
         max_pages=st.sampled_from([0, 0, 4]),
         seen_set=st.sampled_from(["", "all", "recent"]),
+        dead_retention=st.sampled_from([0.0, 65.0]),
     )
-    def start_run(self, weight: int, priority: int, max_pages: int, seen_set: str) -> None:
+    def start_run(self, weight: int, priority: int, max_pages: int, seen_set: str, dead_retention: float) -> None:
         name, scraper = f"run{len(self.runs)}", f"scraper{len(self.runs) % 2}"
         new = NewRun(
             scraper=scraper, key=name, name=name, weight=weight, priority=priority, max_pages=max_pages,
-            seen_set=seen_set, seen_for=3600.0 if seen_set == "recent" else 0.0,
+            seen_set=seen_set, seen_for=3600.0 if seen_set == "recent" else 0.0, dead_retention=dead_retention,
         )  # fmt: skip
         run = self.do(self.queue.start_run(new))
         assert run.id not in self.runs

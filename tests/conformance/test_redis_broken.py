@@ -12,6 +12,7 @@ import pytest
 from conformance import test_contract_ack as ack
 from conformance import test_contract_claim as claim
 from conformance import test_contract_compare_and_swap as compare_and_swap
+from conformance import test_contract_discard as discard
 from conformance import test_contract_drop as drop
 from conformance import test_contract_fencing as fencing
 from conformance import test_contract_inspect as inspect
@@ -256,6 +257,14 @@ PLANTED: dict[str, tuple[str, str, str, Test]] = {
         "claim", "for _, needs in ipairs(one.left > 0 and one.run.isolated > 0 and one.reach or {}) do",
         "for _, needs in ipairs(one.left > 0 and one.run.isolated > 0 and {0, 1} or {}) do",
         needs.test_a_task_that_lost_its_worker_goes_alone_to_who_has_what_it_needs,
+    ),
+    "what was removed is still told of as dead": (
+        "reap", "set_location(run.id, tonumber(number), DISCARDED, 0)", "",
+        discard.test_what_was_removed_stays_known,
+    ),
+    "a run that ended keeps its dead letters": (
+        "reap", "elseif run.dead > 0 and discard_some(", "elseif run.dead > 0 and accepts_tasks(run) and discard_some(",
+        lambda harness: discard.test_dead_letters_of_an_ended_run_go_too(harness, "finish"),
     ),
     "what is pushed takes no place": (
         "push", "open.free - 1", "open.free",

@@ -10,6 +10,7 @@ RunState = Literal["running", "paused", "cancelled", "finished"]
 
 # Of the suffix of a name: nothing that looks like something else.
 NAME_ALPHABET = "23456789abcdefghjkmnpqrstvwxyz"
+MIN_DEAD_RETENTION = 60.0  # seconds; so long it is known which answers were given
 TASK_BITS = 32  # a task id is (run id << TASK_BITS) | number within the run
 
 
@@ -28,6 +29,12 @@ class NewRun(msgspec.Struct, frozen=True):
     once: bool = False  # a run with this key is never started again, not even when it has ended
     seen_set: str = ""  # shared with other runs of this name: what one of them has had, the others do not take
     seen_for: float = 0.0  # seconds for which that set remembers a task; 0 leaves it as it is, for ever if it is new
+    dead_retention: float = 0.0  # seconds after which a dead letter is removed; 0: it is kept as long as the run
+
+    @property
+    def keeps_dead(self) -> float:
+        """The retention that is kept to: not less than the least."""
+        return max(self.dead_retention, MIN_DEAD_RETENTION) if self.dead_retention > 0 else 0.0
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -45,6 +52,7 @@ class Run(msgspec.Struct, frozen=True):
     spec: dict[str, Any] = {}
     seen_set: str = ""
     seen_for: float = 0.0
+    dead_retention: float = 0.0
 
     @property
     def began_at(self) -> int:

@@ -228,7 +228,9 @@ class Flow(Protocol):
         charged. Of an expired lease the tasks reported as started by extend are charged, or all
         of them if it was never extended. A task with LOST_LIMIT charges is dead ("worker_lost").
         A task with ack="auto" is dead ("unacknowledged"): nobody knows whether it was done, and it comes once at most.
-        Also ends tasks whose TTL ran out while waiting. Bounded work per call.
+        Also ends tasks whose TTL ran out while waiting, and removes dead letters whose retention is over
+        (NewRun.dead_retention, MIN_DEAD_RETENTION at least): they count as `discarded` from then on, stay known, and
+        cannot be revived; find says that they were dead. Bounded work per call.
         """
         ...
 

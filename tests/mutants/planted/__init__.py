@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutants.planted import (
     config,
     core,
+    discard,
     editions,
     extract,
     fetch,
@@ -42,5 +43,6 @@ _PARTS = (
     outbox,
     run_counters,
     push,
+    discard,
 )
 MUTANTS = tuple(mutant for part in _PARTS for mutant in part.MUTANTS)

@@ -15,7 +15,7 @@ from shoal.queue.sqlite.claim import Pick, lease_tasks, planned_lane, run_lane_r
 from shoal.queue.sqlite.task_row import COLUMNS, TaskRow
 
 _NEW = f"SELECT {COLUMNS} FROM tasks WHERE id = ? AND state = 0 AND (expires_at IS NULL OR expires_at > ?)"
-_LEFT = """SELECT CASE max_pages WHEN 0 THEN ? ELSE max_pages - done - dead - leased END
+_LEFT = """SELECT CASE max_pages WHEN 0 THEN ? ELSE max_pages - done - dead - discarded - leased END
            FROM runs WHERE id = ? AND state = 'running' AND outbox < ?"""
 
 

@@ -71,7 +71,7 @@ for _, id in ipairs(call('ZRANGE', P .. 'live_runs', 0, -1)) do
         if now - run.last_claim_at > SECOND then
           set(run, 'last_claim_at', now)
         end
-        local left = run.max_pages > 0 and run.max_pages - run.done - run.dead - run.leased or UNLIMITED
+        local left = run.max_pages > 0 and run.max_pages - run.done - run.dead - run.discarded - run.leased or UNLIMITED
         if left > 0 then
           local one = {run = run, id = run.id, weight = max(1, run.weight), priority = run.priority, share = run.share, left = all_counted and left or 0,
             due = {}, first = 1, read = 0, reach = reach_of(run, has)}
