@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from conformance.harness import LANE, QueueHarness, failed, page, pages, urls
-from shoal.core.run import MIN_DEAD_RETENTION
+from shoal.core.dead_retention import MIN_DEAD_RETENTION
 from shoal.core.stats import Stats
 from shoal.core.task import DISCARDED, digest
 from shoal.queue.base import TaskFilter

@@ -6,11 +6,12 @@ from typing import Any, Literal
 
 import msgspec
 
+from shoal.core.dead_retention import kept_for
+
 RunState = Literal["running", "paused", "cancelled", "finished"]
 
 # Of the suffix of a name: nothing that looks like something else.
 NAME_ALPHABET = "23456789abcdefghjkmnpqrstvwxyz"
-MIN_DEAD_RETENTION = 60.0  # seconds; so long it is known which answers were given
 TASK_BITS = 32  # a task id is (run id << TASK_BITS) | number within the run
 
 
@@ -33,8 +34,8 @@ class NewRun(msgspec.Struct, frozen=True):
 
     @property
     def keeps_dead(self) -> float:
-        """The retention that is kept to: not less than the least."""
-        return max(self.dead_retention, MIN_DEAD_RETENTION) if self.dead_retention > 0 else 0.0
+        """Seconds for which dead letters really are kept."""
+        return kept_for(self.dead_retention)
 
 
 class Run(msgspec.Struct, frozen=True):

@@ -8,9 +8,9 @@ _CONTRACT = "conformance/test_contract_discard.py"
 MUTANTS = (
     Mutant(
         "dead letters go a moment too soon",
-        "core/run.py",
-        "return max(self.dead_retention, MIN_DEAD_RETENTION) if",
-        "return self.dead_retention if",
+        "core/dead_retention.py",
+        "return max(asked, MIN_DEAD_RETENTION) if",
+        "return asked if",
         _CONTRACT,
     ),
     Mutant(
