@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from conformance.model_claim import ModelClaim
 from conformance.model_inspect import ModelInspect
 from conformance.model_move import ModelMove
+from conformance.model_push import ModelPush
 from conformance.model_seen import ModelSeen, ModelSeenSet
 from conformance.model_settle import ModelSettle
 from conformance.model_state import ModelLane, ModelLease, ModelRun, ModelTask, identity, micros
@@ -24,6 +24,7 @@ from shoal.core.needs import MAX_NEEDS_SETS, needs_of, too_many_sets
 from shoal.core.run import TASK_BITS, NewRun, Run, run_of
 from shoal.core.stats import Stats
 from shoal.core.task import (
+    DISCARDED,
     DROPPED,
     ISOLATED,
     UNACKNOWLEDGED,
@@ -66,7 +67,7 @@ FITS: dict[RunAction, tuple[str, ...]] = {
 BECOMES = {"pause": "paused", "resume": "running", "cancel": "cancelled", "finish": "finished"}
 
 
-class ModelQueue(ModelClaim, ModelSettle, ModelInspect, ModelSeen, ModelMove):
+class ModelQueue(ModelPush, ModelSettle, ModelInspect, ModelSeen, ModelMove):
     promises = Promises(durable="nothing: it lives in memory", steps_clock=True, shared="one process")
 
     def __init__(self, clock: Callable[[], int]) -> None:
@@ -109,7 +110,7 @@ class ModelQueue(ModelClaim, ModelSettle, ModelInspect, ModelSeen, ModelMove):
         run = Run(
             self.last_run, new.name, new.scraper, new.key, "running", now, now,
             weight=new.weight, priority=new.priority, max_pages=new.max_pages, spec=new.spec,
-            seen_set=new.seen_set, seen_for=new.seen_for,
+            seen_set=new.seen_set, seen_for=new.seen_for, dead_retention=new.keeps_dead,
         )  # fmt: skip
         self.all_runs[run.id] = ModelRun(run)
         self.open_seen_set(run)
@@ -245,7 +246,7 @@ class ModelQueue(ModelClaim, ModelSettle, ModelInspect, ModelSeen, ModelMove):
         self.note_time()
         again = self.same_request(worker, request_id)
         if again:
-            return self._as_claim(again)
+            return self.as_claim(again)
         self.expire_waiting()
         number = self.next_lease()
         held: ModelLease | None = None
@@ -257,7 +258,7 @@ class ModelQueue(ModelClaim, ModelSettle, ModelInspect, ModelSeen, ModelMove):
             self.give(task, held, self._lane(task.task.lane).first_slot(self.clock()))
             if task.band == ISOLATED:
                 break
-        return self._as_claim(held) if held else Claim(0, (), self.next_in(serves, has))
+        return self.as_claim(held) if held else Claim(0, (), self.next_in(serves, has))
 
     def note_time(self) -> None:
         self.latest = max(self.latest, self.clock())
@@ -268,7 +269,7 @@ class ModelQueue(ModelClaim, ModelSettle, ModelInspect, ModelSeen, ModelMove):
                 return lease
         return None
 
-    def _as_claim(self, lease: ModelLease) -> Claim:
+    def as_claim(self, lease: ModelLease) -> Claim:
         held = [id for id in lease.slots if self.tasks[id].state == "leased"]
         held.sort(key=lambda id: (lease.slots[id], -self.priority(self.tasks[id].run), self.tasks[id].band))
         return Claim(lease.number, tuple(self._as_leased(id, lease) for id in held))
@@ -361,6 +362,7 @@ class ModelQueue(ModelClaim, ModelSettle, ModelInspect, ModelSeen, ModelMove):
             fates.update(self.lose(self.tasks[id], charged=id in charged) for id in lease.slots)
             del self.leases[lease.number]
         expired = self.expire_waiting()
+        self.discard()
         self.sweep_seen()
         for about in self.all_runs.values():
             self.stop_at_limit(about)
@@ -396,6 +398,16 @@ class ModelQueue(ModelClaim, ModelSettle, ModelInspect, ModelSeen, ModelMove):
             self.end(task, "dead", "expired")
         return len(over)
 
+    def discard(self) -> None:
+        """Dead letters whose retention is over are removed: only that they were there is left."""
+        for task in self.tasks.values():
+            retention = micros(self.all_runs[task.run].run.dead_retention)
+            if task.state == "dead" and retention and task.finished_at + retention <= self.clock():
+                task.state, task.cause = "discarded", DISCARDED
+                task.task = Task("", "", task.task.digest)
+                task.history, task.evidence, task.lease = [], None, 0
+                self.forget_answers(task)
+
     # acting
 
     async def drop(
@@ -427,7 +439,7 @@ class ModelQueue(ModelClaim, ModelSettle, ModelInspect, ModelSeen, ModelMove):
                     task.kept = None
         if again and about.run.max_pages:
             used = [task for task in self.tasks.values() if task.run == run]
-            room = sum(task.state in ("done", "dead", "leased") for task in used) + len(again)
+            room = sum(task.state in ("done", "dead", "discarded", "leased") for task in used) + len(again)
             about.run = replace(about.run, max_pages=max(about.run.max_pages, room))
         return len(again)
 

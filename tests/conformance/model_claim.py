@@ -66,9 +66,9 @@ class ModelClaim:
         limit = self.all_runs[run].run.max_pages
         if not limit:
             return 1 << 30
-        gone = ("leased", "done", "dead", "cancelled") if strict else ("leased", "done", "dead")
+        gone = ("leased", "done", "dead", "discarded", *(("cancelled",) if strict else ()))
         used = [task for task in self.tasks.values() if task.run == run and task.state in gone]
-        return limit - sum(task.lease > 0 or task.state in ("leased", "dead") for task in used)
+        return limit - sum(task.lease > 0 or task.state in ("leased", "dead", "discarded") for task in used)
 
     def eligible(self, serves: Collection[str] | None, now: int, has: Collection[str] | None = None) -> list[ModelTask]:
         """Tasks that wait for nothing but their lane, oldest first; `has` is what a worker has (None: all)."""

@@ -59,7 +59,8 @@ class ModelInspect:
             leased=states.count("leased"), done=states.count("done"), dead=states.count("dead"),
             cancelled=states.count("cancelled"), records=len(about.records) + about.trimmed,
             retries=about.retries, lost=about.lost, stale=about.stale, bytes=about.bytes,
-            trimmed=about.trimmed, outbox=len(about.entries), claimable=self.claimable(run),
+            trimmed=about.trimmed, discarded=states.count("discarded"), outbox=len(about.entries),
+            claimable=self.claimable(run),
             skipped=dict(about.skipped), needs=self.ready_by_needs(run),
         )  # fmt: skip
 
@@ -89,6 +90,7 @@ class ModelInspect:
             task
             for task in self.tasks.values()
             if task.run == run
+            and task.state != "discarded"
             and (state is None or state in (task.state, task.shown(now)))
             and where.lane in ("", task.task.lane)
             and (not where.cause or fits(task.cause, where.cause))
@@ -120,6 +122,8 @@ class ModelInspect:
         return [self.seen.get((run, identity(digest)), 0) for digest in digests]
 
     def view(self, task: ModelTask) -> TaskView:
+        if task.state == "discarded":
+            return TaskView(id=task.id, run=task.run, url="", lane="", state="dead", cause=task.cause)
         lease = self.leases.get(task.lease) if task.state == "leased" else None
         what = task.task
         return TaskView(

@@ -46,9 +46,10 @@ class ModelMove:
 
     def packed(self, task: ModelTask) -> ExportedTask:
         now, what = self.clock(), task.task
+        if task.state == "discarded":
+            return ExportedTask(task.id & NUMBER, what, "discarded", aliases=self.aliases(task))
         waits = task.state == "ready" and task.due_at > now
         left = None if task.expires_at is None else (task.expires_at - now) / 1_000_000
-        own = identity(what.digest)
         return ExportedTask(
             number=task.id & NUMBER,
             task=replace(
@@ -64,8 +65,12 @@ class ModelMove:
             attempts=task.attempts, lost=task.lost, added_at=task.added_at, finished_at=task.finished_at,
             cause=task.cause, history=tuple(task.history), evidence=task.evidence,
             first_record=task.first_record, records=task.records,
-            aliases=tuple(key[1] for key, id in self.seen.items() if id == task.id and key[1] != own),
+            aliases=self.aliases(task),
         )  # fmt: skip
+
+    def aliases(self, task: ModelTask) -> tuple[bytes, ...]:
+        own = identity(task.task.digest)
+        return tuple(key[1] for key, id in self.seen.items() if id == task.id and key[1] != own)
 
     async def import_run(
         self,
@@ -117,7 +122,7 @@ class ModelMove:
         self.was_had(run, what)  # it joins the seen-set
         for digest in (what.digest, *carried.aliases):
             self.seen.setdefault((run, identity(digest)), id)
-        if not bare:
+        if not bare and carried.state != "discarded":
             lane = self._lane(what.lane)
             lane.asks[run] = paces.get(what.lane) or lane.asks.get(run) or Pace()
         about.numbers = max(about.numbers, carried.number)

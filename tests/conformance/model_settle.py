@@ -111,7 +111,7 @@ class ModelSettle:
         """When as many pages have ended as were asked for, the rest is cancelled and so has the run."""
         states = [task.state for task in self.tasks.values() if task.run == about.run.id]
         is_open = "ready" in states or "leased" in states
-        ended = states.count("done") + states.count("dead")
+        ended = states.count("done") + states.count("dead") + states.count("discarded")
         if about.takes_work and is_open and 0 < about.run.max_pages <= ended:
             self.cancel_open(about.run.id)
             about.undo_until = self.clock() + micros(UNDO_SECONDS)

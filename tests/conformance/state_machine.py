@@ -38,8 +38,8 @@ WORKERS = ("w0", "w1", "w2")
 PACES = {"free.test": UNLIMITED_PACE, "slow.test": Pace(0.5, 2), "narrow.test": Pace(0.0, 2)}
 LANES = tuple(PACES)
 STATES = ("seen", "ready", "leased", "done", "dead", "cancelled", "records")
-COUNTED = (*STATES, "retries", "lost", "stale", "bytes", "skipped", "trimmed", "outbox")
-RECOUNTED = (*STATES, "delayed", "trimmed", "needs", "outbox")
+COUNTED = (*STATES, "discarded", "retries", "lost", "stale", "bytes", "skipped", "trimmed", "outbox")
+RECOUNTED = (*STATES, "discarded", "delayed", "trimmed", "needs", "outbox")
 KINDS = ("follow-up", "feed")  # of the outbox
 
 some = st.integers(0, 99)
@@ -139,7 +139,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.start_run(weight=1, priority=0, max_pages=0, seen_set="all")
+        self.start_run(weight=1, priority=0, max_pages=0, seen_set="all", dead_retention=65.0)
         self.add_tasks(self.runs[0], [page(f"p{n}", LANES[n % 3], needs=NEEDS[n % 4]) for n in range(12)])
 
     @precondition(lambda self: len(self.runs) < 3)
@@ -148,12 +148,13 @@ class QueueMachine(RuleBasedStateMachine):
         priority=st.sampled_from([0, 0, 5]),
         max_pages=st.sampled_from([0, 0, 4]),
         seen_set=st.sampled_from(["", "all", "recent"]),
+        dead_retention=st.sampled_from([0.0, 65.0]),
     )
-    def start_run(self, weight: int, priority: int, max_pages: int, seen_set: str) -> None:
+    def start_run(self, weight: int, priority: int, max_pages: int, seen_set: str, dead_retention: float) -> None:
         name, scraper = f"run{len(self.runs)}", f"scraper{len(self.runs) % 2}"
         new = NewRun(
             scraper=scraper, key=name, name=name, weight=weight, priority=priority, max_pages=max_pages,
-            seen_set=seen_set, seen_for=3600.0 if seen_set == "recent" else 0.0,
+            seen_set=seen_set, seen_for=3600.0 if seen_set == "recent" else 0.0, dead_retention=dead_retention,
         )  # fmt: skip
         run = self.do(self.queue.start_run(new))
         assert run.id not in self.runs
@@ -253,6 +254,48 @@ class QueueMachine(RuleBasedStateMachine):
         if lost_reply:
             self.ask(request)
         self.asked.append(request)
+
+    @rule(
+        number=some,
+        worker=worker,
+        pages=st.lists(st.integers(0, 60), min_size=1, max_size=5),
+        priority=st.sampled_from([0, 100]),
+        delay=st.sampled_from([0.0, 0.0, 0.0, 4.0]),
+        ttl=st.sampled_from([None, None, 25.0]),
+        ack=st.sampled_from(["manual", "manual", "auto"]),
+        needs=needs,
+        has=capabilities,
+        lost_reply=rarely,
+    )
+    def push(
+        self, number: int, worker: str, pages: list[int], has: tuple[str, ...], lost_reply: bool, **more: Any
+    ) -> None:
+        self.requests += 1
+        run, tasks = self.run_of(number), [page(f"p{n}", LANES[n % 3], **more) for n in pages]
+        words = {"lease": 30.0, "capabilities": has, "request_id": f"r{self.requests}"}
+        result = self.do(self.queue.push(run, tasks, worker, PACES, **words))
+        self.learn(run, tasks)
+        added = ["added" if answer == "leased" else answer for answer in result.answers]
+        assert added == self.do(self.model.add(run, tasks, PACES))
+        wrong = self.model.wrong_with_push(run, tasks, result, has)
+        assert not wrong, "; ".join(wrong)
+        if result.claim.tasks:
+            self.model.hand_out(result.claim, worker, words["lease"], words["request_id"])
+            self.held += [Held(worker, leased) for leased in result.claim.tasks]
+        if self.harness.clock() >= self.model.latest:
+            told = zip(tasks, result.answers, strict=True)
+            self.nothing_was_held_back(run, [task for task, answer in told if answer == "added"], has)
+        if lost_reply:
+            again = self.do(self.queue.push(run, tasks, worker, PACES, **words))
+            assert again.claim.lease == result.claim.lease, "the repeated push got another batch"
+            assert {it.id for it in again.claim.tasks} == {it.id for it in result.claim.tasks}
+        self.asked.append(Request(worker, 5, words | {"serves": None}))
+
+    def nothing_was_held_back(self, run: int, only_added: list[Task], has: tuple[str, ...]) -> None:
+        free = {task.task.url for task in self.model.must_hand_out(None, has) if task.run == run}
+        for task in only_added:
+            could = task.url in free and not self.model.all_lanes[task.lane].parked
+            assert not could, f"nothing kept {task.url} from being leased"
 
     @precondition(lambda self: self.asked and self.harness.clock() >= self.model.latest)
     @rule(number=some)

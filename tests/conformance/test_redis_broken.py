@@ -12,6 +12,7 @@ import pytest
 from conformance import test_contract_ack as ack
 from conformance import test_contract_claim as claim
 from conformance import test_contract_compare_and_swap as compare_and_swap
+from conformance import test_contract_discard as discard
 from conformance import test_contract_drop as drop
 from conformance import test_contract_fencing as fencing
 from conformance import test_contract_inspect as inspect
@@ -22,6 +23,7 @@ from conformance import test_contract_move as move
 from conformance import test_contract_needs as needs
 from conformance import test_contract_outbox as outbox
 from conformance import test_contract_priority as priority
+from conformance import test_contract_push as push
 from conformance import test_contract_reap as reap
 from conformance import test_contract_repeat as repeat
 from conformance import test_contract_results as results
@@ -255,6 +257,26 @@ PLANTED: dict[str, tuple[str, str, str, Test]] = {
         "claim", "for _, needs in ipairs(one.left > 0 and one.run.isolated > 0 and one.reach or {}) do",
         "for _, needs in ipairs(one.left > 0 and one.run.isolated > 0 and {0, 1} or {}) do",
         needs.test_a_task_that_lost_its_worker_goes_alone_to_who_has_what_it_needs,
+    ),
+    "what was removed is still told of as dead": (
+        "reap", "set_location(run.id, tonumber(number), DISCARDED, 0)", "",
+        discard.test_what_was_removed_stays_known,
+    ),
+    "a run that ended keeps its dead letters": (
+        "reap", "elseif run.dead > 0 and discard_some(", "elseif run.dead > 0 and accepts_tasks(run) and discard_some(",
+        lambda harness: discard.test_dead_letters_of_an_ended_run_go_too(harness, "finish"),
+    ),
+    "what is pushed takes no place": (
+        "push", "open.free - 1", "open.free",
+        push.test_a_push_takes_places_and_finds_none_in_a_full_lane,
+    ),
+    "a repeated push is not told what it leased": (
+        "push", "if id and held[id] then", "if false then",
+        push.test_a_repeated_request_returns_the_same_batch,
+    ),
+    "what is pushed with a TTL is handed out twice": (
+        "push", "letter = 'l'\n        else\n          push(", "letter = 'l'\n        end\n        do\n          push(",
+        push.test_it_is_settled_like_any_other,
     ),
     "carried numbers are given again": (
         "import_run", "set(run, 'next_task', max(run.next_task, number + 1))", "",

@@ -92,6 +92,7 @@ def test_every_verb_of_the_contract_is_one_of_the_client() -> None:
     [
         ("add", (7, (TASK,), {"a.test": Pace(1.5, 2)}), {}),
         ("claim", ("w", 5), {"lease": 30.0, "serves": {"books"}, "request_id": "x"}),
+        ("push", (7, (TASK,), "w", {"a.test": Pace(1.5, 2)}), {"capabilities": ("browser",), "request_id": "x"}),
         ("extend", ("w", {5: (1, 2), 6: ()}), {}),
         ("settle", ([Outcome(1, 2, "done", records=(b'{"a":1}',), found=(TASK,))],), {}),
         ("list_tasks", (7,), {"where": TaskFilter(cause="http.5*", ids=(1, 2)), "limit": 10}),
@@ -149,6 +150,7 @@ def test_what_is_asked_for_is_cut_to_what_is_given_at_once(verb: str, given: dic
     ("verb", "args", "named"),
     [
         ("add", [1, [TASK] * 2_001, None], {}),
+        ("push", [1, [TASK] * 1_001, "w", None], {}),
         ("settle", [[Outcome(1, 1, "released")] * 1_001, None], {}),
         ("settle", [[Outcome(1, 1, "part", found=(TASK,) * 5_001)] * 2, None], {}),
         ("ids", [1, [b"x" * 16] * 10_001], {}),

@@ -198,14 +198,14 @@ async def test_a_time_becomes_a_run_with_all_its_urls(queue: ModelQueue, clock: 
 
 
 async def test_a_schedule_with_a_seen_set_takes_only_what_is_new(queue: ModelQueue, clock: FakeClock) -> None:
-    order = ScheduledRun("books", {"scraper": "books"}, seen_set="prices", seen_for=86_400.0)
+    order = ScheduledRun("books", {"scraper": "books"}, seen_set="prices", seen_for=86_400.0, dead_retention=3600.0)
     schedule = Schedule("books", "@hourly", order, 0, 0, overlap="allow")
     await schedules.add(queue, schedule, pages(5), {})
     for expected in (5, 0):
         clock.step(3600)
         (name,) = await control.tick(queue)
         (run,) = await queue.runs(name=name)
-        assert (run.seen_set, run.seen_for) == ("prices", 86_400.0)
+        assert (run.seen_set, run.seen_for, run.dead_retention) == ("prices", 86_400.0, 3600.0)
         assert (await queue.stats(run.id)).seen == expected
 
 

@@ -24,11 +24,12 @@ from shoal.queue.sqlite import SqliteQueue
 from shoal.worker.pool.crash_note import CrashNote
 
 OF_A_RUN = [setting for setting in SETTINGS.values() if setting.scope == "run"]
-# Where they are used instead: the queue counts pages and keeps seen-sets, and a rate is a delay.
-ELSEWHERE = {"max_pages", "rate", "seen", "seen_for"}
+# Where they are used instead: the queue counts pages, keeps seen-sets and removes dead letters, and a rate is a delay.
+ELSEWHERE = {"max_pages", "rate", "seen", "seen_for", "dead_retention"}
 SPECIAL: dict[str, Any] = {
     "scope": "site",
     "seen": "prices",
+    "dead_retention": 86_400.0,
     "header": ("Accept-Language: de",),
     "proxy": "out",
     "auth": "shop",

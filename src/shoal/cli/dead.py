@@ -52,6 +52,7 @@ def dead(settings: Settings, run: str | None, single: bool, where: str, limit: i
             documents = [_named(it, dead_group_document(group)) for it, group in groups[:limit]]
             print_json(documents) if as_json else _show_groups(groups[:limit], now, named=run is None)
         if not as_json:
+            await _show_removed(queue, chosen)
             await _show_next(queue, chosen)
 
     return show_listing(settings, job, named=run, as_json=as_json, empty=[])
@@ -118,6 +119,16 @@ def _show_letters(views: list[tuple[Run, TaskView]], now: int, *, named: bool) -
         for run, view in views
     ]
     print_table((*(["run"] if named else []), "cause", "tries", "last", "url"), rows, right="tries")
+
+
+async def _show_removed(queue: Queue, chosen: list[Run]) -> None:
+    removed = sum(stats.discarded for stats in await queue.stats_of([run.id for run in chosen]))
+    if removed == 1:
+        print_line("1 dead letter was removed when its retention was over; it cannot be requeued.")
+    elif removed:
+        print_line(
+            f"{count(removed, 'dead letter')} were removed when their retention was over; they cannot be requeued."
+        )
 
 
 async def _show_next(queue: Queue, chosen: list[Run]) -> None:

@@ -191,7 +191,7 @@ class LiveUi:
     def _lines(self, progress: RunProgress) -> list[str]:
         stats, rate = progress.stats, self._rates.per_second
         ahead = forecast_progress(progress, rate, self._max_pages)
-        ended = stats.done + stats.dead + stats.cancelled
+        ended = stats.done + stats.failed + stats.cancelled
         total = max(stats.seen, 1)
         if self._max_pages:
             total = max(ended, min(total, self._max_pages))
@@ -207,7 +207,7 @@ class LiveUi:
         full = round(room * share) if share == 1 else min(room - 1, round(room * share))
         bar = self._blocks[0] * full + self._blocks[1] * (room - full)
         lines = [f"  {bar}  {tail}" if room >= 5 else f"  {tail}"]
-        failed = [f"failed {count(stats.dead)}"] if stats.dead else []
+        failed = [f"failed {count(stats.failed)}"] if stats.failed else []
         figures = [f"ok {count(stats.done)}", f"records {count(stats.records)}", *failed]
         lines.append("  " + " · ".join([*figures, format_open_tasks(stats)]))
         if progress.paused:
@@ -240,7 +240,7 @@ def header_lines(info: RunInfo) -> list[str]:
     lines = [f"shoal {__version__} · run {info.run.name} · state in {info.state}"]
     lines += info.notes
     if info.resumed:
-        ended = stats.done + stats.dead + stats.cancelled
+        ended = stats.done + stats.failed + stats.cancelled
         lines.append(
             f"Continuing run {info.run.name}: {count(ended)} of {count(stats.seen)} pages"
             " already done.   --fresh starts over"

@@ -24,7 +24,7 @@ def summary_lines(summary: RunSummary) -> list[str]:
         "interrupted": "Stopped",
         "unbalanced": "Ended",
     }[summary.end]
-    failed = f"; {count(stats.dead, 'page')} failed" if stats.dead else ""
+    failed = f"; {count(stats.failed, 'page')} failed" if stats.failed else ""
     after = f" after {format_duration(summary.seconds)}" if summary.seconds else ""
     lines = [
         f"{words}{after}: {count(stats.done, 'page')}, {count(stats.records, 'record')}, {size(stats.bytes)}{failed}.",

@@ -44,14 +44,14 @@ def runs(settings: Settings, limit: int, as_json: bool) -> int:
                 clean(run.scraper),
                 await display_state(queue, settings, run, statuses),
                 count(stats.done),
-                count(stats.dead),
+                count(stats.failed),
                 count(stats.open),
                 count(stats.records),
                 ago(run.created_at, now),
             )
             for run, stats in found
         ]
-        heads = ("run", "scraper", "state", "done", "dead", "open", "records", "started")
-        print_table(heads, rows, right="done dead open records")
+        heads = ("run", "scraper", "state", "done", "failed", "open", "records", "started")
+        print_table(heads, rows, right="done failed open records")
 
     return show_listing(settings, job, named=None, as_json=as_json, empty=[])

@@ -119,7 +119,7 @@ async def follow(queue: Queue, settings: Settings, run: Run, shown: WatchDisplay
         shown.show(found)
         if found.run.state in ("finished", "cancelled"):
             shown.close()
-            return 3 if found.run.state == "cancelled" or found.stats.dead else 0
+            return 3 if found.run.state == "cancelled" or found.stats.failed else 0
         await asyncio.sleep(every)
 
 
@@ -206,7 +206,7 @@ class LiveDisplay(LiveUi):
 
     def _bar(self, found: Status) -> str:
         stats = found.stats
-        ended = stats.done + stats.dead + stats.cancelled
+        ended = stats.done + stats.failed + stats.cancelled
         share = ended / stats.seen if stats.seen else 0.0
         room = 20
         full = room if share == 1 else min(room - 1, round(room * share))
@@ -230,7 +230,7 @@ def _counts(found: Status) -> str:
     stats = found.stats
     return (
         f"pending {count(stats.ready)} · claimed {count(stats.leased)} · done {count(stats.done)}"
-        f" · failed {count(stats.dead)}"
+        f" · failed {count(stats.failed)}"
     )
 
 

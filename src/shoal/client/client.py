@@ -203,7 +203,7 @@ class Client:
             pending=sum(stats.ready for stats in counts),
             processing=sum(stats.leased for stats in counts),
             completed=sum(stats.done for stats in counts),
-            failed=sum(stats.dead + stats.cancelled for stats in counts),
+            failed=sum(stats.failed + stats.cancelled for stats in counts),
         )
 
     get_stats = stats

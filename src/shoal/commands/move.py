@@ -41,7 +41,7 @@ POLL_EVERY = 0.2
 COPY_ROUNDS = 3
 _NUMBER = (1 << TASK_BITS) - 1
 _COPIED_COUNTS = (
-    "seen", "done", "dead", "cancelled", "records", "retries", "lost", "stale", "bytes", "trimmed",
+    "seen", "done", "dead", "discarded", "cancelled", "records", "retries", "lost", "stale", "bytes", "trimmed",
 )  # fmt: skip
 
 
@@ -201,6 +201,7 @@ class RunMove:
             run.max_pages,
             seen_set=run.seen_set,
             seen_for=run.seen_for,
+            dead_retention=run.dead_retention,
         )
 
     async def _remove_copy(self, found: Run) -> None:
@@ -311,7 +312,7 @@ class RunMove:
             return
         await self.source.set_run(run.id, "cancel")
         after = await self.source.stats(run.id)
-        if (after.done, after.dead, after.records) != (before.done, before.dead, before.records):
+        if (after.done, after.failed, after.records) != (before.done, before.failed, before.records):
             raise NotBalanced(
                 f"run {run.name} was resumed while it was moved: {count(after.done - before.done, 'page')}",
                 hint="run the same command again to resume it at the target, where these are fetched again",

@@ -196,4 +196,4 @@ class Orchestrator:
     async def _stats(self, run: Run) -> RunStats:
         stats = await self.queue.stats(run.id)
         now = next((it for it in await self.queue.runs(name=run.name, limit=1)), run)
-        return RunStats(stats.ready, stats.leased, stats.done, stats.dead + stats.cancelled, stats.open, now.state)
+        return RunStats(stats.ready, stats.leased, stats.done, stats.failed + stats.cancelled, stats.open, now.state)

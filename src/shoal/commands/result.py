@@ -42,7 +42,7 @@ class Result:
     @property
     def complete(self) -> bool:
         """Whether every page was fetched and handled."""
-        return not self.stats.open and not self.stats.dead
+        return not self.stats.open and not self.stats.failed
 
     @property
     def failed(self) -> Iterator[dict[str, Any]]:
@@ -134,7 +134,7 @@ class Result:
 
     def __repr__(self) -> str:
         stats = self.stats
-        pages = f"{count(stats.done, 'page')} done, {stats.dead} dead, {stats.open} open"
+        pages = f"{count(stats.done, 'page')} done, {stats.failed} dead, {stats.open} open"
         return f"<Result of run {self.run}: {count(stats.records, 'record')}, {pages}>"
 
     def _repr_html_(self) -> str:

@@ -132,6 +132,7 @@ class LocalRun:
                 max_pages=settings.max_pages,
                 seen_set=settings.seen,
                 seen_for=settings.seen_for,
+                dead_retention=settings.dead_retention,
             )
             wanted = StartRequest(
                 new,
@@ -325,7 +326,7 @@ class LocalRun:
             end = "interrupted"
         elif run.state == "cancelled":
             end = "cancelled"
-        elif stats.dead:
+        elif stats.failed:
             end = "dead"
         dead = tuple(await queue.dead_groups(run.id, limit=100_000))
         files = await write_files(queue, run, exporter, self._settings, dead) if exporter else []

@@ -120,6 +120,7 @@ class InProcessRun:
             max_pages=settings.max_pages,
             seen_set=settings.seen,
             seen_for=settings.seen_for,
+            dead_retention=settings.dead_retention,
         )
         async with await RunOutputs.open(queue, settings) as outputs:
             return await self._run_with_outputs(outputs, new, fresh)

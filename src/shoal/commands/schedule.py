@@ -119,6 +119,7 @@ async def save_schedule(queue: Queue, plan: SchedulePlan) -> Schedule:
             plan.settings.max_pages,
             seen_set=plan.settings.seen,
             seen_for=plan.settings.seen_for,
+            dead_retention=plan.settings.dead_retention,
         ),
         made_at=0,
         since=0,

@@ -107,6 +107,7 @@ class Submission:
                         max_pages=settings.max_pages,
                         seen_set=settings.seen,
                         seen_for=settings.seen_for,
+                        dead_retention=settings.dead_retention,
                     ),
                     tasks=lambda _: in_batches(tasks, paces),
                     fresh=fresh,

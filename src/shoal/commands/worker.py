@@ -317,8 +317,8 @@ class FleetWorker:
         for run in runs:
             now = next(iter(await queue.runs(name=run.name, limit=1)), run)
             stats = await queue.stats(run.id)
-            self._ui.message(f"Run {run.name} is {now.state}: {stats.done:,} done, {stats.dead:,} failed.")
-            code = 3 if stats.dead or now.state == "cancelled" else code
+            self._ui.message(f"Run {run.name} is {now.state}: {stats.done:,} done, {stats.failed:,} failed.")
+            code = 3 if stats.failed or now.state == "cancelled" else code
         if not runs:
             self._ui.message("Nothing to do: no run served here is unfinished.")
         return code

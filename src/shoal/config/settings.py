@@ -15,6 +15,7 @@ from typing import Any
 from shoal.config.setting import Setting, choice, count, declare, duration, lines, size, switch
 from shoal.core import units
 from shoal.core.capability import MAX_CAPABILITIES, Needs, capability_names
+from shoal.core.dead_retention import MIN_DEAD_RETENTION
 from shoal.core.name_format import RUN_ID_FORMAT, RUN_ID_PARTS, WORKER_ID_FORMAT, WORKER_ID_PARTS, name_format
 from shoal.core.request_header import header_lines
 from shoal.core.seen_set import NAME_RULE, is_name
@@ -66,6 +67,13 @@ def _parse_seen_set(value: object) -> str:
     if name and not is_name(name):
         raise ValueError(value)
     return name
+
+
+def _parse_dead_retention(value: object) -> float:
+    seconds: float = units.seconds(zero=True)(value)
+    if 0 < seconds < MIN_DEAD_RETENTION:
+        raise ValueError(value)
+    return seconds
 
 
 def _share_of_memory(machine: Settings) -> int:
@@ -423,6 +431,14 @@ class Settings:
         scope="machine",
         accepts="days; 0 keeps everything",
         commands="run and serve",
+    )
+    dead_retention: float = declare(
+        0.0,
+        "How long dead letters are kept; 0 is as long as the run.",
+        "State",
+        scope="run",
+        parse=_parse_dead_retention,
+        accepts='seconds, or a duration such as "24h" or "7d", at least a minute; 0 keeps them as long as the run',
     )
     lease: float = duration(
         30.0,

@@ -222,7 +222,8 @@ def _measure_runs(made: Sample, base: Baseline, after: Baseline, observation: Ob
             run.name,
             open=run.state in ("running", "paused"),
             own=is_server_run(run),
-            **{name: getattr(stats, name) for name in RUN_COUNTERS},
+            # What failed, whether its dead letter is still there or not: a removal is nothing that happened to a page.
+            **{name: stats.failed if name == "dead" else getattr(stats, name) for name in RUN_COUNTERS},
         )
         was = base.runs.get(run.id)
         if was is None:

@@ -200,7 +200,7 @@ class Maintenance:
         if not time_limit(run) or now - run.created_at <= time_limit(run) * 1e6:
             return False
         stats = await self._queue.stats(run.id)
-        if not stats.open or not (stats.done or stats.dead or stats.retries or stats.leased):
+        if not stats.open or not (stats.done or stats.failed or stats.retries or stats.leased):
             return False
         began_at = self._began_at.get(run.id) or await first_attempt_at(self._queue, run)
         if len(self._began_at) >= MAX_RUNS:

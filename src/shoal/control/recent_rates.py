@@ -32,10 +32,10 @@ async def recent_rates(
     rates: dict[int, RunRate] = {}
     for run, stats in runs:
         found = recent_progress(run, stats, base, series.samples, now / 1e6)
-        if found is None or not stats.done + stats.dead + stats.retries:
+        if found is None or not stats.done + stats.failed + stats.retries:
             continue
         since = found.since
-        if found.done + found.failed == stats.done + stats.dead + stats.retries:
+        if found.done + found.failed == stats.done + stats.failed + stats.retries:
             # It began in this time: how long it had waited for that says nothing of how fast it goes.
             since = max(since, await first_attempt_at(queue, run) / 1e6)
         seconds = now / 1e6 - since
@@ -59,7 +59,7 @@ def recent_progress(
     created, was = run.created_at / 1e6, base.runs.get(run.id)
     if now - base.at > WINDOW and now - created > WINDOW:
         return None  # nobody has looked for long: it may have stood still, or just begun to go on
-    done, failed, since = stats.done, stats.dead + stats.retries, created
+    done, failed, since = stats.done, stats.failed + stats.retries, created
     if was is not None:
         done, failed, since = done - was.done, failed - was.dead - was.retries, base.at
     elif created < base.at:

@@ -144,6 +144,7 @@ def _new_run(schedule: Schedule, pending: Pending) -> NewRun:
         max_pages=order.max_pages,
         seen_set=order.seen_set,
         seen_for=order.seen_for,
+        dead_retention=order.dead_retention,
         once=True,
     )
 

@@ -94,7 +94,7 @@ class StallDetector:
 
 def progress_of(stats: Stats) -> int:
     """How far a run has come: grows with everything that ends, also with an attempt that failed."""
-    return stats.done + stats.dead + stats.cancelled + stats.retries
+    return stats.done + stats.failed + stats.cancelled + stats.retries
 
 
 def _updated_state(known: StallState | None, at: int, now: int) -> StallState:

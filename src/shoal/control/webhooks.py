@@ -154,7 +154,7 @@ class WebhookDispatcher:
     async def _create_for_run(self, run: Run, wanted: Sequence[Webhook]) -> None:
         stats = await self._queue.stats(run.id) if wanted else Stats()
         for hook in wanted:
-            event = hook.event_for(run, stats.dead)
+            event = hook.event_for(run, stats.failed)
             if event is None:
                 continue
             occurrence = f"{run.state}/{run.changed_at}"

@@ -32,7 +32,7 @@ def forecast(stats: Stats, lanes: Sequence[LaneState], *, rate: float, now: int,
     """Combine the pace of hosts with the pages per second seen lately (0: unknown)."""
     left = stats.open
     if max_pages:
-        left = min(left, max(0, max_pages - stats.done - stats.dead))
+        left = min(left, max(0, max_pages - stats.done - stats.failed))
     if not left:
         return Forecast(0.0)
     if any(lane.ready and lane.is_held_indefinitely(now) for lane in lanes):

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from shoal.core.dead_retention import kept_for
+
 RunState = Literal["running", "paused", "cancelled", "finished"]
 
 # Of the suffix of a name: nothing that looks like something else.
@@ -28,6 +30,12 @@ class NewRun(msgspec.Struct, frozen=True):
     once: bool = False  # a run with this key is never started again, not even when it has ended
     seen_set: str = ""  # shared with other runs of this name: what one of them has had, the others do not take
     seen_for: float = 0.0  # seconds for which that set remembers a task; 0 leaves it as it is, for ever if it is new
+    dead_retention: float = 0.0  # seconds after which a dead letter is removed; 0: it is kept as long as the run
+
+    @property
+    def keeps_dead(self) -> float:
+        """Seconds for which dead letters really are kept."""
+        return kept_for(self.dead_retention)
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -45,6 +53,7 @@ class Run(msgspec.Struct, frozen=True):
     spec: dict[str, Any] = {}
     seen_set: str = ""
     seen_for: float = 0.0
+    dead_retention: float = 0.0
 
     @property
     def began_at(self) -> int:

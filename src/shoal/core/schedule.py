@@ -35,6 +35,7 @@ class ScheduledRun(msgspec.Struct, frozen=True, omit_defaults=True):
     urls: int = 0
     seen_set: str = ""
     seen_for: float = 0.0
+    dead_retention: float = 0.0
 
 
 class Firing(msgspec.Struct, frozen=True, omit_defaults=True):

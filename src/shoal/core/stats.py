@@ -19,6 +19,7 @@ class Stats(msgspec.Struct, frozen=True):
     stale: int = 0  # late answers that were dropped
     bytes: int = 0
     trimmed: int = 0  # of the records, so many have gone to a store of their own
+    discarded: int = 0  # dead letters that were removed when their retention was over; `dead` are those still there
     outbox: int = 0  # entries that settled tasks left for elsewhere, and nobody has acknowledged yet
     claimable: int = 0  # could be handed out this second; bounded by the lanes that are due
     skipped: dict[str, int] = {}  # links refused by rule, by reason; these are not tasks
@@ -29,10 +30,15 @@ class Stats(msgspec.Struct, frozen=True):
         return self.ready + self.leased
 
     @property
+    def failed(self) -> int:
+        """All that failed for good, whether its dead letter is still there or not."""
+        return self.dead + self.discarded
+
+    @property
     def is_over(self) -> bool:
         """Whether nothing is open and nothing waits to be drained."""
         return not self.open and not self.outbox
 
     @property
     def is_balanced(self) -> bool:
-        return self.seen == self.done + self.dead + self.cancelled + self.open
+        return self.seen == self.done + self.failed + self.cancelled + self.open

@@ -24,6 +24,7 @@ BANDS = 8
 REVIVED = "revived"  # the cause that marks, in a task's history, where a person gave it a fresh start
 SEEN = "seen"  # the reason for which a found link is skipped that another run of the same seen-set has had
 DROPPED = "dropped"  # the cause of a task that a person gave up
+DISCARDED = "discarded"  # the cause of a dead letter that was removed when its retention was over
 UNACKNOWLEDGED = "unacknowledged"  # the cause of an auto-acknowledged task whose lease ended before it was settled
 UNACKNOWLEDGED_MESSAGE = "its lease ended before it was settled, and it is handed out once at most"
 SHORT_DIGEST = 10  # bytes of a digest that every queue keeps; some keep no more
@@ -134,7 +135,8 @@ class ExportedTask(msgspec.Struct, frozen=True, omit_defaults=True):
 
     number: int
     task: Task  # with `delay` and `ttl` as what is left of them, and `parent` as a number within the run
-    state: Literal["ready", "done", "dead", "cancelled", "seen"]  # seen: only its identity is left
+    # seen: only its identity is left; discarded: likewise, of a dead letter
+    state: Literal["ready", "done", "dead", "cancelled", "seen", "discarded"]
     attempts: int = 0
     lost: int = 0
     added_at: int = 0

@@ -37,6 +37,7 @@ from shoal.queue.values import (
     ExtendResult,
     Finding,
     Promises,
+    PushResult,
     ReapResult,
     RunAction,
     SeenSet,
@@ -49,9 +50,10 @@ from shoal.queue.values import (
 __all__ = [
     "HEARTBEAT_SECONDS", "LEASE_SECONDS", "LOST_LIMIT", "MAX_COUNTERS_BYTES", "MAX_COUNTER_NAMES",
     "MAX_FOUND_PER_SETTLE", "MAX_OUTBOX_BYTES", "MAX_OUTBOX_ENTRIES", "MAX_OUTBOX_ENTRY_BYTES", "MAX_OUTBOX_PER_RUN",
-    "REAP_EVERY", "SLOT_HORIZON_SECONDS", "UNDO_SECONDS", "Admin", "DeadLetterGroup", "Document", "Documents",
-    "ExtendResult", "Finding", "Flow", "Inspect", "Move", "Outbox", "Promises", "Queue", "ReapResult", "Registry",
-    "RunAction", "Runs", "SeenSet", "SeenSets", "StoredEntry", "StoredRecord", "TaskFilter", "TaskView",
+    "MAX_PUSH", "REAP_EVERY", "SLOT_HORIZON_SECONDS", "UNDO_SECONDS", "Admin", "DeadLetterGroup", "Document",
+    "Documents", "ExtendResult", "Finding", "Flow", "Inspect", "Move", "Outbox", "Promises", "PushResult", "Queue",
+    "ReapResult", "Registry", "RunAction", "Runs", "SeenSet", "SeenSets", "StoredEntry", "StoredRecord", "TaskFilter",
+    "TaskView",
 ]  # fmt: skip
 
 LEASE_SECONDS = 30.0
@@ -61,6 +63,7 @@ LOST_LIMIT = 3  # a task whose workers died so often is dead with cause "worker_
 SLOT_HORIZON_SECONDS = 2.0  # a claim may reserve slots so many seconds ahead
 UNDO_SECONDS = 3600.0  # so long the tasks of a cancelled run are kept: its cancel can be undone
 MAX_COUNTERS_BYTES = 64 * 1024  # bytes of a worker's counters; longer ones are dropped
+MAX_PUSH = 1_000  # tasks of one push; more raise ValueError
 MAX_FOUND_PER_SETTLE = 2_000  # more found tasks than this go ahead of the outcome as "part" settles
 MAX_COUNTER_NAMES = 200  # of a run's counters; what is counted under further names is summed under "other"
 MAX_OUTBOX_PER_RUN = 10_000  # while so many entries of a run wait to be drained, no more of it is handed out
@@ -155,6 +158,29 @@ class Flow(Protocol):
         """
         ...
 
+    async def push(
+        self,
+        run: int,
+        tasks: Sequence[Task],
+        worker: str,
+        paces: Mapping[str, Pace] | None = None,
+        *,
+        lease: float = LEASE_SECONDS,
+        capabilities: Collection[str] = (),
+        request_id: str = "",
+    ) -> PushResult:
+        """Add tasks and lease them to a named worker in one step, ahead of what waits in their lanes.
+
+        One answer per task, as in add, or "leased": it is in the claim, under a lease like any other. Only what is
+        new is leased, in the order given; known tasks stay where they are. As in a claim, each takes a slot and a
+        place of its lane and counts as a pick of its run and towards max_pages. What cannot be leased is "added"
+        and waits for any claim: its lane has no slot within the horizon, no place, or is held or parked (a probe is
+        a claim's); it is delayed, or needs more than `capabilities`; its run is paused, has no pages left or a full
+        outbox. Repeating a request_id leases nothing more, and returns what is still leased of its batch as
+        long as the lease lives; so does a claim of that worker with the same request_id.
+        """
+        ...
+
     async def reserve(self, lane: str, pace: Pace | None = None, *, within: float | None = None) -> Slot:
         """A slot of a lane for a request that is not a task. Creates the lane if it is new.
 
@@ -202,7 +228,9 @@ class Flow(Protocol):
         charged. Of an expired lease the tasks reported as started by extend are charged, or all
         of them if it was never extended. A task with LOST_LIMIT charges is dead ("worker_lost").
         A task with ack="auto" is dead ("unacknowledged"): nobody knows whether it was done, and it comes once at most.
-        Also ends tasks whose TTL ran out while waiting. Bounded work per call.
+        Also ends tasks whose TTL ran out while waiting, and removes dead letters whose retention is over
+        (NewRun.dead_retention, MIN_DEAD_RETENTION at least): they count as `discarded` from then on, stay known, and
+        cannot be revived; find says that they were dead. Bounded work per call.
         """
         ...
 

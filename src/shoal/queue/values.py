@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from shoal.core.task import Attempt, State
+from shoal.core.task import Admission, Attempt, Claim, State
 
 RunAction = Literal["pause", "resume", "cancel", "undo", "finish"]
 
@@ -28,6 +28,11 @@ class ReapResult(msgspec.Struct, frozen=True):
     returned: int = 0  # tasks back to ready
     dead: int = 0  # tasks given up: worker_lost
     expired: int = 0  # tasks whose TTL ran out while they waited
+
+
+class PushResult(msgspec.Struct, frozen=True):
+    answers: tuple[Admission | Literal["leased"], ...] = ()  # one per task
+    claim: Claim = Claim(0)  # what was leased
 
 
 class TaskView(msgspec.Struct, frozen=True):

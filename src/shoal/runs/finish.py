@@ -23,6 +23,9 @@ async def write_files(
     await exporter.finish()
     failed, _ = sidecar_paths(exporter.path)
     files = [(str(exporter.path), exporter.rows, ", ".join(exporter.columns))]
+    stats = await queue.stats(run.id)
+    if stats.discarded and not stats.dead:
+        return files  # what failed is known to that file alone by now
     if count := await write_failed(queue, run, failed, csv_safe=settings.csv_safe):
         files.append((str(failed), count, describe_failures(dead)))
     return files

@@ -159,12 +159,13 @@ async def checked_stats(queue: Queue, run: Run) -> Stats:
     """The counters of a run, checked against a recount of its tasks."""
     stats = await queue.stats(run.id)
     counted = await queue.recount(run.id)
-    columns = ("seen", "ready", "leased", "done", "dead", "cancelled", "records")
+    columns = ("seen", "ready", "leased", "done", "dead", "discarded", "cancelled", "records")
     wrong = [name for name in columns if getattr(stats, name) != getattr(counted, name)]
     if not stats.is_balanced or wrong:
         details = ", ".join(f"{name} {getattr(stats, name)} (counted {getattr(counted, name)})" for name in wrong)
         sides = (
-            f"seen {stats.seen} = done {stats.done} + dead {stats.dead} + cancelled {stats.cancelled}"
+            f"seen {stats.seen} = done {stats.done} + dead {stats.dead} + discarded {stats.discarded}"
+            f" + cancelled {stats.cancelled}"
             f" + open {stats.open}"
         )
         astray = await queue.orphans(run.id)

@@ -104,19 +104,19 @@ def compare(run: Run, stats: Stats, before: Run, was: Stats, now: int) -> Compar
 
 def _success_rate(stats: Stats) -> float:
     """Which share of what came to an end went well."""
-    ended = stats.done + stats.dead
+    ended = stats.done + stats.failed
     return stats.done / ended if ended else 1.0
 
 
 def _format_success_rate(stats: Stats) -> str:
-    if not stats.done + stats.dead:
+    if not stats.done + stats.failed:
         return "–"
     least = 100 * _success_rate(stats)
-    return "100 %" if not stats.dead else f"{min(least, 99.9):.1f} %"
+    return "100 %" if not stats.failed else f"{min(least, 99.9):.1f} %"
 
 
 def _format_point_change(stats: Stats, was: Stats) -> str:
-    if not stats.done + stats.dead or not was.done + was.dead:
+    if not stats.done + stats.failed or not was.done + was.failed:
         return ""
     points = round(100 * (_success_rate(stats) - _success_rate(was)), 1)
     return f"{_sign(points)}{abs(points):g} points"

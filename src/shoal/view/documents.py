@@ -37,7 +37,7 @@ Document = dict[str, Any]
 def stats_document(stats: Stats) -> Document:
     """The account of a run, or of several together."""
     names = (
-        "seen", "done", "dead", "cancelled", "open", "ready", "delayed", "leased", "claimable",
+        "seen", "done", "dead", "discarded", "cancelled", "open", "ready", "delayed", "leased", "claimable",
         "records", "retries", "lost", "stale", "bytes", "outbox",
     )  # fmt: skip
     counts = {name: getattr(stats, name) for name in names}
@@ -114,7 +114,7 @@ def watch_document(found: Status) -> Document:
         "delayed": stats.delayed,
         "claimed": stats.leased,
         "done": stats.done,
-        "failed": stats.dead,
+        "failed": stats.failed,
         "cancelled": stats.cancelled,
         "remaining": stats.open,
         "records": stats.records,

@@ -83,8 +83,9 @@ def iso_time(at: int) -> str | None:
 def format_account(stats: Stats) -> str:
     """The account of a run, for people to check."""
     sign = "=" if stats.is_balanced else "≠"
+    removed = f" + discarded {count(stats.discarded)}" if stats.discarded else ""
     return (
-        f"  seen {count(stats.seen)} {sign} done {count(stats.done)} + dead {count(stats.dead)}"
+        f"  seen {count(stats.seen)} {sign} done {count(stats.done)} + dead {count(stats.dead)}{removed}"
         f" + cancelled {count(stats.cancelled)} + open {count(stats.open)}"
     )
 

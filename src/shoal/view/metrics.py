@@ -22,7 +22,7 @@ from shoal.view.workers import count_by_state
 from shoal.worker.pool.totals import PoolTotals
 
 MAX_RUNS = 50
-TASK_STATES = ("ready", "delayed", "leased", "done", "dead", "cancelled")
+TASK_STATES = ("ready", "delayed", "leased", "done", "dead", "discarded", "cancelled")
 
 
 def worker_families(name: str, totals: PoolTotals, *, reachable: bool, stopping: bool) -> list[MetricFamily]:

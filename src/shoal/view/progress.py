@@ -45,7 +45,7 @@ def progress_curve(run: Run, stats: Stats, series: Series, now: int, left: float
 
     left: seconds until it ends, as forecast.
     """
-    ended = stats.done + stats.dead
+    ended = stats.done + stats.failed
     begun, last = run.created_at / 1e6, (run.finished_at or now) / 1e6
     if not ended or last - begun < 1.0:
         return None
@@ -60,7 +60,7 @@ def progress_curve(run: Run, stats: Stats, series: Series, now: int, left: float
         before = point.at - point.span  # without a span nobody knows since when
         if point.span and begun < before < made[-1][0]:
             made.append((before, ended))
-    return ProgressCurve(((begun, 0), *reversed(made)), max(total, stats.done + stats.dead), ends)
+    return ProgressCurve(((begun, 0), *reversed(made)), max(total, stats.done + stats.failed), ends)
 
 
 def progress_points(run: Run, series: Series, most: int = MAX_POINTS, least: float = SLOT) -> list[ProgressPoint]:

@@ -60,7 +60,7 @@ def system_report(
         f"workers needed {scale['desired_workers']}, running {scale['current_workers']}: {scale['reason']}",
         f"runs {', '.join(f'{n} {word}' for word, n in runs.items()) or 'none'}",
         f"open {totals.open}: ready {totals.ready - totals.delayed}, ready to fetch {totals.claimable},"
-        f" retrying {totals.delayed}, in progress {totals.leased}; dead {totals.dead}",
+        f" retrying {totals.delayed}, in progress {totals.leased}; dead {totals.dead}, discarded {totals.discarded}",
         f"hosts parked {len(snapshot.parked)}; {snapshot.rate:.2f} pages/s, {snapshot.failing:.2f} failed/s",
         *(f"{it.level} {it.what}: {it.words}" for it in findings),
     ]

@@ -76,7 +76,7 @@ def _lifecycle_entries(run: Run, stats: Stats) -> Iterator[RunLogEntry]:
     if not run.finished_at:
         return
     took = format_duration(max(0.0, (run.finished_at - run.created_at) / 1e6))
-    failed = f", {count(stats.dead)} failed" if stats.dead else ""
+    failed = f", {count(stats.failed)} failed" if stats.failed else ""
     given_up = f", {count(stats.cancelled)} dropped" if stats.cancelled else ""
     details = f"after {took}: {count(stats.done, 'page')} done{failed}{given_up}, {count(stats.records, 'record')}"
     well = run.state == "finished"

@@ -143,7 +143,7 @@ class FleetMonitor:
         self._meters = {run.id: self._meters.get(run.id) or RunMeters(RateMeter(), RateMeter()) for run, _ in runs}
         for run, found in runs:
             self._meters[run.id].pages.add(now, found.done)
-            self._meters[run.id].failed.add(now, found.retries + found.dead)
+            self._meters[run.id].failed.add(now, found.retries + found.failed)
         known = {id: rate for id, meters in self._meters.items() if (rate := meters.rate(ENOUGH_SECONDS)) is not None}
         unknown = [(run, found) for run, found in runs if run.id not in known and found.open]
         known |= await recent_rates(self._queue, self._history, unknown, at) if unknown else {}

@@ -8,7 +8,7 @@ from shoal.config.load import Settings
 from shoal.core.lane import LaneState
 from shoal.core.needs import shown
 from shoal.core.run import Run, run_of
-from shoal.core.task import band, digest
+from shoal.core.task import DISCARDED, band, digest
 from shoal.core.typed_task import TYPE_PREFIX
 from shoal.core.url import canonical, request_digest
 from shoal.errors import InvalidUrl
@@ -147,6 +147,8 @@ def waiting_reason(
     """
     if task.state == "done":
         return f"it is done, {ago(task.finished_at, now)}"
+    if task.state == "dead" and task.cause == DISCARDED:
+        return "it failed permanently, and its dead letter was removed when its retention was over (--dead-retention)"
     if task.state == "dead":
         return f"it failed permanently: {task.cause}; shoal revive requeues it"
     if task.state == "cancelled":

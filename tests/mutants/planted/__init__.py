@@ -5,12 +5,14 @@ from __future__ import annotations
 from mutants.planted import (
     config,
     core,
+    discard,
     editions,
     extract,
     fetch,
     needs,
     outbox,
     politeness,
+    push,
     queue,
     queue_claim,
     run_counters,
@@ -40,5 +42,7 @@ _PARTS = (
     undo,
     outbox,
     run_counters,
+    push,
+    discard,
 )
 MUTANTS = tuple(mutant for part in _PARTS for mutant in part.MUTANTS)

@@ -14,7 +14,7 @@ from shoal.core.lane import Pace
 from shoal.core.stats import Stats
 from shoal.core.task import Admission, Outcome, Task, Verdict
 from shoal.errors import QueueUnavailable, UsageError
-from shoal.queue.base import Finding, Promises
+from shoal.queue.base import Finding, Promises, PushResult
 from shoal.queue.counter_totals import counter_totals
 from shoal.queue.http.connection import HttpConnection, ServerResponse
 from shoal.queue.http.failure import (
@@ -26,6 +26,7 @@ from shoal.queue.http.failure import (
 )
 from shoal.queue.http.server_url import HttpServerUrl, parse_server_url
 from shoal.queue.outbox_limits import check_outbox
+from shoal.queue.pushed import check_push
 from shoal.queue.wire import (
     MAX_ADD,
     MAX_RUNS_PER_CALL,
@@ -92,6 +93,11 @@ class HttpQueue:
             theirs = {lane: pace for lane, pace in paces.items() if lane in lanes} if paces else None
             admitted += await self.call("add", run, some, theirs)
         return admitted
+
+    async def push(self, run: int, tasks: Sequence[Task], *args: Any, **named: Any) -> PushResult:
+        """What is too much is said before it is sent."""
+        check_push(tasks, named.get("capabilities", ()))
+        return await self.call("push", run, tasks, *args, **named)  # type: ignore[no-any-return]
 
     async def settle(self, outcomes: Sequence[Outcome], paces: Mapping[str, Pace] | None = None) -> list[Verdict]:
         check_outbox(outcomes)

@@ -16,6 +16,7 @@ from shoal.queue.postgres import (
     lanes,
     move,
     outbox,
+    push,
     reap,
     runs,
     seen_sets,
@@ -65,6 +66,7 @@ class PostgresQueue:
 
     add = verb(admit.add)
     claim = verb(claim.claim)
+    push = verb(push.push)
     settle = verb(settle.settle)
     drop = verb(drop.drop)
 

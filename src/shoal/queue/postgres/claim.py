@@ -111,7 +111,7 @@ async def claim(
         claim_candidates = _decode_candidates(await engine.value(_CANDIDATES, *words))
         looked_for = token
         if claim_candidates.again:
-            return await _repeat_claim(engine, claim_candidates.again)
+            return await repeat_claim(engine, claim_candidates.again)
         claim_plan = await _decide(engine, claim_candidates, limit)
         if claim_plan is None:
             return Claim(0, (), _next_in(claim_candidates))
@@ -267,7 +267,7 @@ def _leased_without_limits(row: Any) -> LeasedTask:
     )  # fmt: skip
 
 
-async def _repeat_claim(engine: Engine, number: int) -> Claim:
+async def repeat_claim(engine: Engine, number: int) -> Claim:
     """The same batch once more. A slot that has passed is negative: the worker reserves anew where it is late."""
     rows = await engine.rows(_AGAIN, number, engine.now())
     needed = await _needs_of(engine, rows)

@@ -12,6 +12,7 @@ from shoal.core.task import SHORT_DIGEST, Attempt, State
 from shoal.queue.base import DeadLetterGroup, StoredRecord, TaskFilter, TaskView
 from shoal.queue.postgres.engine import Engine
 from shoal.queue.postgres.text import escape_nul, unescape_nul
+from shoal.queue.remains import cancelled_view, discarded_view
 
 _decode_attempts = msgspec.json.Decoder(list[Attempt]).decode
 
@@ -151,15 +152,14 @@ async def find(engine: Engine, run: int, digest: bytes) -> TaskView | None:
     rows = await engine.rows(
         f"""WITH it AS MATERIALIZED (SELECT abs(task) AS id FROM {{s}}.seen WHERE run = $1 AND digest = $2 AND EXISTS (SELECT 1 FROM {{s}}.runs WHERE id = $1))
             {" UNION ALL ".join(parts)}
-            UNION ALL SELECT id, '', '', '', '', 0, 0, NULL, 0, 0, 0, 0, 0, 0, '', 0, '', 0, NULL, NULL, NULL, NULL FROM it""",
+            UNION ALL SELECT id, '', '', CASE WHEN EXISTS (SELECT 1 FROM {{s}}.discarded d WHERE d.id = it.id) THEN 'discarded' ELSE '' END, '', 0, 0, NULL, 0, 0, 0, 0, 0, 0, '', 0, '', 0, NULL, NULL, NULL, NULL FROM it""",
         run, digest[:SHORT_DIGEST],
     )  # fmt: skip
     if not rows:
         return None
-    if rows[0][3]:
-        return _view(rows[0])
-    # Its row went when the run was cancelled; the seen-set still knows that it was there.
-    return TaskView(id=rows[0][0], run=run, url="", lane="", state="cancelled", cause="run cancelled")
+    if rows[0][3] == "discarded":
+        return discarded_view(run, rows[0][0])
+    return _view(rows[0]) if rows[0][3] else cancelled_view(run, rows[0][0])
 
 
 async def dead_groups(engine: Engine, run: int, limit: int = 100) -> list[DeadLetterGroup]:

@@ -21,7 +21,7 @@ from shoal.queue.postgres.engine import Engine
 from shoal.queue.postgres.text import escape_nul, unescape_nul
 
 NUMBER = (1 << TASK_BITS) - 1
-STATES = {"ready": 0, "done": 1, "dead": 2, "cancelled": 3, "seen": 4}
+STATES = {"ready": 0, "done": 1, "dead": 2, "cancelled": 3, "seen": 4, "discarded": 5}
 
 _COLUMNS = (
     "t.id, t.digest, t.url, l.name, t.kind, t.priority, t.depth, t.parent, t.attempts, t.lost, t.added_at, t.history"
@@ -45,7 +45,7 @@ _EXPORT = " UNION ALL ".join(
     f" WHERE t.id > $2 AND t.id < $3 ORDER BY {order} LIMIT $4)"
     for table, (state, rest, order) in _PARTS.items()
 )
-_IDENTITY_ONLY = """(SELECT s.task, s.digest, '', '', '', 0, 0, NULL, 0, 0, 0, NULL, 'seen', NULL, NULL, false, 0::smallint, 0, NULL, 0, '', NULL, 0, 0
+_IDENTITY_ONLY = """(SELECT s.task, s.digest, '', '', '', 0, 0, NULL, 0, 0, 0, NULL, CASE WHEN EXISTS (SELECT 1 FROM {s}.discarded WHERE id = s.task) THEN 'discarded' ELSE 'seen' END, NULL, NULL, false, 0::smallint, 0, NULL, 0, '', NULL, 0, 0
   FROM {s}.seen s WHERE s.run = $1 AND s.task > $2 AND s.task < $3
   AND NOT EXISTS (SELECT 1 FROM {s}.ready WHERE id = s.task) AND NOT EXISTS (SELECT 1 FROM {s}.delayed WHERE id = s.task)
   AND NOT EXISTS (SELECT 1 FROM {s}.leased WHERE id = s.task) AND NOT EXISTS (SELECT 1 FROM {s}.ended WHERE id = s.task)
@@ -63,7 +63,10 @@ async def export_run(engine: Engine, run: int, *, after: int = 0, limit: int = 5
         raise outbox_pending(about.name, entries, "it cannot be moved")
     await engine.value("SELECT {s}.number_batches($1)", run)
     base = run << TASK_BITS
-    identity_only = await engine.value("SELECT identity_only FROM {s}.runs WHERE id = $1", run)
+    identity_only = await engine.value(
+        "SELECT identity_only OR EXISTS (SELECT 1 FROM {s}.discarded WHERE id > $2 AND id < $3) FROM {s}.runs WHERE id = $1",
+        run, base, base + NUMBER + 1,
+    )  # fmt: skip
     sql = f"SELECT * FROM ({_EXPORT} UNION ALL {_IDENTITY_ONLY}) x" if identity_only else f"SELECT * FROM ({_EXPORT}) x"
     rows = await engine.rows(f"{sql} ORDER BY 1 LIMIT $4", run, base + after, base + NUMBER + 1, limit)
     if not rows:
@@ -114,7 +117,7 @@ async def import_run(
     counts: Stats | None = None,
     counters: Mapping[str, int] | None = None,
 ) -> None:
-    lanes = columns.pace_columns((it.task.lane for it in tasks if it.state != "seen"), paces or {})
+    lanes = columns.pace_columns((it.task.lane for it in tasks if it.state not in ("seen", "discarded")), paces or {})
     numbers = await needs.numbers_for(engine, run, (it.task for it in tasks))
     taken = await engine.value(
         _IMPORT, engine.now(), run, *lanes, *columns.DEFAULTS, *_tasks(tasks, numbers),

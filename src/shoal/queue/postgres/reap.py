@@ -15,6 +15,7 @@ from shoal.queue.postgres.text import escape_nul, unescape_nul
 
 LEASES_PER_CALL = 200
 EXPIRED_PER_CALL = 1000
+DISCARDED_PER_CALL = 1000
 SWEEP_SLICE = 2000
 MOVES_PER_CALL = 10
 
@@ -43,6 +44,7 @@ async def reap(engine: Engine, dead_workers: Mapping[str, Collection[int]] | Non
         [worker for worker, _ in executing], [task for _, task in executing], LOST_LIMIT, LEASES_PER_CALL,
     )  # fmt: skip
     expired = await engine.value("SELECT {s}.reap_expired($1, $2)", engine.now(), EXPIRED_PER_CALL)
+    await engine.value("SELECT {s}.discard_dead($1, $2)", engine.now(), DISCARDED_PER_CALL)
     for run in await engine.value("SELECT {s}.sweep_leftovers($1, $2)", engine.now(), SWEEP_SLICE):
         await move_lanes(engine, run, steps=MOVES_PER_CALL)
     await seen_sets.sweep(engine)

@@ -25,14 +25,14 @@ CLEAR_SLICE, CLEAR_TRIES = 20_000, 3
 REVIVED, PURGED = 1_000, 5_000  # tasks per step
 LAST_RUN = 2**31 - 1  # that there can be
 
-_COLUMNS = "id, name, scraper, key, state, created_at, changed_at, finished_at, weight, priority, max_pages, spec, seen_set, seen_for"
+_COLUMNS = "id, name, scraper, key, state, created_at, changed_at, finished_at, weight, priority, max_pages, spec, seen_set, seen_for, dead_retention"
 _WANTED = {"pause": "paused", "resume": "running", "cancel": "cancelled", "finish": "finished"}
 _ORPHANS = """
 SELECT s.task FROM {s}.seen s JOIN {s}.runs r ON r.id = s.run AND r.state <> 'cancelled'
 WHERE s.run = $1 AND s.task > 0
   AND NOT EXISTS (SELECT 1 FROM {s}.ready WHERE id = s.task) AND NOT EXISTS (SELECT 1 FROM {s}.delayed WHERE id = s.task)
   AND NOT EXISTS (SELECT 1 FROM {s}.leased WHERE id = s.task) AND NOT EXISTS (SELECT 1 FROM {s}.ended WHERE id = s.task)
-  AND NOT EXISTS (SELECT 1 FROM {s}.dead WHERE id = s.task) AND NOT r.identity_only AND NOT r.leftovers
+  AND NOT EXISTS (SELECT 1 FROM {s}.dead WHERE id = s.task) AND NOT EXISTS (SELECT 1 FROM {s}.discarded WHERE id = s.task) AND NOT r.identity_only AND NOT r.leftovers
 ORDER BY s.task LIMIT $2"""
 
 
@@ -46,6 +46,7 @@ class Recount(msgspec.Struct, frozen=True):
     done: int
     cancelled: int
     dead: int
+    discarded: int
     records: int
     needs: dict[str, int]
     outbox: int
@@ -72,18 +73,20 @@ def _run(row: Any) -> Run:
         spec,
         seen_set,
         seen_for,
+        dead_retention,
     ) = row
     return Run(
         id, unescape_nul(name), unescape_nul(scraper), unescape_nul(key), state, created_at, changed_at, finished_at, weight, priority, max_pages,
-        msgspec.json.decode(spec), unescape_nul(seen_set), seen_for / SECOND,
+        msgspec.json.decode(spec), unescape_nul(seen_set), seen_for / SECOND, dead_retention / SECOND,
     )  # fmt: skip
 
 
 async def start(engine: Engine, new: NewRun) -> Run:
     words = [escape_nul(word) for word in (new.name, new.scraper, new.key)]
     rows = await engine.rows(
-        f"SELECT {_COLUMNS} FROM {{s}}.start_run($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+        f"SELECT {_COLUMNS} FROM {{s}}.start_run($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
         engine.now(), *words, new.weight, new.priority, new.max_pages, text(new.spec), new.once, escape_nul(new.seen_set), micros(new.seen_for),
+        micros(new.keeps_dead),
     )  # fmt: skip
     if not rows:
         raise UsageError(f"there is a run called {new.name} already", hint="choose another name")
@@ -195,9 +198,9 @@ async def recount(engine: Engine, run: int) -> Stats:
     found = _decode_recount(await engine.value("SELECT {s}.recount($1, $2)", engine.now(), run))
     ready, delayed, leased = (found.ready + found.due_delayed, found.delayed, found.leased) if found.open else (0, 0, 0)
     # Tasks cancelled with their run leave no row behind: what the seen-set knows and no table holds.
-    gone = found.seen - found.done - found.dead - ready - delayed - leased
+    gone = found.seen - found.done - found.dead - found.discarded - ready - delayed - leased
     return msgspec.structs.replace(
-        known, seen=found.seen, ready=ready + delayed, delayed=delayed, leased=leased, done=found.done, dead=found.dead,
+        known, seen=found.seen, ready=ready + delayed, delayed=delayed, leased=leased, done=found.done, dead=found.dead, discarded=found.discarded,
         cancelled=gone if known.cancelled else found.cancelled, records=found.records,
         needs=found.needs if found.open else {},
         outbox=found.outbox,

@@ -19,6 +19,7 @@ from shoal.queue.redis import (
     lanes,
     move,
     outbox,
+    push,
     reap,
     records,
     runs,
@@ -76,6 +77,7 @@ class RedisQueue:
     reserve = verb(claim.reserve)
     extend = verb(claim.extend)
     claim = verb(claim.claim)
+    push = verb(push.push)
     settle = verb(settle.settle)
     drop = verb(drop.drop)
 

@@ -17,7 +17,7 @@ from shoal.queue.redis.packing import micros, pack_task
 CALL = 250  # tasks per call
 AT_ONCE = 8  # calls on their way
 _PACE = Struct(">dI")
-_ANSWERS: dict[int, Admission] = {ord("a"): "added", ord("k"): "known", ord("s"): "seen"}
+ANSWERS: dict[int, Admission] = {ord("a"): "added", ord("k"): "known", ord("s"): "seen"}
 
 
 class Lanes:
@@ -62,5 +62,5 @@ async def add(
         some = calls[at : at + AT_ONCE]
         replies = await asyncio.gather(*(engine.run_cached("add", *words) for _, words in some))
         for (count, _), letters in zip(some, replies, strict=True):
-            answers += ["rejected"] * count if letters == b"r" else [_ANSWERS[letter] for letter in letters]
+            answers += ["rejected"] * count if letters == b"r" else [ANSWERS[letter] for letter in letters]
     return answers

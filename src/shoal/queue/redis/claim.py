@@ -28,9 +28,16 @@ async def claim(
     engine.serves = serves
     # A request of its own makes the repetition after a lost reply harmless.
     request_id = request_id or engine.request()
-    number, soonest, about, tasks, now = await engine.run(
-        "claim", worker, limit, micros(lease), request_id, int(serves is None), len(has), *has, *(serves or ())
+    return as_claim(
+        await engine.run(
+            "claim", worker, limit, micros(lease), request_id, int(serves is None), len(has), *has, *(serves or ())
+        )
     )
+
+
+def as_claim(told: Any) -> Claim:
+    """What hand_out.lua tells."""
+    number, soonest, about, tasks, now = told
     if not tasks and int(number) == 0:
         return Claim(0, (), None if soonest < 0 else soonest / SECOND)
     lanes = {about[at]: (about[at + 1].decode(), about[at + 2], about[at + 3]) for at in range(0, len(about), 4)}

@@ -17,6 +17,7 @@ from shoal.queue.base import TaskFilter, TaskView
 from shoal.queue.redis import groups, locations
 from shoal.queue.redis.engine import Engine
 from shoal.queue.redis.packing import DIGEST, Item, unpack_ended, unpack_held, unpack_item
+from shoal.queue.remains import cancelled_view, discarded_view
 
 SLICE = 200  # tasks per call
 FEW = 5000  # tasks that are sought by number
@@ -31,8 +32,10 @@ _unpack_sample = msgspec.msgpack.Decoder(tuple[str, str]).decode
 def view(run: int, now: int, told: list[Any]) -> TaskView:
     number, where, text, lane_name, *held = told
     id, lane = (run << TASK_BITS) | number, lane_name.decode()
-    if where == b"gone":  # it went when the run was cancelled
-        return TaskView(id=id, run=run, url="", lane=lane, state="cancelled", cause="run cancelled")
+    if where == b"gone":
+        return cancelled_view(run, id, lane)
+    if where == b"discarded":
+        return discarded_view(run, id)
     if where == b"row":
         return _row_view(id, run, lane, text)
     item = unpack_held(text).item if where in (b"held", b"late") else unpack_item(text)
@@ -112,7 +115,7 @@ async def list_tasks(
 
 def view_of(run: int, now: int, told: list[Any]) -> TaskView | None:
     """A listing leaves out what nothing is known of any more."""
-    return None if told[1] == b"gone" else view(run, now, told)
+    return None if told[1] in (b"gone", b"discarded") else view(run, now, told)
 
 
 async def slices(
@@ -274,3 +277,9 @@ async def count_tasks(engine: Engine, run: int) -> AsyncIterator[tuple[int, int,
     while first:
         first, ready, delayed, leased, gone, needs = await engine.run("count_tasks", run, first, COUNTED)
         yield ready, delayed, leased, gone, dict(zip(needs[::2], needs[1::2], strict=True))
+
+
+async def count_discarded(engine: Engine, run: int) -> int:
+    """Dead letters that were removed, counted one by one."""
+    about, query = await _about(engine, run), locations.LocationQuery((locations.DISCARDED,))
+    return sum([len(some) async for some in locations.find(engine, run, query, 1, about.last, COUNTED)])

@@ -13,7 +13,7 @@ from shoal.queue.redis.engine import Engine
 
 LOCATIONS_PER_KEY = 16_384  # tasks per string
 AT_ONCE = 8  # strings read together, once the first ones held nothing
-WAITING, STORED, ENDED, DEAD, CANCELLED_ROW = 1, 2, 3, 4, 6
+WAITING, STORED, ENDED, DEAD, CANCELLED_ROW, DISCARDED = 1, 2, 3, 4, 6, 7
 _WIDTH = 5
 _NUMBER = Struct(">I")
 _pack = _NUMBER.pack

@@ -42,7 +42,7 @@ HISTORY = 20  # attempts that are kept of a task
 _MASK = (1 << TASK_BITS) - 1
 _HEADER = Struct(">IBHBHBdddBdIIB10s")
 _SEQ = Struct(">dI")
-_STATES = {"ready": 1, "done": 2, "dead": 3, "cancelled": 4, "seen": 5}
+_STATES = {"ready": 1, "done": 2, "dead": 3, "cancelled": 4, "seen": 5, "discarded": 6}
 _NO_LANE = 0xFFFF
 _COUNTERS = ("retries", "lost", "stale", "bytes", "trimmed")
 _encode = msgspec.json.Encoder().encode
@@ -81,8 +81,9 @@ def _exported_task(
     now: int, number: int, where: bytes, text: bytes, lane: bytes, digest: bytes, packed_aliases: bytes
 ) -> ExportedTask:
     aliases = tuple(packed_aliases[at : at + DIGEST] for at in range(0, len(packed_aliases), DIGEST))
-    if where == b"gone":
-        return ExportedTask(number, Task(url="", lane=lane.decode(), digest=digest), "seen", aliases=aliases)
+    if where in (b"gone", b"discarded"):
+        left: Literal["seen", "discarded"] = "seen" if where == b"gone" else "discarded"
+        return ExportedTask(number, Task(url="", lane=lane.decode(), digest=digest), left, aliases=aliases)
     if where == b"row":
         row = unpack_ended(text)
         state: Literal["done", "dead", "cancelled"] = row.state  # type: ignore[assignment]
@@ -188,7 +189,7 @@ def _arguments(
 
 def _packed(run: int, exported: ExportedTask, lanes: Lanes, needs: Numbers) -> tuple[bytes | str, ...]:
     task, history = exported.task, _trim_history(exported.history)
-    lane = _NO_LANE if exported.state == "seen" else lanes.number(task.lane)
+    lane = _NO_LANE if exported.state in ("seen", "discarded") else lanes.number(task.lane)
     header = _HEADER.pack(
         exported.number,
         _STATES[exported.state],

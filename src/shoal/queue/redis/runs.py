@@ -33,7 +33,7 @@ _NUMBERS = frozenset(_FIELDS[5:])
 # As lua/stats.lua tells them.
 _COUNTERS = (
     "seen", "ready", "leased", "done", "dead", "cancelled", "records", "trimmed", "retries", "lost", "stale",
-    "bytes", "outbox",
+    "bytes", "discarded", "outbox",
 )  # fmt: skip
 
 
@@ -51,6 +51,7 @@ async def start(engine: Engine, new: NewRun) -> Run:
         int(new.once),
         new.seen_set,
         micros(new.seen_for),
+        micros(new.keeps_dead),
     )
     if number == b"taken":
         raise UsageError(f"there is a run called {new.name} already", hint="choose another name")
@@ -58,13 +59,14 @@ async def start(engine: Engine, new: NewRun) -> Run:
 
 
 async def _read(engine: Engine, number: int) -> Run | None:
-    values = await engine.read("HMGET", f"run:{number}", *_FIELDS, "seen_for", "spec")
+    values = await engine.read("HMGET", f"run:{number}", *_FIELDS, "dead_retention", "seen_for", "spec")
     if values[0] is None:
         return None
     known: dict[str, Any] = {
         "id": number,
         "spec": msgspec.json.decode(values[-1]),
         "seen_for": int(values[-2]) / SECOND,
+        "dead_retention": int(values[-3] or 0) / SECOND,
     }
     for field, value in zip(_FIELDS, values, strict=False):
         known[field] = int(value or 0) if field in _NUMBERS else value.decode()
@@ -193,8 +195,9 @@ async def recount(engine: Engine, run: int) -> Stats:
     names = {int(number): name.decode() for name, number in zip(sets[::2], sets[1::2], strict=True)}
     seen = await _count_seen(engine, run)
     dead = await engine.read("HLEN", f"dead:{run}")
+    discarded = await inspect.count_discarded(engine, run)
     # Tasks cancelled with their run leave nothing behind: what the seen-set knows and nothing else holds.
-    gone = seen - ended["done"] - dead - ready - delayed - leased if known.cancelled else ended["cancelled"]
+    gone = seen - ended["done"] - dead - discarded - ready - delayed - leased if known.cancelled else ended["cancelled"]
     return msgspec.structs.replace(
         known,
         seen=seen,
@@ -203,6 +206,7 @@ async def recount(engine: Engine, run: int) -> Stats:
         leased=leased,
         done=ended["done"],
         dead=dead,
+        discarded=discarded,
         cancelled=gone,
         records=known.trimmed + await engine.read("LLEN", f"records:{run}"),
         needs={names[number]: count for number, count in by_number.items() if number},

@@ -23,6 +23,7 @@ from shoal.queue.sqlite import (
     move,
     outbox,
     purge,
+    push,
     reap,
     records,
     run_counters,
@@ -70,6 +71,7 @@ class SqliteQueue:
 
     add = write(admit.add)
     claim = hint(claim.claim)
+    push = write(push.push)
     settle = write(settle.settle)
     drop = write(drop.drop)
     reserve = hint(lanes.reserve)

@@ -74,13 +74,9 @@ def claim(
     request_id: str = "",
 ) -> Claim:
     has = capability_names(capabilities, most=MAX_CAPABILITIES)
-    if request_id:
-        known = db.execute(
-            "SELECT number FROM leases WHERE worker = ? AND request_id = ? AND expires_at > ? ORDER BY number DESC LIMIT 1",
-            (worker, request_id, now),
-        ).fetchone()
-        if known:
-            return _repeat_claim(db, now, known[0])
+    again = same_request(db, now, worker, request_id)
+    if again is not None:
+        return again
     promote(db, now)
     runs = _served_runs(db, now, serves, has)
     if not runs or limit < 1:
@@ -88,7 +84,7 @@ def claim(
     picked = _pick_isolated(db, now, runs) or _pick_batch(db, now, runs, limit)
     if not picked:
         return Claim(0, (), _next_in(db, now, runs))
-    return _lease_tasks(db, now, worker, lease, request_id, picked)
+    return lease_tasks(db, now, worker, lease, request_id, picked)
 
 
 def promote(db: sqlite3.Connection, now: int) -> None:
@@ -114,7 +110,7 @@ def _served_runs(
     db: sqlite3.Connection, now: int, serves: Collection[str] | None, capabilities: Collection[str]
 ) -> list[CandidateRun]:
     rows = db.execute(
-        """SELECT id, weight, share, priority, bands, max_pages, done + dead + leased, name, scraper, last_claim_at
+        """SELECT id, weight, share, priority, bands, max_pages, done + dead + discarded + leased, name, scraper, last_claim_at
            FROM runs
            WHERE state = 'running' AND ready > delayed AND outbox < ? ORDER BY priority DESC, share, id""",
         (MAX_OUTBOX_PER_RUN,),
@@ -164,8 +160,8 @@ def _pick_isolated(db: sqlite3.Connection, now: int, runs: list[CandidateRun]) -
         for row in [
             it for number in run.needs for it in db.execute(_ISOLATED_DUE, (run.id, number, horizon)).fetchall()
         ]:
-            run_lane = db.execute(f"{_RUN_LANE} AND h.lane = ?", (run.id, row[1])).fetchone()
-            lane = _lane(run_lane)
+            run_lane = run_lane_row(db, run.id, row[1])
+            lane = planned_lane(run_lane)
             if lane.open_slots(now) < 1:
                 continue
             if row[7] is not None and row[7] <= now:
@@ -176,7 +172,12 @@ def _pick_isolated(db: sqlite3.Connection, now: int, runs: list[CandidateRun]) -
     return []
 
 
-def _lane(row: LaneRow) -> Lane:
+def run_lane_row(db: sqlite3.Connection, run: int, lane: int) -> LaneRow:
+    row: LaneRow = db.execute(f"{_RUN_LANE} AND h.lane = ?", (run, lane)).fetchone()
+    return row
+
+
+def planned_lane(row: LaneRow) -> Lane:
     lane, _, _, name, next_at, spacing, max_in_flight, in_flight, held_until, parked, given = row
     free = max_in_flight - in_flight if max_in_flight else UNLIMITED
     if parked:
@@ -202,7 +203,7 @@ def _pick_batch(db: sqlite3.Connection, now: int, runs: list[CandidateRun], limi
     candidates = []
     for run in runs:
         for row in _due_lanes(db, now, run, max(limit, MIN_LANES_PER_BATCH)):
-            lane = known.get(row[0]) or known.setdefault(row[0], _lane(row))
+            lane = known.get(row[0]) or known.setdefault(row[0], planned_lane(row))
             lane.ready[run.id] = row[1]
             lane.picks[run.id] = row[2]
             if run.has_bands:
@@ -310,9 +311,7 @@ def _mix_in_oldest(db: sqlite3.Connection, now: int, place: Shelf, rows: list[Ta
             rows.insert(0, row)
 
 
-def _lease_tasks(
-    db: sqlite3.Connection, now: int, worker: str, lease: float, request: str, picked: list[Pick]
-) -> Claim:
+def lease_tasks(db: sqlite3.Connection, now: int, worker: str, lease: float, request: str, picked: list[Pick]) -> Claim:
     number = next_lease(db, now)
     db.execute(
         "INSERT INTO leases (number, worker, request_id, expires_at, open) VALUES (?, ?, ?, ?, ?)",
@@ -355,6 +354,17 @@ def next_lease(db: sqlite3.Connection, now: int) -> int:
         "UPDATE meta SET value = max(value + 1, ?) WHERE key = 'last_lease' RETURNING value", (now,)
     ).fetchone()
     return int(row[0])
+
+
+def same_request(db: sqlite3.Connection, now: int, worker: str, request_id: str) -> Claim | None:
+    """The batch of a request that was answered before, as long as its lease lives."""
+    if not request_id:
+        return None
+    known = db.execute(
+        "SELECT number FROM leases WHERE worker = ? AND request_id = ? AND expires_at > ? ORDER BY number DESC LIMIT 1",
+        (worker, request_id, now),
+    ).fetchone()
+    return _repeat_claim(db, now, known[0]) if known else None
 
 
 def _repeat_claim(db: sqlite3.Connection, now: int, number: int) -> Claim:

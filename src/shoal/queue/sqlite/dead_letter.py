@@ -13,6 +13,7 @@ from shoal.queue.sqlite import lanes, needs
 
 HISTORY_LIMIT = 20
 EXPIRED_PER_STEP = 1000
+DISCARDED_PER_STEP = 1000
 _encode = msgspec.json.Encoder().encode
 _decode_attempts = msgspec.json.Decoder(list[Attempt]).decode
 
@@ -87,3 +88,20 @@ def expire(db: sqlite3.Connection, now: int, tasks: Iterable[int]) -> int:
         needs.change_ready(db, run, {(lane, needed): delayed - count})
     lanes.wake(db, {lane for _, lane, _, _ in places})
     return sum(places.values())
+
+
+def discard(db: sqlite3.Connection, now: int) -> int:
+    """Remove dead letters whose retention is over, some at a time; says how many."""
+    gone = 0
+    for run, retention in db.execute(
+        "SELECT id, dead_retention FROM runs WHERE dead_retention > 0 AND dead > 0"
+    ).fetchall():
+        tasks = db.execute(
+            "SELECT id FROM dead WHERE run = ? AND ended_at <= ? LIMIT ?",
+            (run, now - retention, DISCARDED_PER_STEP - gone),
+        ).fetchall()
+        db.executemany("INSERT INTO discarded (id) VALUES (?)", tasks)
+        db.executemany("DELETE FROM dead WHERE id = ?", tasks)
+        db.execute("UPDATE runs SET dead = dead - ?1, discarded = discarded + ?1 WHERE id = ?2", (len(tasks), run))
+        gone += len(tasks)
+    return gone

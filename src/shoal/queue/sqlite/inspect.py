@@ -11,6 +11,7 @@ import msgspec
 from shoal.core.run import TASK_BITS, run_of
 from shoal.core.task import Attempt, State
 from shoal.queue.base import DeadLetterGroup, TaskFilter, TaskView
+from shoal.queue.remains import cancelled_view, discarded_view
 from shoal.queue.sqlite import identity
 from shoal.queue.sqlite.filter import condition
 from shoal.queue.sqlite.index_choice import IndexScan, LiveCounts, choose_index
@@ -155,8 +156,8 @@ def find(db: sqlite3.Connection, now: int, run: int, digest: bytes) -> TaskView 
         found = db.execute(f"SELECT {columns} FROM {table} t {joins} WHERE t.id = ?", (task,)).fetchone()
         if found:
             return _view(found)
-    # Its row went when the run was cancelled; the seen-set still knows that it was there.
-    return TaskView(id=task, run=run, url="", lane="", state="cancelled", cause="run cancelled")
+    is_discarded = db.execute("SELECT 1 FROM discarded WHERE id = ?", (task,)).fetchone()
+    return discarded_view(run, task) if is_discarded else cancelled_view(run, task)
 
 
 def dead_groups(db: sqlite3.Connection, now: int, run: int, limit: int = 100) -> list[DeadLetterGroup]:

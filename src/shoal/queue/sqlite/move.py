@@ -6,7 +6,7 @@ import sqlite3
 from binascii import a2b_base64
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -25,6 +25,7 @@ from shoal.queue.sqlite.stats import counters as account
 
 NUMBER = (1 << TASK_BITS) - 1
 FULL_DIGEST = 16
+IDENTITY_ONLY = ("seen", "discarded")  # states of which nothing else is left
 _encode = msgspec.json.Encoder().encode
 _decode_attempts = msgspec.json.Decoder(tuple[Attempt, ...]).decode
 _decode_request_options = msgspec.json.Decoder(RequestOptions).decode
@@ -64,9 +65,9 @@ def export_run(db: sqlite3.Connection, now: int, run: int, *, after: int = 0, li
         "SELECT task, digest FROM exported WHERE NOT own AND task > ? AND task <= ?", (base + after, max(digests))
     ).fetchall():
         aliases[task].append(_digest(name))
-    rows, names = _rows(db, digests), needs.names(db, run)
+    rows, names, gone = _rows(db, digests), needs.names(db, run), _discarded(db, digests)
     return [
-        _exported_task(now, task, _digest(name), tuple(aliases[task]), names, rows.get(task))
+        _exported_task(now, task, _digest(name), tuple(aliases[task]), names, rows.get(task), discarded=task in gone)
         for task, name in digests.items()
     ]
 
@@ -108,6 +109,12 @@ def _rows(db: sqlite3.Connection, tasks: Iterable[int]) -> dict[int, tuple[Any, 
     return found
 
 
+def _discarded(db: sqlite3.Connection, tasks: Iterable[int]) -> set[int]:
+    chosen = _encode(list(tasks)).decode()
+    rows = db.execute("SELECT d.id FROM json_each(?) j CROSS JOIN discarded d ON d.id = j.value", (chosen,))
+    return {row[0] for row in rows.fetchall()}
+
+
 def _exported_task(
     now: int,
     task: int,
@@ -115,9 +122,12 @@ def _exported_task(
     aliases: tuple[bytes, ...],
     names: Mapping[int, Needs],
     row: tuple[Any, ...] | None,
+    *,
+    discarded: bool,
 ) -> ExportedTask:
     if row is None:
-        return ExportedTask(task & NUMBER, Task("", "", digest), "seen", aliases=aliases)
+        left: Literal["discarded", "seen"] = "discarded" if discarded else "seen"
+        return ExportedTask(task & NUMBER, Task("", "", digest), left, aliases=aliases)
     (
         _, lane, url, kind, priority, depth, parent, attempts, lost, added_at, past,
         state, due, expires_at, meta, request_options, cause, ended_at, evidence, first_record, records, auto_ack, needed,
@@ -176,7 +186,7 @@ def _import_tasks(
         del named[name]
     _refuse_duplicate_numbers(db, run, named.values())
     seen_sets.join(db, now, run.id, (exported.task for exported in named.values()))
-    places = dict.fromkeys(exported.task.lane for exported in tasks if exported.state != "seen")
+    places = dict.fromkeys(exported.task.lane for exported in tasks if exported.state not in IDENTITY_ONLY)
     lane_ids = lanes.ensure_lanes(db, run.id, places, paces)
     totals, ready = Counter[str](), Counter[needs.Place]()
     seen: list[tuple[int, str, int]] = []
@@ -195,18 +205,20 @@ def _import_tasks(
             ready[lane, needed] += not late
         elif exported.state == "dead":
             _insert_dead(db, now, id, (lane, needed), exported)
+        elif exported.state == "discarded":
+            db.execute("INSERT INTO discarded (id) VALUES (?)", (id,))
         elif exported.state != "seen":
             _insert_ended(db, id, lane, exported)
     db.executemany("INSERT OR IGNORE INTO seen (run, digest, task) VALUES (?, ?, ?)", sorted(seen))
     short = any(len(digest) < FULL_DIGEST for it in named.values() for digest in (it.task.digest, *it.aliases))
     db.execute(
         """UPDATE runs SET seen = seen + ?, ready = ready + ?, delayed = delayed + ?, done = done + ?, dead = dead + ?,
-             cancelled = cancelled + ?, short_digests = short_digests OR ?, next_task = max(next_task, ?), next_record = max(next_record, ?),
+             cancelled = cancelled + ?, discarded = discarded + ?, short_digests = short_digests OR ?, next_task = max(next_task, ?), next_record = max(next_record, ?),
              bands = bands | ?
            WHERE id = ?""",
         (
             len(named), totals["ready"], totals["delayed"], totals["done"], totals["dead"], totals["cancelled"],
-            short, 1 + max(it.number for it in tasks), max(it.first_record + it.records for it in tasks),
+            totals["discarded"], short, 1 + max(it.number for it in tasks), max(it.first_record + it.records for it in tasks),
             mask_of_bands(band(it.task.priority) for it in tasks), run.id,
         ),
     )  # fmt: skip

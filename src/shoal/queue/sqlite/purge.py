@@ -17,6 +17,7 @@ _PARTS = [
     _PART.format(table=table, term=term)
     for table, term in (
         ("dead", ""),
+        ("discarded", ""),
         ("tasks", "AND state IN (0, 2)"),
         ("ended", ""),
         ("cancelled", ""),

@@ -40,6 +40,7 @@ def reap(db: sqlite3.Connection, now: int, dead_workers: Mapping[str, Collection
     expired = dead_letter.expire(db, now, over) if over else 0
     for (run,) in db.execute("SELECT id FROM runs WHERE state IN ('running', 'paused') AND max_pages > 0").fetchall():
         runs.stop_at_limit(db, now, run)  # tasks that expired or lost their workers count as ended too
+    dead_letter.discard(db, now)
     runs.sweep(db, now)
     seen_sets.sweep(db, now)
     return ReapResult(returned, dead, expired)

@@ -21,13 +21,14 @@ SWEEP_SLICE = 2000
 # One that comes back is level with the others, it does not catch up.
 _LEVEL = "UPDATE runs SET share = max(share, ifnull((SELECT min(share) FROM runs WHERE state = 'running' AND id <> ?1), 0)) WHERE id = ?1"
 
-_COLUMNS = "id, name, scraper, key, state, created_at, changed_at, finished_at, weight, priority, max_pages, spec, seen_set, seen_for"
+_COLUMNS = "id, name, scraper, key, state, created_at, changed_at, finished_at, weight, priority, max_pages, spec, seen_set, seen_for, dead_retention"
 
 
 def _run(row: tuple[object, ...]) -> Run:
     values = dict(zip(_COLUMNS.split(", "), row, strict=True))
     values["spec"] = msgspec.json.decode(str(values["spec"]))
-    values["seen_for"] = int(str(values["seen_for"])) / lanes.SECOND
+    for name in ("seen_for", "dead_retention"):
+        values[name] = int(str(values[name])) / lanes.SECOND
     return msgspec.convert(values, Run)
 
 
@@ -43,8 +44,8 @@ def start(db: sqlite3.Connection, now: int, new: NewRun) -> Run:
         raise UsageError(f"there is a run called {new.name} already", hint="choose another name")
     (level,) = db.execute("SELECT ifnull(min(share), 0) FROM runs WHERE state = 'running'").fetchone()
     row = db.execute(
-        f"""INSERT INTO runs (name, scraper, key, state, created_at, changed_at, weight, priority, max_pages, spec, share, seen_set, seen_for)
-            VALUES (?, ?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING {_COLUMNS}""",
+        f"""INSERT INTO runs (name, scraper, key, state, created_at, changed_at, weight, priority, max_pages, spec, share, seen_set, seen_for, dead_retention)
+            VALUES (?, ?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING {_COLUMNS}""",
         (
             new.name or f"r{now:x}",
             new.scraper,
@@ -58,6 +59,7 @@ def start(db: sqlite3.Connection, now: int, new: NewRun) -> Run:
             level,
             new.seen_set,
             lanes.micros(new.seen_for),
+            lanes.micros(new.keeps_dead),
         ),
     ).fetchone()
     seen_sets.open_set(db, now, new.seen_set, new.seen_for)
@@ -245,7 +247,7 @@ def undo(db: sqlite3.Connection, now: int, run: Run) -> Run:
 def stop_at_limit(db: sqlite3.Connection, now: int, run: int) -> None:
     """When as many pages have ended as were asked for, the rest is cancelled and the run is complete."""
     row = db.execute(
-        "SELECT 1 FROM runs WHERE id = ? AND max_pages > 0 AND done + dead >= max_pages AND state IN ('running', 'paused') AND ready + leased > 0",
+        "SELECT 1 FROM runs WHERE id = ? AND max_pages > 0 AND done + dead + discarded >= max_pages AND state IN ('running', 'paused') AND ready + leased > 0",
         (run,),
     ).fetchone()
     if row:
@@ -316,7 +318,7 @@ def revive(db: sqlite3.Connection, now: int, number: int, where: TaskFilter, lim
     # They were handed out once already: the page limit makes room for them again.
     db.execute(
         """UPDATE runs SET dead = dead - ?1, ready = ready + ?1,
-             max_pages = CASE max_pages WHEN 0 THEN 0 ELSE max(max_pages, done + dead - ?1 + leased + ?1) END WHERE id = ?2""",
+             max_pages = CASE max_pages WHEN 0 THEN 0 ELSE max(max_pages, done + dead + discarded + leased) END WHERE id = ?2""",
         (len(rows), number),
     )
     places = Counter((row[1], row[4]) for row in rows)

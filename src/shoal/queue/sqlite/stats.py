@@ -20,7 +20,7 @@ MOST_COUNTED, FEWEST_COUNTED, ALL_COUNTED = 20_000, 200, 100_000  # only counted
 MAX_DUE_DELAYED = 10_000
 HORIZON = lanes.micros(SLOT_HORIZON_SECONDS)
 
-_COUNTERS = "seen, ready, delayed, leased, done, dead, cancelled, records, retries, lost, stale, bytes, trimmed, outbox"
+_COUNTERS = "seen, ready, delayed, leased, done, dead, cancelled, records, retries, lost, stale, bytes, trimmed, discarded, outbox"
 _NAMES = _COUNTERS.split(", ")
 _ROOM = "iif(l.max_in_flight OR l.parked, iif(l.parked, 1, l.max_in_flight) - l.in_flight, ?3)"
 _SLOTS = f"iif(l.spacing, {HORIZON} / l.spacing + 1, ?3)"
@@ -98,7 +98,8 @@ def _run_stats(
     if state == "running" and known["outbox"] < MAX_OUTBOX_PER_RUN:
         claimable = min(known["ready"], _claimable(db, now, run, mine, part, with_needs=by_needs is not None))
         if max_pages:
-            claimable = max(0, min(claimable, max_pages - known["done"] - known["dead"] - known["leased"]))
+            used = sum(known[name] for name in ("done", "dead", "discarded", "leased"))
+            claimable = max(0, min(claimable, max_pages - used))
     skipped = dict(db.execute("SELECT reason, count FROM skips WHERE run = ?", (run,)).fetchall())
     waiting = {} if by_needs is None else _ready_by_needs(db, run, by_needs, mine)
     return Stats(**known, claimable=claimable, skipped=skipped, needs=waiting)
@@ -173,9 +174,9 @@ def recount(db: sqlite3.Connection, now: int, run: int) -> Stats:
         (first, last, now),
     ).fetchall()
     (seen,) = db.execute("SELECT count(*) FROM seen WHERE run = ? AND task > 0", (run,)).fetchone()
-    done, dead = count("ended"), count("dead")
+    done, dead, discarded = count("ended"), count("dead"), count("discarded")
     # Tasks cancelled with their run leave no row behind: what the seen-set knows and no table holds.
-    gone = seen - done - dead - ready - delayed - leased if known.cancelled else count("cancelled")
+    gone = seen - done - dead - discarded - ready - delayed - leased if known.cancelled else count("cancelled")
     return msgspec.structs.replace(
         known,
         seen=seen,
@@ -184,6 +185,7 @@ def recount(db: sqlite3.Connection, now: int, run: int) -> Stats:
         leased=leased,
         done=done,
         dead=dead,
+        discarded=discarded,
         cancelled=gone,
         records=count("records") + known.trimmed,
         needs=dict(by_needs) if open_ else {},
@@ -201,6 +203,7 @@ def orphans(db: sqlite3.Connection, now: int, run: int, limit: int = 20) -> list
         """SELECT s.task FROM seen s WHERE s.run = ? AND s.task > 0
              AND NOT EXISTS (SELECT 1 FROM tasks WHERE id = s.task) AND NOT EXISTS (SELECT 1 FROM ended WHERE id = s.task)
              AND NOT EXISTS (SELECT 1 FROM dead WHERE id = s.task) AND NOT EXISTS (SELECT 1 FROM cancelled WHERE id = s.task)
+             AND NOT EXISTS (SELECT 1 FROM discarded WHERE id = s.task)
            ORDER BY s.task LIMIT ?""",
         (run, limit),
     ).fetchall()

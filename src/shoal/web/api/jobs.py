@@ -213,7 +213,7 @@ async def _job_document(context: ServerContext, run: Run) -> dict[str, Any]:
     attempts = first[0].history if first else ()
     # Maintenance ends the run in a moment: until then this is its end.
     finished_at = run.finished_at or (await context.queue.now() if is_over else 0)
-    ended = stats.done + stats.dead + stats.cancelled
+    ended = stats.done + stats.failed + stats.cancelled
     return {
         "job_id": run.name,
         "id": run.name,
@@ -226,7 +226,7 @@ async def _job_document(context: ServerContext, run: Run) -> dict[str, Any]:
         "progress": {
             "total": stats.seen,
             "done": stats.done,
-            "failed": stats.dead,
+            "failed": stats.failed,
             "cancelled": stats.cancelled,
             "open": stats.open,
             "in_progress": stats.leased,
@@ -278,8 +278,8 @@ def status_of(run: Run, stats: Stats, *, is_over: bool) -> JobStatus:
     if run.state == "cancelled":
         return "failed"
     if is_over:
-        return "failed" if not stats.done and (stats.dead or not stats.seen) else "completed"
-    begun = stats.done + stats.dead + stats.retries > 0
+        return "failed" if not stats.done and (stats.failed or not stats.seen) else "completed"
+    begun = stats.done + stats.failed + stats.retries > 0
     if stats.leased:
         return "running" if begun else "assigned"
     if run.state == "paused":

@@ -209,6 +209,7 @@ class RunDocument(ExtensibleModel):
     seen: int
     done: int
     dead: int
+    discarded: int = Field(description="Dead letters that were removed when their retention was over.")
     cancelled: int
     open: int
     ready: int

@@ -8,13 +8,14 @@ from typing import Any
 
 import msgspec
 
+from shoal.queue.base import MAX_PUSH
 from shoal.queue.counter_totals import counter_totals
 from shoal.queue.outbox_limits import check_outbox
 from shoal.queue.wire import LIMITS, MAX_ADD, MAX_LIMIT, VERBS
 
 MAX_LEASE = 86_400.0  # seconds
 MAX_FOUND = 10_000  # tasks found by all outcomes of one message
-MAX_ITEMS = {"add": MAX_ADD, "settle": 1_000, "import_run": 5_000, "stats_of": 1_000}
+MAX_ITEMS = {"add": MAX_ADD, "push": MAX_PUSH, "settle": 1_000, "import_run": 5_000, "stats_of": 1_000}
 MAX_INT = 2**63 - 1
 
 

@@ -92,7 +92,15 @@ class RunPlan(msgspec.Struct, frozen=True):
     max_pages: int = 0
     seen_set: str = ""
     seen_for: float = 0.0
+    dead_retention: float = 0.0
     notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, scraper: str, spec: dict[str, Any], start: Sequence[str], settings: Settings, notes: tuple[str, ...]
+    ) -> RunPlan:
+        how = (settings.max_pages, settings.seen, settings.seen_for, settings.dead_retention)
+        return cls(scraper, spec, tuple(start), *how, notes)
 
 
 async def submit_run(context: ServerContext, submission: models.RunSubmission, seed: str) -> SubmittedRun:
@@ -131,6 +139,7 @@ async def submit_run(context: ServerContext, submission: models.RunSubmission, s
         max_pages=plan.max_pages,
         seen_set=plan.seen_set,
         seen_for=plan.seen_for,
+        dead_retention=plan.dead_retention,
         once=bool(seed),
     )
     rejects = RejectedUrls()
@@ -197,7 +206,7 @@ async def plan_run(context: ServerContext, submission: models.RunSubmission) -> 
     whole = with_defaults(asked, travelling, f"template {template.name}")
     spec = _spec(submission, template.name, asked, template=template_ref)
     notes = () if submission.here else await _no_worker_note(context, "templates", template.name)
-    return RunPlan(template.name, spec, tuple(template.start), whole.max_pages, whole.seen, whole.seen_for, notes)
+    return RunPlan.of(template.name, spec, template.start, whole, notes)
 
 
 def _spec(
@@ -270,7 +279,7 @@ async def _plan_scraper(context: ServerContext, submission: models.RunSubmission
         start = tuple(scraper.start)
     spec = _spec(submission, name, asked, code=code)
     notes = await _no_worker_note(context, name)
-    return RunPlan(name, spec, start, whole.max_pages, whole.seen, whole.seen_for, notes)
+    return RunPlan.of(name, spec, start, whole, notes)
 
 
 async def _no_worker_note(context: ServerContext, *titles: str) -> tuple[str, ...]:

@@ -67,6 +67,7 @@ class TemplateRun(msgspec.Struct, frozen=True, kw_only=True):
             once=bool(self.seed),
             seen_set=settings.seen,
             seen_for=settings.seen_for,
+            dead_retention=settings.dead_retention,
         )
         urls = UrlList(stored, settings)
         return (await start(queue, StartRequest(new, tasks=lambda _: urls.batches()))).run

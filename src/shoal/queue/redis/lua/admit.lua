@@ -114,8 +114,9 @@ local function join_seen_set(seen_set, digest, revisit)
 end
 
 -- Tasks ARGV[first..last], each a header (lane, line, delay, ttl, digest) and a body; 32768 is added to the lane of
--- what is to be revisited. Answers: a letter each (a added, k known, s seen).
-local function admit(run, first, last, answers)
+-- what is to be revisited. Answers: a letter each (a added, k known, s seen). `take`, where it is given, says of a new
+-- task that is due whether it is leased at once (l) and does not wait at all.
+local function admit(run, first, last, answers, take)
   local lists, locations = {}, {}
   local seen_set  -- of the run, once it is needed
   local from, number = run.next_task, run.next_task
@@ -138,22 +139,32 @@ local function admit(run, first, last, answers)
       ensure_run_lane(run, index)
       mark_seen(run)
       local lane = ids[index]
-      local line = lane * LINES + band
+      local line, letter = lane * LINES + band, 'a'
       if delay > 0 or ttl >= 0 then
-        push(run, lists, line)  -- what came before it stays before it
-        enqueue_stored(run, {number = number, added = now, band = band, lane = lane, attempts = 0, lost = 0, due = now + max(0, delay),
-          expires = ttl >= 0 and now + ttl or 0, back = 0, count = 0, history = '', body = sub(ARGV[at], body)})
+        local task = {number = number, added = now, wait_mode = IN_LIST, band = band, lane = lane, attempts = 0, lost = 0, due = now + max(0, delay),
+          expires = ttl >= 0 and now + ttl or 0, back = 0, count = 0, history = '', body = sub(ARGV[at], body)}
+        if take and delay <= 0 and ttl > 0 and take(number, lane, band, pack_stored(task)) then
+          letter = 'l'
+        else
+          push(run, lists, line)  -- what came before it stays before it
+          enqueue_stored(run, task)
+        end
         locations[#locations + 1] = pack('>BI4', STORED, lane)
       else
-        local list = lists[line]
-        if not list then
-          list = {}
-          lists[line] = list
+        local item = pack('>BI4d', 1, number, now) .. sub(ARGV[at], body)
+        if take and take(number, lane, band, item) then
+          letter = 'l'
+        else
+          local list = lists[line]
+          if not list then
+            list = {}
+            lists[line] = list
+          end
+          list[#list + 1] = item
         end
-        list[#list + 1] = pack('>BI4d', 1, number, now) .. sub(ARGV[at], body)
         locations[#locations + 1] = pack('>BI4', WAITING, lane)
       end
-      answers[#answers + 1] = 'a'
+      answers[#answers + 1] = letter
       number = number + 1
     end
   end

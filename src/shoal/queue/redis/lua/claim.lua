@@ -1,6 +1,5 @@
--- uses: base lanes items leases promote
+-- uses: base lanes items leases reach hand_out promote
 -- claim: now, worker, limit, lease, request, whether all runs are served, how many capabilities, these, names served.
--- Answers: lease, next (or -1), lanes (id, name, spacing, parked each), tasks (id, held each), now.
 -- Order: runs by priority and weighted share, lanes by when they come due, in a lane the most urgent run and of equals the
 -- one served least there, then band and age; every 16th pick takes the oldest (core/claim_plan.py says the same in Python).
 -- The cost is that of the lanes touched.
@@ -12,43 +11,14 @@ local MIN_LANES_PER_BATCH, MAX_RUN_LEAD, MAX_LANE_LEAD, YIELD_FRACTION = 16, 64,
 local worker, limit, span, request = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local LANES_READ = max(16, min(32, limit))  -- at a time
 
-local function answer(number, tasks)
-  local about, told = {}, {}
-  for i = 2, #tasks, 2 do
-    local _, id = unpack_struct('>dI4', tasks[i])
-    if not told[id] then
-      told[id] = true
-      local lane = get_lane(id)
-      for _, value in ipairs({id, lane[NAME], lane[SPACING], lane[PARKED]}) do
-        about[#about + 1] = value
-      end
-    end
-  end
-  return {int(number), -1, about, tasks, now}
+local again = same_request(worker, request)
+if again then
+  return again
 end
 
-if request ~= '' then
-  local number = call('HGET', P .. 'requests', request_name(worker, request))
-  local lease = number and get_lease(number)
-  if lease and lease[UNTIL] > now then
-    local held, kept = call('HGETALL', P .. 'lease:' .. number), {}
-    for i = 1, #held, 2 do
-      local run = get_run((split_id(held[i])))
-      if run and tonumber(number) > run.cut then
-        kept[#kept + 1] = held[i]
-        kept[#kept + 1] = held[i + 1]
-      end
-    end
-    return answer(tonumber(number), kept)
-  elseif lease then
-    lease[REQUEST] = ''  -- the name goes to the next lease, and does not end with this one
-    set_lease(number, lease)
-  end
-end
-
-local serves_all, serves, has, has_any = ARGV[6] == '1', {}, {}, false
+local serves_all, serves, has = ARGV[6] == '1', {}, {}
 for i = 8, 7 + tonumber(ARGV[7]) do
-  has[ARGV[i]], has_any = true, true
+  has[ARGV[i]] = true
 end
 for i = 8 + tonumber(ARGV[7]), #ARGV do
   serves[ARGV[i]] = true
@@ -72,26 +42,6 @@ local function clamp_future_slots(run)
       end
     end
   end
-end
-
-local PLAIN = {0}
-
--- The numbers of the needs of a run that this worker can meet; work without needs is the first.
-local function reach_of(run)
-  if not has_any or run.needs_sets == 0 then
-    return PLAIN
-  end
-  local sets, reach = call('HGETALL', P .. 'needs:' .. run.id), {0}
-  for i = 1, #sets, 2 do
-    local able = true
-    for name in string.gmatch(sets[i], '[^+]+') do
-      able = able and has[name]
-    end
-    if able then
-      reach[#reach + 1] = tonumber(sets[i + 1])
-    end
-  end
-  return reach
 end
 
 -- Where pages are counted, those whose time is over are counted first. Answers: whether that was all of them.
@@ -121,10 +71,10 @@ for _, id in ipairs(call('ZRANGE', P .. 'live_runs', 0, -1)) do
         if now - run.last_claim_at > SECOND then
           set(run, 'last_claim_at', now)
         end
-        local left = run.max_pages > 0 and run.max_pages - run.done - run.dead - run.leased or UNLIMITED
+        local left = run.max_pages > 0 and run.max_pages - run.done - run.dead - run.discarded - run.leased or UNLIMITED
         if left > 0 then
           local one = {run = run, id = run.id, weight = max(1, run.weight), priority = run.priority, share = run.share, left = all_counted and left or 0,
-            due = {}, first = 1, read = 0, reach = reach_of(run)}
+            due = {}, first = 1, read = 0, reach = reach_of(run, has)}
           served[#served + 1] = one
           by_id[run.id] = one
         end
@@ -644,28 +594,7 @@ local function hand_out(picked)
   if #picked == 0 then
     return nothing()
   end
-  local number = max(last_lease + 1, now)
-  call('HSET', P .. 'meta', 'lease', int(number))
-  local tasks, latest, counts = {}, {}, {}
-  for _, pick in ipairs(picked) do
-    local run, task, id, band, item, slot = unpack(pick)
-    tasks[#tasks + 1] = int(run.id * SHIFT + task)
-    tasks[#tasks + 1] = pack('>dI4B', slot, id, band) .. item
-    local lane = get_lane(id)
-    lane[FLIGHT] = lane[FLIGHT] + 1
-    lane[GIVEN] = lane[GIVEN] + 1
-    latest[id] = max(latest[id] or 0, slot)
-    counts[run] = (counts[run] or 0) + 1
-  end
-  for id, slot in pairs(latest) do
-    local lane = get_lane(id)
-    advance_slot(lane, slot, lane[SPACING])
-    touch(id, true)
-  end
-  for run, count in pairs(counts) do
-    bump(run, 'ready', -count)
-    bump(run, 'leased', count)
-  end
+  local number, tasks, counts = open_lease(picked, worker, request, span, last_lease)
   if #picked == limit then
     -- There may be more than this worker took: the next that waits is to look, too.
     for run in pairs(counts) do
@@ -675,13 +604,8 @@ local function hand_out(picked)
       end
     end
   end
-  call_many('HSET', P .. 'lease:' .. int(number), tasks)
-  set_lease(int(number), {worker, request, now + span, 0, {}})
-  if request ~= '' then
-    call('HSET', P .. 'requests', request_name(worker, request), int(number))
-  end
   flush()
-  return answer(number, tasks)
+  return tell_claim(number, tasks)
 end
 
 return hand_out(pick_isolated() or batch())

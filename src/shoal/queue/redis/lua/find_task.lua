@@ -213,7 +213,7 @@ local function find_lost(run, number, lane)
   return 'gone', '', lane
 end
 
--- Where it is (held, stored, waits, row; late and left of a cancelled run; gone; nothing if it never was), its text, its lane
+-- Where it is (held, stored, waits, row; late and left of a cancelled run; gone, discarded; nothing if it never was), its text, its lane
 -- and, of one that is held, the lease; of one that waits in a list, its line. Without texts the rows of ended tasks are not read.
 local function find_at(run, number, tag, value, texts)
   if tag == UNKNOWN then
@@ -230,8 +230,8 @@ local function find_at(run, number, tag, value, texts)
     local row = call('HGET', P .. 'dead:' .. run.id, number)
     return row and 'row' or 'gone', row or ''
   end
-  if tag == REMOVED then
-    return 'gone', ''
+  if tag == REMOVED or tag == DISCARDED then
+    return tag == REMOVED and 'gone' or 'discarded', ''
   end
   if tag == WAITING then
     local item, line = find_inline(run, number, value)

@@ -3,7 +3,7 @@
 -- counters, the counters (name and value each), how many reasons, refused links by reason (reason, count each), how many of
 -- what outcomes counted, and that (name, number each), then tasks, each: header, history, cause, evidence, digests of aliases, body.
 -- Answers: a word (unknown, busy, missing, ok), then what it needs.
-local READY, DONE, DEAD_LETTER, CANCELLED = 1, 2, 3, 4  -- 5: only its identity is left
+local READY, DONE, DEAD_LETTER, CANCELLED = 1, 2, 3, 4  -- 5: only its identity is left; 6: likewise, of a dead letter
 local HEAD = '>I4BHBHBdddBdI4I4Bc10'
 local run = get_run(tonumber(ARGV[2]))
 if not run then
@@ -103,8 +103,8 @@ local function take(number, state, index, band, attempts, lost, added, delay, tt
   set(run, 'next_task', max(run.next_task, number + 1))
   bump(run, 'seen', 1)
   if not names[index + 1] then
-    bump(run, 'cancelled', 1)
-    set_location(run.id, number, REMOVED, 0)
+    bump(run, state == 6 and 'discarded' or 'cancelled', 1)
+    set_location(run.id, number, state == 6 and DISCARDED or REMOVED, 0)
     return
   end
   ensure_run_lane(run, index + 1)

@@ -8,8 +8,8 @@ local HISTORY = 20  -- attempts kept: the first and the newest
 local LOCATIONS_PER_KEY = 16384  -- tasks per string of locations
 local DIGESTS = 10  -- bytes that are kept of a digest
 -- Of tasks: ended ones are done, or cancelled where a run is older than the next; called off: cancelled, with a row among
--- those that ended; removed: cancelled, and nothing is left of it.
-local UNKNOWN, WAITING, STORED, ENDED, DEAD, REMOVED, CANCELLED_ROW = 0, 1, 2, 3, 4, 5, 6
+-- those that ended; removed: cancelled, and nothing is left of it; discarded: a dead letter, and nothing is left of it.
+local UNKNOWN, WAITING, STORED, ENDED, DEAD, REMOVED, CANCELLED_ROW, DISCARDED = 0, 1, 2, 3, 4, 5, 6, 7
 local RETURN_DEPTH = 128  -- how far from the head of its list the place of a task that comes back is looked for
 local CLEARED = 'x'  -- in the place of an inline item that was dropped
 local INLINE_BODY = 14  -- where the body of an inline item begins
@@ -180,6 +180,7 @@ local function remove_dead_letter(run, row)
   task.attempts, task.lost = attempts, lost
   call('HDEL', P .. 'dead:' .. run.id, task.number)
   call('ZREM', P .. 'dead_ids:' .. run.id, task.number)
+  call('ZREM', P .. 'dead_ages:' .. run.id, task.number)
   leave_group(run, task.number, lane, cause)
   return task, lease
 end
@@ -190,6 +191,9 @@ local function dead_letter(run, task, lease, cause, evidence, attempt, ended)
   call('HSET', P .. 'dead:' .. run.id, task.number, pack_row('dead', lease, task.back, task.lane, task.attempts, task.lost, 0, 0,
     cause, evidence, attempt, pack_stored(task), ended))
   call('ZADD', P .. 'dead_ids:' .. run.id, task.number, task.number)
+  if run.dead_retention > 0 then
+    call('ZADD', P .. 'dead_ages:' .. run.id, int(ended or now), task.number)
+  end
   join_group(run, task.number, task.lane, cause, ended or now)
   call('HDEL', P .. 'returned:' .. run.id, task.number)
   set_location(run.id, task.number, DEAD, 0)
@@ -215,5 +219,17 @@ local function expire_some(run, most)
   for _, number in ipairs(over) do
     expire(run, unpack_item(call('HGET', P .. 'stored:' .. run.id, number)))
   end
+  return #over
+end
+
+-- Some of the dead letters whose retention is over are removed; how many.
+local function discard_some(run, most)
+  local over = call('ZRANGEBYSCORE', P .. 'dead_ages:' .. run.id, '-inf', int(now - run.dead_retention), 'LIMIT', 0, most)
+  for _, number in ipairs(over) do
+    remove_dead_letter(run, call('HGET', P .. 'dead:' .. run.id, number))
+    set_location(run.id, tonumber(number), DISCARDED, 0)
+  end
+  bump(run, 'dead', -#over)
+  bump(run, 'discarded', #over)
   return #over
 end

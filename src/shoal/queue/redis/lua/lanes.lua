@@ -12,8 +12,8 @@ local LINES = 256  -- a line is 8 * needs + band: tasks of different needs never
 local WORDS = 4  -- of these fields the first are text
 local FIELDS = {
   'state', 'name', 'scraper', 'seen_set', 'weight', 'priority', 'max_pages', 'share', 'last_claim_at', 'left', 'cursor', 'cut', 'next_task', 'ended', 'isolated',
-  'level', 'split', 'marks', 'needs_sets', 'created_at', 'changed_at', 'finished_at',
-  'seen', 'ready', 'delayed', 'leased', 'done', 'dead', 'cancelled', 'records', 'trimmed', 'retries', 'lost', 'stale', 'bytes', 'outbox',
+  'level', 'split', 'marks', 'needs_sets', 'dead_retention', 'created_at', 'changed_at', 'finished_at',
+  'seen', 'ready', 'delayed', 'leased', 'done', 'dead', 'cancelled', 'records', 'trimmed', 'retries', 'lost', 'stale', 'bytes', 'discarded', 'outbox',
 }
 local lanes, run_lanes, runs = {}, {}, {}
 local touched, run_lanes_changed = {}, {}

@@ -81,7 +81,7 @@ if #entries > 0 then
   flush()
   return {'more'}
 end
-for _, name in ipairs({'run_lanes:', 'lane_order:', 'wake:', 'delayed:', 'ttl:', 'isolated:', 'stored:', 'returned:', 'ended:', 'dead:', 'dead_ids:',
+for _, name in ipairs({'run_lanes:', 'lane_order:', 'wake:', 'delayed:', 'ttl:', 'isolated:', 'stored:', 'returned:', 'ended:', 'dead:', 'dead_ids:', 'dead_ages:',
   'records:', 'skips:', 'samples:', 'sampled:', 'aliases:', 'index:', 'counted:', 'needs:', 'needed:', 'run:'}) do
   call('UNLINK', P .. name .. id)
 end

@@ -1,7 +1,7 @@
 -- uses: base lanes items leases end_run
 -- reap: now, how many dead workers, then of each: name, how many tasks it was executing, their ids.
 -- Answers: returned, dead, expired, whether there is more to do.
-local TASKS, EXPIRED_TASKS, LOST_LIMIT = 500, 200, 3
+local TASKS, EXPIRED_TASKS, DISCARDED_TASKS, LOST_LIMIT = 500, 200, 200, 3
 local UNACKNOWLEDGED = 'its lease ended before it was settled, and it is handed out once at most'
 local SILENT = 'the worker died or went silent while it held this task'
 local dead_workers, at = {}, 3
@@ -110,6 +110,14 @@ for _, id in ipairs(call('ZRANGE', P .. 'live_runs', 0, -1)) do
     more = 1
   end
   stop_at_limit(run)  -- tasks that expired or lost their workers count as ended too
+end
+for _, id in ipairs(call('SMEMBERS', P .. 'discarding')) do
+  local run = get_run(tonumber(id))
+  if not run then
+    call('SREM', P .. 'discarding', id)
+  elseif run.dead > 0 and discard_some(run, DISCARDED_TASKS) == DISCARDED_TASKS then
+    more = 1
+  end
 end
 for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'undoable', '-inf', int(now), 'LIMIT', 0, 5)) do
   local run = get_run(tonumber(id))

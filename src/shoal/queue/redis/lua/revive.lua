@@ -34,7 +34,7 @@ if run.state == 'finished' then
 end
 if run.max_pages > 0 then
   -- They were handed out once already: the page limit makes room for them again.
-  set(run, 'max_pages', max(run.max_pages, run.done + run.dead + run.leased))
+  set(run, 'max_pages', max(run.max_pages, run.done + run.dead + run.discarded + run.leased))
 end
 for _, row in ipairs(found) do
   local task, lease = remove_dead_letter(run, row)

@@ -1,5 +1,5 @@
 -- uses: base lanes seen_sets
--- start_run: now, name, scraper, key, weight, priority, max_pages, spec, whether once for all, seen-set and for how long. Answers: its number, or the word 'taken'.
+-- start_run: now, name, scraper, key, weight, priority, max_pages, spec, whether once for all, seen-set and for how long, how long dead letters are kept. Answers: its number, or the word 'taken'.
 local name, key = ARGV[2], ARGV[4]
 local known = call('HGET', P .. 'keys', key)
 if known and (ARGV[9] == '1' or accepts_tasks(get_run(tonumber(known)))) then
@@ -21,7 +21,10 @@ if name == '' then
 end
 call('HSET', P .. 'run:' .. number, 'state', 'running', 'name', name, 'scraper', ARGV[3], 'key', key, 'weight', ARGV[5],
   'priority', ARGV[6], 'max_pages', ARGV[7], 'spec', ARGV[8], 'share', least or 0, 'created_at', int(now), 'changed_at', int(now), 'next_task', 1, 'tagged', 1,
-  'seen_set', ARGV[10], 'seen_for', ARGV[11])
+  'seen_set', ARGV[10], 'seen_for', ARGV[11], 'dead_retention', ARGV[12] or 0)
+if tonumber(ARGV[12] or 0) > 0 then
+  call('SADD', P .. 'discarding', number)
+end
 if ARGV[10] ~= '' then
   local seen_set = get_seen_set(ARGV[10], ARGV[11])
   if ARGV[11] ~= '0' then

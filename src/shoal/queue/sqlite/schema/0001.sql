@@ -24,13 +24,16 @@ CREATE TABLE runs (
   lost INTEGER NOT NULL DEFAULT 0, stale INTEGER NOT NULL DEFAULT 0, bytes INTEGER NOT NULL DEFAULT 0,
   trimmed INTEGER NOT NULL DEFAULT 0,   -- records that have gone to a store of their own
   seen_set TEXT NOT NULL DEFAULT '', seen_for INTEGER NOT NULL DEFAULT 0,
-  outbox INTEGER NOT NULL DEFAULT 0   -- entries that wait to be drained
+  outbox INTEGER NOT NULL DEFAULT 0,   -- entries that wait to be drained
+  dead_retention INTEGER NOT NULL DEFAULT 0,   -- dead letters are removed after so long; 0: with the run
+  discarded INTEGER NOT NULL DEFAULT 0   -- so many were
 );
 CREATE INDEX runs_by_key ON runs(key);
 CREATE INDEX runs_by_scraper ON runs(scraper);
 CREATE INDEX runs_open ON runs(id) WHERE state IN ('running', 'paused');
 CREATE INDEX runs_running ON runs(id) WHERE state = 'running';
 CREATE INDEX runs_leftovers ON runs(undo_until) WHERE leftovers = 1;
+CREATE INDEX runs_discarding ON runs(id) WHERE dead_retention > 0;
 CREATE INDEX runs_moving ON runs(id) WHERE lane_cursor >= 0;
 
 -- One row per host. spacing and max_in_flight are what is in force: what a person set (the overrides; below 0: nobody
@@ -122,6 +125,8 @@ CREATE TABLE dead (
 );
 -- How many dead letters there are of a lane and a cause is counted as they come and go, the rest is found by the index.
 CREATE INDEX dead_by_group ON dead(run, lane, cause, ended_at);
+CREATE INDEX dead_by_age ON dead(run, ended_at);
+CREATE TABLE discarded (id INTEGER PRIMARY KEY);   -- dead letters that were removed when their retention was over
 CREATE TABLE dead_groups (
   run INTEGER NOT NULL, lane INTEGER NOT NULL, cause TEXT NOT NULL, count INTEGER NOT NULL,
   PRIMARY KEY (run, lane, cause)

@@ -23,13 +23,15 @@ CREATE TABLE runs (
   lane_cursor integer NOT NULL DEFAULT -1,       -- it ended or began again, which lanes up to this one have noticed; -1: all have
   identity_only boolean NOT NULL DEFAULT false,           -- of some tasks only the identity is left
   seen_set text NOT NULL DEFAULT '', seen_for bigint NOT NULL DEFAULT 0,
-  outbox_full boolean NOT NULL DEFAULT false     -- too many entries wait to be drained: nothing of it is handed out
+  outbox_full boolean NOT NULL DEFAULT false,    -- too many entries wait to be drained: nothing of it is handed out
+  dead_retention bigint NOT NULL DEFAULT 0       -- dead letters are removed after so long; 0: with the run
 ) WITH (fillfactor = 50);
 CREATE INDEX runs_by_key ON runs USING hash (key);
 CREATE INDEX runs_by_scraper ON runs (scraper, id);
 CREATE INDEX runs_running ON runs (id) WHERE state = 'running';
 CREATE INDEX runs_leftovers ON runs (undo_until) WHERE leftovers;
 CREATE INDEX runs_moving ON runs (id) WHERE lane_cursor >= 0;
+CREATE INDEX runs_discarding ON runs (id) WHERE dead_retention > 0;
 CREATE INDEX runs_with_seen_set ON runs (id) WHERE seen_set <> '';
 
 -- The account of a run, spread over rows so that workers that settle at once do not wait for each other.
@@ -39,7 +41,7 @@ CREATE TABLE counters (
   leased bigint NOT NULL DEFAULT 0, done bigint NOT NULL DEFAULT 0, dead bigint NOT NULL DEFAULT 0,
   cancelled bigint NOT NULL DEFAULT 0, records bigint NOT NULL DEFAULT 0, retries bigint NOT NULL DEFAULT 0,
   lost bigint NOT NULL DEFAULT 0, stale bigint NOT NULL DEFAULT 0, bytes bigint NOT NULL DEFAULT 0,
-  trimmed bigint NOT NULL DEFAULT 0, outbox bigint NOT NULL DEFAULT 0,
+  trimmed bigint NOT NULL DEFAULT 0, outbox bigint NOT NULL DEFAULT 0, discarded bigint NOT NULL DEFAULT 0,
   PRIMARY KEY (run, shard)
 ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 
@@ -164,6 +166,9 @@ CREATE TABLE dead (
   priority bigint NOT NULL, depth integer NOT NULL, parent bigint, digest bytea NOT NULL,
   kind text NOT NULL, url text NOT NULL, meta text, request_options text, auto_ack boolean NOT NULL DEFAULT false, needs smallint NOT NULL DEFAULT 0, cause text NOT NULL, history text, evidence text
 );
+
+CREATE INDEX dead_by_age ON dead ((id >> 32), ended_at);
+CREATE TABLE discarded (id bigint PRIMARY KEY);   -- dead letters that were removed when their retention was over
 
 -- What outcomes have counted for a run, as JSON objects: one is added with a settle, and now and then they are made one.
 CREATE TABLE run_counters (

@@ -198,7 +198,7 @@ BEGIN
   RETURN json_build_object(
     'now', v_now, 'run_lanes', v_run_lanes, 'isolated', v_isolated, 'competitors', v_competitors,
     'runs', (SELECT json_agg(json_build_array(r.id, r.weight, r.share, r.priority, CASE WHEN r.max_pages > 0 THEN r.max_pages - (
-               SELECT coalesce(sum(done + dead + leased), 0) FROM counters WHERE run = r.id) END) ORDER BY r.priority DESC, r.share, r.id)
+               SELECT coalesce(sum(done + dead + discarded + leased), 0) FROM counters WHERE run = r.id) END) ORDER BY r.priority DESC, r.share, r.id)
              FROM runs r WHERE r.id = ANY (v_runs)),
     'soonest', CASE WHEN v_run_lanes IS NULL THEN least(
       (SELECT min(h.wake_at) FROM unnest(v_of, v_needs) u(run, needs) CROSS JOIN LATERAL (
@@ -332,7 +332,7 @@ BEGIN
       v_count := p_counts[i];
       SELECT max_pages INTO v_room FROM runs WHERE id = p_pair_runs[i] AND max_pages > 0;
       IF FOUND THEN
-        SELECT v_room - coalesce(sum(done + dead + leased), 0) INTO v_room FROM counters WHERE run = p_pair_runs[i];
+        SELECT v_room - coalesce(sum(done + dead + discarded + leased), 0) INTO v_room FROM counters WHERE run = p_pair_runs[i];
         SELECT v_room - count(*) INTO v_room FROM unnest(v_pairs) u(n) WHERE p_pair_runs[n] = p_pair_runs[i];
         v_count := least(v_count, greatest(0, v_room));
       END IF;

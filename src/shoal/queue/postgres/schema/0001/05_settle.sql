@@ -91,7 +91,7 @@ $$;
 -- When as many pages have ended as were asked for, the rest is cancelled and the run is complete.
 CREATE FUNCTION stop_at_limit(p_now bigint, p_run integer) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  PERFORM 1 FROM runs r, LATERAL (SELECT sum(done + dead) AS used, sum(ready + leased) AS open FROM counters WHERE run = r.id) c
+  PERFORM 1 FROM runs r, LATERAL (SELECT sum(done + dead + discarded) AS used, sum(ready + leased) AS open FROM counters WHERE run = r.id) c
   WHERE r.id = p_run AND r.max_pages > 0 AND r.state IN ('running', 'paused') AND c.used >= r.max_pages AND c.open > 0;
   IF FOUND THEN
     PERFORM cancel_run(p_now, p_run, 'finished');

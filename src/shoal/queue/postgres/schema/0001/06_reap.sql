@@ -112,6 +112,39 @@ BEGIN
 END
 $$;
 
+-- Dead letters whose retention is over are removed, so many at most: how many.
+CREATE FUNCTION discard_dead(p_now bigint, p_most integer) RETURNS integer LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+  v_now bigint := clock_micros(p_now);
+  v_tasks bigint[];
+  v record;
+  v_total integer := 0;
+BEGIN
+  v_tasks := ARRAY(
+    SELECT d.id FROM (SELECT id, dead_retention FROM runs WHERE dead_retention > 0) r
+    CROSS JOIN LATERAL (SELECT id FROM dead WHERE id >> 32 = r.id AND ended_at <= v_now - r.dead_retention ORDER BY ended_at LIMIT p_most) d LIMIT p_most);
+  IF cardinality(v_tasks) = 0 THEN
+    RETURN 0;
+  END IF;
+  PERFORM lock_runs(ARRAY(SELECT DISTINCT (t >> 32)::integer FROM unnest(v_tasks) t));
+  PERFORM lock_lanes(ARRAY(SELECT DISTINCT lane FROM dead WHERE id = ANY (v_tasks)));
+  FOR v IN
+    WITH gone AS (
+      -- One that was revived while we waited, and died again, has its time before it.
+      DELETE FROM dead d USING runs r WHERE d.id = ANY (v_tasks) AND r.id = d.id >> 32 AND d.ended_at <= v_now - r.dead_retention RETURNING d.id
+    ), kept AS (
+      INSERT INTO discarded SELECT id FROM gone
+    )
+    SELECT (id >> 32)::integer AS run, count(*) AS n FROM gone GROUP BY 1 ORDER BY 1
+  LOOP
+    PERFORM add_counters(v.run, p_dead => -v.n, p_discarded => v.n);
+    v_total := v_total + v.n;
+  END LOOP;
+  RETURN v_total;
+END
+$$;
+
 -- Runs that reached their page limit end; a slice goes of what was cancelled with its run and is kept no longer.
 -- Answers: runs some of whose lanes have not noticed yet that they ended, or began again.
 CREATE FUNCTION sweep_leftovers(p_now bigint, p_slice integer) RETURNS integer[] LANGUAGE plpgsql

@@ -2,7 +2,7 @@
 
 -- No row: another run has that name. p_once: one that has ended is returned, too.
 CREATE FUNCTION start_run(p_now bigint, p_name text, p_scraper text, p_key text, p_weight integer, p_priority integer, p_max_pages bigint, p_spec text, p_once boolean,
-                          p_seen_set text, p_seen_for bigint)
+                          p_seen_set text, p_seen_for bigint, p_dead_retention bigint DEFAULT 0)
 RETURNS SETOF runs LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
   v_now bigint;
@@ -24,8 +24,8 @@ BEGIN
     ON CONFLICT (name) DO UPDATE SET seen_for = CASE p_seen_for WHEN 0 THEN s.seen_for ELSE p_seen_for END;
   END IF;
   RETURN QUERY
-    INSERT INTO runs (id, name, scraper, key, state, created_at, changed_at, weight, priority, max_pages, spec, seen_set, seen_for, share)
-    VALUES (next_run(v_now), CASE p_name WHEN '' THEN 'r' || to_hex(v_now) ELSE p_name END, p_scraper, p_key, 'running', v_now, v_now, p_weight, p_priority, p_max_pages, p_spec, p_seen_set, p_seen_for,
+    INSERT INTO runs (id, name, scraper, key, state, created_at, changed_at, weight, priority, max_pages, spec, seen_set, seen_for, dead_retention, share)
+    VALUES (next_run(v_now), CASE p_name WHEN '' THEN 'r' || to_hex(v_now) ELSE p_name END, p_scraper, p_key, 'running', v_now, v_now, p_weight, p_priority, p_max_pages, p_spec, p_seen_set, p_seen_for, p_dead_retention,
             (SELECT coalesce(min(share), 0) FROM runs WHERE state = 'running'))
     RETURNING *;
 END
@@ -97,6 +97,7 @@ BEGIN
   DELETE FROM ready WHERE id >= v_first AND id < v_last;
   DELETE FROM delayed WHERE id >= v_first AND id < v_last;
   DELETE FROM dead WHERE id >= v_first AND id < v_last;
+  DELETE FROM discarded WHERE id >= v_first AND id < v_last;
   DELETE FROM outbox WHERE run = p_run;
   DELETE FROM run_counters WHERE run = p_run;
   DELETE FROM skips WHERE run = p_run;
@@ -123,6 +124,7 @@ CREATE FUNCTION recount(p_now bigint, p_run integer) RETURNS json LANGUAGE sql S
     'done', (SELECT count(*) FROM ended WHERE id >= p_run::bigint << 32 AND id < (p_run + 1)::bigint << 32 AND state = 'done'),
     'cancelled', (SELECT count(*) FROM ended WHERE id >= p_run::bigint << 32 AND id < (p_run + 1)::bigint << 32 AND state = 'cancelled'),
     'dead', (SELECT count(*) FROM dead WHERE id >= p_run::bigint << 32 AND id < (p_run + 1)::bigint << 32),
+    'discarded', (SELECT count(*) FROM discarded WHERE id >= p_run::bigint << 32 AND id < (p_run + 1)::bigint << 32),
     'needs', (SELECT coalesce(json_object_agg(array_to_string(n.names, '+'), x.n), '{}') FROM (
       SELECT w.needs, count(*) AS n FROM (SELECT id, needs, 0 AS due FROM ready UNION ALL SELECT id, needs, due FROM delayed) w
       WHERE w.id >= p_run::bigint << 32 AND w.id < (p_run + 1)::bigint << 32 AND w.due <= clock_micros(p_now) AND w.needs > 0 GROUP BY w.needs) x

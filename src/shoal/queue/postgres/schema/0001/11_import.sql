@@ -11,7 +11,7 @@ END
 $$;
 
 -- False when the run is not paused. p_names are lanes, each once, with what the run asks of them. States are
--- 0 ready, 1 done, 2 dead, 3 cancelled, 4 seen. Other identities are (p_alias_of, p_aliases), by position. p_counts is
+-- 0 ready, 1 done, 2 dead, 3 cancelled, 4 seen, 5 discarded. Other identities are (p_alias_of, p_aliases), by position. p_counts is
 -- [retries, lost, stale, bytes, trimmed, {reason: skipped}] or NULL.
 CREATE FUNCTION import_run(p_now bigint, p_run integer, p_names text[], p_spacings bigint[], p_places integer[], p_spacing bigint, p_place integer,
                          p_numbers bigint[], p_states smallint[], p_digests bytea[], p_lanes text[], p_urls text[], p_kinds text[],
@@ -76,15 +76,17 @@ BEGIN
       INSERT INTO dead (id, lease, returned_lease, lane, band, ended_at, added_at, expires_at, attempts, lost, priority, depth, parent, digest, kind, url, meta, request_options, auto_ack, needs, cause, history, evidence)
       SELECT id, 0, 0, lane_id, band, ended_at, added_at, v_now + ttl, attempts, lost, priority, depth, parent_id, digest, kind, url, meta, request_options, auto_ack, needs, cause, history, evidence
       FROM fresh WHERE state = 2
+    ), removed AS (
+      INSERT INTO discarded SELECT id FROM fresh WHERE state = 5
     ), counted AS (
       UPDATE run_lanes h SET ready = h.ready + c.n
       FROM (SELECT lane_id, needs, count(*) AS n FROM fresh WHERE state = 0 AND NOT late GROUP BY lane_id, needs) c WHERE h.run = p_run AND h.lane = c.lane_id AND h.needs = c.needs
     )
     SELECT count(*) AS seen, count(*) FILTER (WHERE state = 0) AS ready, count(*) FILTER (WHERE late) AS late, count(*) FILTER (WHERE state = 1) AS done,
-           count(*) FILTER (WHERE state = 2) AS dead, count(*) FILTER (WHERE state > 2) AS cancelled, coalesce(bool_or(state = 4), false) AS identity_only
+           count(*) FILTER (WHERE state = 2) AS dead, count(*) FILTER (WHERE state IN (3, 4)) AS cancelled, count(*) FILTER (WHERE state = 5) AS discarded, coalesce(bool_or(state = 4), false) AS identity_only
     FROM fresh
   LOOP
-    PERFORM add_counters(p_run, p_seen => v.seen, p_ready => v.ready, p_delayed => v.late, p_done => v.done, p_dead => v.dead, p_cancelled => v.cancelled);
+    PERFORM add_counters(p_run, p_seen => v.seen, p_ready => v.ready, p_delayed => v.late, p_done => v.done, p_dead => v.dead, p_cancelled => v.cancelled, p_discarded => v.discarded);
     UPDATE runs SET bands = bands | (SELECT coalesce(bit_or(1 << band), 0) FROM unnest(p_bands) band) WHERE id = p_run;
     UPDATE runs SET identity_only = true WHERE id = p_run AND v.identity_only AND NOT identity_only;
   END LOOP;
