@@ -64,9 +64,9 @@ def listing(page):
 @click.command(
     cls=Command,
     examples="""
-    shoal new books.py                                an example, for the demo site
-    shoal new news.py --start https://news.example/   a scraper for that site
-    shoal new news.yaml --start news.example          the same as a template
+    shoal new books.py                              an example, for the demo
+    shoal new news.py --start https://news.example  a scraper for that site
+    shoal new news.yaml --start news.example        the same as a template
     """,
 )
 @click.argument("file", type=click.Path(path_type=Path))

@@ -77,8 +77,8 @@ def run(
     Stop it with Ctrl-C, or let it crash: nothing is lost, and run it again to resume where it
     stopped.
 
-    Exit status: 0 complete, 3 finished with pages that failed, 4 interrupted, can be resumed,
-    2 wrong usage, 1 internal.
+    Exit status: 0 complete, 3 finished with pages that failed or without the records that were wanted,
+    4 interrupted, can be resumed, 2 wrong usage, 1 internal.
     """
     if not target:
         raise UsageError(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from shoal.cli.console import clean, count, display_width, format_duration, size, truncate
 from shoal.runs.progress import RunSummary
 from shoal.view.formatting import format_account
+from shoal.view.no_records import describe_no_records
 
 CAUSES_SHOWN = 5
 MAX_VALUE_WIDTH = 60  # columns for a value of a record that is shown
@@ -23,6 +24,7 @@ def summary_lines(summary: RunSummary) -> list[str]:
         "cancelled": "Cancelled",
         "interrupted": "Stopped",
         "unbalanced": "Ended",
+        "no_records": "Done",
     }[summary.end]
     failed = f"; {count(stats.dead, 'page')} failed" if stats.dead else ""
     after = f" after {format_duration(summary.seconds)}" if summary.seconds else ""
@@ -30,7 +32,7 @@ def summary_lines(summary: RunSummary) -> list[str]:
         f"{words}{after}: {count(stats.done, 'page')}, {count(stats.records, 'record')}, {size(stats.bytes)}{failed}.",
         format_account(stats),
     ]
-    if summary.end in ("complete", "dead") and run.max_pages and stats.cancelled:
+    if summary.end in ("complete", "dead", "no_records") and run.max_pages and stats.cancelled:
         limit = count(run.max_pages, "page")
         lines.append(f"  the limit of {limit} was reached: {count(stats.cancelled)} more were found")
     if stats.skipped:
@@ -40,6 +42,8 @@ def summary_lines(summary: RunSummary) -> list[str]:
     lines += fill_lines(summary.fill)
     lines += [f"  ! {text}" for text in summary.warnings]
     lines += _failure_lines(summary)
+    if summary.no_records:
+        lines += describe_no_records(summary.no_records)
     if summary.end == "interrupted":
         lines.append("Nothing is lost." + (" Run it again to resume:" if summary.resume_command else ""))
         lines += [f"  {summary.resume_command}"] if summary.resume_command else []

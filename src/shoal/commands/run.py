@@ -35,6 +35,7 @@ from shoal.runs.fleet_lock import FleetLock, acquire_exclusive, keep_renewed, re
 from shoal.runs.identity import StartOutcome, checked_stats, resolve_run, run_code_version, run_key
 from shoal.runs.list_reader import describe_rejected, load_report, refuse_changed_list
 from shoal.runs.local_lock import LocalLock
+from shoal.runs.no_records import NoRecords, explain_no_records, is_without_records, wants_records
 from shoal.runs.outputs import RunOutputs
 from shoal.runs.progress import RunEnd, RunInfo, RunSummary, RunUi
 from shoal.runs.request import RunRequest, fleet_run_key, parse_run_request, request_notes, run_spec
@@ -49,7 +50,14 @@ from shoal.worker.pool.supervisor import Supervisor
 if TYPE_CHECKING:
     from shoal.runs.fill_rates import FieldRates
 
-EXIT_CODES: dict[RunEnd, int] = {"complete": 0, "dead": 3, "cancelled": 3, "interrupted": 4, "unbalanced": 1}
+EXIT_CODES: dict[RunEnd, int] = {
+    "complete": 0,
+    "dead": 3,
+    "cancelled": 3,
+    "interrupted": 4,
+    "unbalanced": 1,
+    "no_records": 3,
+}
 PREVIEW_RECORDS = 3  # records, where no output was asked for
 
 
@@ -327,6 +335,9 @@ class LocalRun:
             end = "cancelled"
         elif stats.dead:
             end = "dead"
+        no_records = await self._explain_no_records(queue, run, stats)
+        if end == "complete" and no_records and (self._output or wants_records(run)):
+            end = "no_records"
         dead = tuple(await queue.dead_groups(run.id, limit=100_000))
         files = await write_files(queue, run, exporter, self._settings, dead) if exporter else []
         rejected = rejected_file(run, self._output, self._settings)
@@ -355,10 +366,17 @@ class LocalRun:
                 files=tuple((_relative_path(name), rows, words) for name, rows, words in files),
                 fill=fill,
                 warnings=(*warnings, *(exporter.notes if exporter else ())),
+                no_records=no_records,
                 first=tuple(msgspec.json.decode(record.data) for record in first),
             )
         )
         return EXIT_CODES[end]
+
+    async def _explain_no_records(self, queue: Queue, run: Run, stats: Stats) -> NoRecords | None:
+        handlers = self._request.scraper.handlers
+        if not is_without_records(run, stats) or (self._request.scraper.tasks and not handlers):
+            return None
+        return await explain_no_records(queue, run, stats, [handler.pattern for handler in handlers])
 
 
 def _relative_path(path: str) -> str:
