@@ -35,8 +35,9 @@ def summary_lines(summary: RunSummary) -> list[str]:
     if summary.end in ("complete", "dead", "no_records") and run.max_pages and stats.cancelled:
         limit = count(run.max_pages, "page")
         lines.append(f"  the limit of {limit} was reached: {count(stats.cancelled)} more were found")
-    if stats.skipped:
-        reasons = sorted(stats.skipped.items(), key=lambda pair: -pair[1])
+    # Links that no handler is for are meant to be left out; where there is nothing else, that is said below.
+    reasons = sorted(stats.skipped.items(), key=lambda pair: -pair[1])
+    if reasons := [pair for pair in reasons if pair[0] != "no_handler"]:
         lines.append("  links not followed: " + " · ".join(f"{clean(why)} {count(n)}" for why, n in reasons))
     lines += _file_lines(summary)
     lines += fill_lines(summary.fill)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from shoal import app
-from shoal.commands.submit import Submission, SubmitResult, refuse_single, seen_set_note
+from shoal.commands.submit import ConfirmEnd, Submission, SubmitResult, confirm_replacing, refuse_single, seen_set_note
 from shoal.config.load import Settings, with_defaults
 from shoal.config.replay import settings_for_replay
 from shoal.control.history_sampler import record_history
@@ -75,11 +75,13 @@ def run_command(
     again: str = "",
     mode: Mode = "",
     on_queued: Callable[[SubmitResult], None] | None = None,
+    confirm: ConfirmEnd | None = None,
 ) -> int:
     """Crawl, or go on crawling, until the end or until told to stop; answers the exit status.
 
     again: the command that goes on with it, for people. mode: in place of the scraper's own. on_queued: shows
-    what was put into the queue; then a distributed scraper without an output is left to workers.
+    what was put into the queue; then a distributed scraper without an output is left to workers. confirm: is told
+    of a run shared with others that `fresh` would end, and raises if that must not be.
     """
     place = str(Path(output).resolve()) if output else ""
     if place:
@@ -93,13 +95,13 @@ def run_command(
     settings = with_defaults(settings, request.scraper.settings, request.label)
     if on_queued is not None and request.scraper.mode == "distributed" and not place and not from_raw:
         request_builder_for(settings, request.scraper)
-        made = asyncio.run(Submission(settings, request, 1, 0, again, lambda read, added: None).run(fresh))
+        made = asyncio.run(Submission(settings, request, 1, 0, again, lambda read, added: None, confirm).run(fresh))
         on_queued(made)
         return EXIT_CODES["interrupted" if made.status == "interrupted" else "complete"]
     if from_raw:
         settings = settings_for_replay(settings)
     request_builder_for(settings, request.scraper)
-    return asyncio.run(LocalRun(settings, request, place, ui, again, from_raw).run(fresh))
+    return asyncio.run(LocalRun(settings, request, place, ui, again, from_raw).run(fresh, confirm))
 
 
 class LocalRun:
@@ -114,7 +116,7 @@ class LocalRun:
         self._from_raw = from_raw
         self._began = time.monotonic()
 
-    async def run(self, fresh: bool) -> int:
+    async def run(self, fresh: bool, confirm: ConfirmEnd | None = None) -> int:
         request, settings = self._request, self._settings
         tasks, paces = ([], {}) if request.input else app.seed_tasks(request.scraper, settings)
         if tasks and not self._from_raw:
@@ -131,6 +133,8 @@ class LocalRun:
             outputs = self._outputs = await RunOutputs.open(queue, settings)
             local_lock = await LocalLock.acquire(settings.state_folder, own, request.label)
             await self._remove_old_runs(queue)
+            if fresh and confirm and self._mode == "distributed":
+                await confirm_replacing(queue, key, confirm)
             lock = await self._lock(queue, key)
             spec = await self._spec(queue)
             new = NewRun(
