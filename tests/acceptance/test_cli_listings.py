@@ -354,7 +354,7 @@ def test_demo_serves_and_what_new_writes_brings_every_book(shoal: Shoal) -> None
         assert demo.stdout is not None
         address = demo.stdout.readline().partition(" is at ")[2].partition(" ")[0]
         try:
-            assert shoal("new", "books.py", "--start", address)[0] == 0
+            assert shoal("new", "books.py", "--start", address, "--allow-private")[0] == 0
             result = run_sync(load_scraper("books.py"), allow_private=True)
             assert len({record["url"] for record in result}) == len(result) == 30
         finally:

@@ -108,10 +108,59 @@ def test_links_are_followed_so_far_and_no_farther(user: ShellUser) -> None:
     run = ("run", "books.py", "--allow-private", "--workers", "1")
     none = user.start(*run, "-o", "none.jsonl", "--max-depth", "0")
     one = user.start(*run, "-o", "one.jsonl", "--max-depth", "1")
-    assert none.wait(HANG) == one.wait(HANG) == 0
+    assert (none.wait(HANG), one.wait(HANG)) == (3, 0)  # the start page alone gives no record
     pages = {run["done"]: run for run in user.ask("runs")}
     assert set(pages) == {1, 1 + 1 + 8}  # the start, and what it links to: the catalogue and eight books
     assert all(run["seen"] == run["done"] and run["skipped"]["depth"] > 0 for run in pages.values())
+
+
+# What finds nothing
+
+FINDS_NOTHING = """
+import shoal
+
+shop = shoal.Scraper("shop", start="{url}")
+
+@shop.page("{pattern}")
+def item(page):
+    for card in page.css(".no-such-card"):
+        yield {{"title": card.css("h1::text").get()}}
+    yield from page.follow("a.no-such-next")
+"""
+
+
+def test_a_crawl_whose_patterns_match_nothing_says_which_links_and_exits_3(user: ShellUser) -> None:
+    (user.folder / "shop.py").write_text(FINDS_NOTHING.format(url=user.url, pattern="/products/*"))
+    done = user.shoal("run", "shop.py", "-o", "shop.csv", "--allow-private")
+    assert done.code == 3, done.err
+    assert "No records: 1 page was fetched" in done.err and "handlers are for /products/*" in done.err
+    assert f"    {user.url}catalogue/\n" in done.err
+    assert f"shoal shell {user.url} --allow-private" in done.err
+    again = user.shoal("run", "shop.py", "-o", "shop.csv", "--allow-private")
+    assert again.code == 3 and "No records" in again.err
+    found = user.ask("status")
+    assert found["cause"] == "no_records" and found["no_records"]["unhandled"] == found["skipped"]["no_handler"] > 3
+    assert "no pattern of the scraper matches it" in user.ask("why", f"{user.url}catalogue/")["reason"]
+    # Nobody waits for its records: it says so all the same.
+    without = user.shoal("run", "shop.py", "--allow-private")
+    assert without.code == 0 and "No records" in without.err
+    assert user.ask("status")["cause"] is None
+
+
+def test_a_crawl_whose_selectors_find_nothing_names_them(user: ShellUser) -> None:
+    (user.folder / "shop.py").write_text(FINDS_NOTHING.format(url=user.url, pattern="/"))
+    (user.folder / "shop.yaml").write_text(
+        f"name: shop\nstart: {user.url}quotes/\nmatch: /quotes/*\n"
+        "each: .remark\nfields: {text: .text}\npaging: .next a\n"
+    )
+    code = user.shoal("run", "shop.py", "-o", "shop.csv", "--allow-private")
+    template = user.shoal("run", "shop.yaml", "--allow-private")
+    assert (code.code, template.code) == (3, 3)
+    for words in ("  .no-such-card found nothing on 1 page\n", "  a.no-such-next found nothing on 1 page\n"):
+        assert words in code.err
+    pages = user.ask("status")["done"]
+    assert pages > 1 and f"  .remark found nothing on {pages} pages\n" in template.err
+    assert ".next a" not in template.err
 
 
 # What goes wrong with pages

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import shlex
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +19,7 @@ import pytest
 from local_fleet import LocalFleet, local_fleet, stop_process, wait_for_exit
 from servers.ports import free_port
 from servers.redis import own_server
+from shell_user import SHOAL
 from small_site import GatedPage, page, slow_page
 from wait import HANG, wait_until
 
@@ -96,6 +100,54 @@ def test_submitted_for_people_names_the_command_and_how_to_follow_it(sqlite_flee
     assert done.code == 0
     assert f"--batch-size 50 --queue {sqlite_fleet.queue}\n" in done.out
     assert f"shoal watch --queue {sqlite_fleet.queue} 2" in done.out and "enqueued  1" in done.out
+
+
+def on_terminal(fleet: LocalFleet, *args: str, typed: str) -> tuple[int, str]:
+    """A command at whose keyboard somebody types an answer; its exit status and what it says to people."""
+    keyboard, terminal = pty.openpty()
+    os.write(keyboard, typed.encode())
+    done = subprocess.run(
+        [*SHOAL, *args],
+        cwd=fleet.user.folder,
+        env=fleet.user.environment,
+        stdin=terminal,
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+        check=False,
+    )
+    os.close(terminal)
+    os.close(keyboard)
+    return done.returncode, done.stderr
+
+
+def test_nothing_on_a_shared_queue_is_ended_without_a_word(redis_fleet: LocalFleet) -> None:
+    fleet, code = redis_fleet, redis_fleet.scraper()
+    first = submit(fleet, code)["run_id"]
+
+    def state_of(name: str) -> str:
+        return str(fleet.user.ask("status", name)["state"])
+
+    for args in (("submit", code, "--fresh"), ("run", code, "--mode", "distributed", "--fresh"), ("cancel",)):
+        refused = fleet.user.shoal(*args)
+        assert refused.code == 2 and state_of(first) == "running", refused.err
+        told = " ".join(refused.err.split())
+        assert f"would end run {first} (plain), submitted by " in told and "0 pages done, 1 open" in told
+        assert "add --yes" in told and f"shoal cancel --undo {first}" in told
+        declined, said = on_terminal(fleet, *args, typed="n\n")
+        assert declined != 0 and first in said and "End it? [y/N]" in said and state_of(first) == "running"
+    assert on_terminal(fleet, "cancel", typed="y\n")[0] == 0 and state_of(first) == "cancelled"
+    assert fleet.user.shoal("cancel", "--undo").code == 0 and state_of(first) == "running"
+    second = submit(fleet, code, "--fresh", "--yes")["run_id"]
+    assert state_of(first) == "cancelled" and state_of(second) == "running"
+    assert fleet.user.shoal("cancel", second).code == 0  # which one is meant was said
+
+
+def test_on_a_file_of_this_machine_nobody_is_asked(sqlite_fleet: LocalFleet) -> None:
+    code = sqlite_fleet.scraper()
+    first = submit(sqlite_fleet, code)["run_id"]
+    assert submit(sqlite_fleet, code, "--fresh")["run_id"] != first
+    assert sqlite_fleet.user.shoal("cancel").code == 0
 
 
 @pytest.mark.parametrize("fleet", ["postgres"], indirect=True)
@@ -295,7 +347,7 @@ LOOKS = (
     ("revive", "--all"),
     ("pause",),
     ("resume",),
-    ("cancel",),
+    ("cancel", "--yes"),
 )
 
 

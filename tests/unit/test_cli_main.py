@@ -164,10 +164,10 @@ def test_allow_private_never_swallows_the_scraper(
 
 
 def test_new_writes_a_scraper_that_is_python_and_never_overwrites(capsys: Captured) -> None:
-    assert main(["new", "2nd-Try.py", "--start", "https://shop.example/"]) == 0
+    assert main(["new", "2nd-Try.py"]) == 0
     text = Path("2nd-Try.py").read_text()
     compile(text, "2nd-Try.py", "exec")
-    assert 'shoal.Scraper(\n    "2nd-try",\n    start="https://shop.example/"' in text
+    assert 'shoal.Scraper(\n    "2nd-try",\n    start="http://127.0.0.1:8808/"' in text
     Path("mine.py").write_text("mine")
     assert main(["new", "mine.py"]) == 2
     assert Path("mine.py").read_text() == "mine"

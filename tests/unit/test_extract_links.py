@@ -402,3 +402,12 @@ def test_nor_is_it_by_rewriting_or_by_what_was_asked_for_specially(
         assert wanted - committed <= found <= wanted
         if commit:
             committed |= found
+
+
+def test_links_to_pages_without_a_handler_are_told_once_and_can_still_be_followed() -> None:
+    gate = Gate()
+    links = ["http://h.example/about", "http://elsewhere.example/", "http://o.example/x", URL]
+    told = (("no_handler", "http://h.example/about"), ("no_handler", "http://o.example/x"))
+    assert gate.note_unhandled(links, origin_url=URL) == told
+    assert gate.note_unhandled(links, origin_url=URL) == ()
+    assert urls(gate.see("/about")) == ["http://h.example/about"]  # a handler asked for it

@@ -13,14 +13,19 @@ from shoal.core.lane import UNLIMITED_PACE
 from shoal.core.run import NewRun, Run
 from shoal.core.run_counters import (
     MAX_FIELDS,
+    MAX_SELECTOR,
+    MAX_SELECTORS,
     FetchUsage,
     FieldFill,
     add_bounded,
+    count_empty_page,
     count_fields,
+    empty_pages,
     fetch_usage,
     field_fill,
 )
 from shoal.core.task import Outcome, Task, digest
+from shoal.queue.base import MAX_COUNTER_NAMES
 from shoal.queue.sqlite import SqliteQueue
 from shoal.runs import fill_rates
 from shoal.runs.fill_rates import read_fill_rates
@@ -141,3 +146,14 @@ async def test_counted_fill_rates_look_at_the_last_records_only(
     monkeypatch.setattr(queue, "records", counting)
     rates, _ = await read_fill_rates(queue, queue, run, ["title"], final=True)
     assert rates == (("title", 30, 30),) and len(read) == 5
+
+
+def test_pages_without_a_record_are_counted_with_the_selectors_that_found_nothing() -> None:
+    counters: dict[str, int] = {}
+    for selectors in ([".a.b", "h1"], [".a.b"], [f".x{n}" for n in range(99)], ["y" * 999]):
+        add_bounded(counters, count_empty_page(3, selectors), MAX_COUNTER_NAMES)
+    found = empty_pages(counters)
+    assert (found.pages, found.links, found.selectors[0]) == (4, 12, (".a.b", 2))
+    assert (
+        len(found.selectors) == 2 + MAX_SELECTORS + 1 and max(len(name) for name, _ in found.selectors) == MAX_SELECTOR
+    )

@@ -8,7 +8,9 @@ from shoal.cli.run_summary import fill_lines, summary_lines
 from shoal.core.run import Run
 from shoal.core.stats import Stats
 from shoal.queue.base import DeadLetterGroup
+from shoal.runs.no_records import NoRecords, is_without_records
 from shoal.runs.progress import RunSummary, describe_cause, describe_failures
+from shoal.view.no_records import describe_no_records
 
 RUN = Run(id=1, name="7KQ2", scraper="pages", key="k", state="finished", created_at=1, changed_at=1)
 DEAD = (DeadLetterGroup("a", "http.404", 8, "u", "", 1, 1), DeadLetterGroup("b", "timeout.total", 3, "u", "", 1, 1))
@@ -53,6 +55,36 @@ def test_fields_that_are_often_empty_are_pointed_out() -> None:
 def test_warnings_are_sentences_of_their_own() -> None:
     said = "price is filled in 3 % of records, last time 98 %"
     assert f"  ! {said}" in summary_lines(RunSummary(RUN, Stats(), "complete", warnings=(said,)))
+
+
+def test_a_run_without_records_says_why_in_words_that_fit_the_numbers() -> None:
+    one = NoRecords(1, 1, 1, ("https://a.example/x\x1b[2J",), ((".a", 1),), "https://a.example/?a=1&b=2", ("/p/*",))
+    assert describe_no_records(one) == [
+        "No records: 1 page was fetched and 1 link found, but nothing was extracted.",
+        "  1 of 1 link matches no handler, such as",
+        "    https://a.example/x\N{REPLACEMENT CHARACTER}[2J",
+        "  handlers are for /p/*",
+        "  .a found nothing on 1 page",
+        "Next: shoal shell 'https://a.example/?a=1&b=2'    try selectors on a page",
+    ]
+    many = describe_no_records(NoRecords(2, 9, 5, page="http://127.0.0.1:8808/"))
+    assert many[0].startswith("No records: 2 pages were fetched and 9 links found")
+    assert "  5 of 9 links match no handler, such as" in many and many[-1].startswith("Next: ")
+    assert "shoal shell http://127.0.0.1:8808/ --allow-private" in many[-1]
+    assert any("filled in by scripts" in line for line in describe_no_records(NoRecords(2, 0, 0)))
+
+
+@pytest.mark.parametrize(
+    ("stats", "is_empty"),
+    [
+        (Stats(seen=3, done=3), True),
+        (Stats(seen=3, done=3, records=1), False),
+        (Stats(seen=3, dead=3), False),  # there is a cause for each of them
+        (Stats(seen=1, done=1, skipped={"seen": 4}), False),  # nothing is new
+    ],
+)
+def test_only_pages_that_were_read_and_gave_nothing_are_a_run_without_records(stats: Stats, is_empty: bool) -> None:
+    assert is_without_records(RUN, stats) is is_empty
 
 
 @pytest.mark.parametrize(

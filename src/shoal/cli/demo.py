@@ -61,7 +61,7 @@ async def _serve(port: int, products: int, slow: float) -> None:
     async with server:
         print_line(f"A bookshop of {products:,} books is at {server.url} (Ctrl-C to stop).")
         print_line("In another terminal:")
-        start = "" if server.url == DEMO else f" --start {server.url}"
+        start = "" if server.url == DEMO else f" --start {server.url} --allow-private"
         print_line(f"  shoal new books.py{start}")
         print_line("  shoal run books.py -o books.jsonl --allow-private")
         print_line("  shoal status")

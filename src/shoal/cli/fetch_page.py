@@ -42,10 +42,14 @@ class PageFetcher:
             await self._budget.check(response)
             return Page(response)
         except (Retry, GiveUp) as error:
-            hint = "retry later" if isinstance(error, Retry) else "shoal run would fail on it, too"
+            hint = "check the URL, or retry later" if isinstance(error, Retry) else "shoal run would fail on it, too"
             if error.cause == "blocked.private":
                 hint = "--allow-private, if this is intended"
             raise ActionRequired(f"{url} cannot be fetched: {error.cause}: {error}", hint=hint) from error
+
+    async def crawl_delay(self, url: str) -> float:
+        """What robots.txt asks to be left between two requests, in seconds."""
+        return (await self._robots.verdict(url)).crawl_delay or 0.0
 
     async def close(self) -> None:
         await self._budget.close()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shoal.cli.command import COMMAND_ARGS, Command
+from shoal.cli.confirm import end_confirmation, yes_option
 from shoal.cli.options import click_options, field_option
 from shoal.config.load import Settings
 from shoal.errors import UsageError
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 )
 @click.option("--resume", is_flag=True, help="Resume an unfinished run; this is the default.")
 @click.option("--fresh", is_flag=True, help="Start over instead of resuming.")
+@yes_option
 @click_options("run")
 def run(
     settings: Settings,
@@ -64,6 +66,7 @@ def run(
     mode: Mode | None,
     resume: bool,
     fresh: bool,
+    yes: bool,
 ) -> int:
     """Crawl with a scraper, or fetch a list of URLs into a table.
 
@@ -77,8 +80,8 @@ def run(
     Stop it with Ctrl-C, or let it crash: nothing is lost, and run it again to resume where it
     stopped.
 
-    Exit status: 0 complete, 3 finished with pages that failed, 4 interrupted, can be resumed,
-    2 wrong usage, 1 internal.
+    Exit status: 0 complete, 3 finished with pages that failed or without the records that were wanted,
+    4 interrupted, can be resumed, 2 wrong usage, 1 internal.
     """
     if not target:
         raise UsageError(
@@ -122,6 +125,7 @@ def run(
                 again=again,
                 mode=mode or "",
                 on_queued=lambda made: show_submitted(made, settings),
+                confirm=end_confirmation(settings, yes),
             )
     except KeyboardInterrupt:  # before it began to listen for signals
         ui.message("Stopped before it started; run it again to start.")

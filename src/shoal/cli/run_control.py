@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import click
 
 from shoal.cli.command import Command
+from shoal.cli.confirm import end_confirmation, yes_option
 from shoal.cli.console import count, print_json
 from shoal.cli.find_run import RUN_HELP, find_run, run_argument, with_queue
 from shoal.cli.hints import print_hint
@@ -13,6 +16,7 @@ from shoal.cli.runs import run_document
 from shoal.config.load import Settings
 from shoal.queue.base import Queue, RunAction
 from shoal.runs.undo_cancel import undo_cancel
+from shoal.view.end_notice import EndNotice, end_notice
 
 MESSAGES = {
     "pause": "Run {name} is paused: {leased} in progress will finish, {ready} waiting.\n"
@@ -24,9 +28,17 @@ MESSAGES = {
 }
 
 
-def _control_run(settings: Settings, run: str | None, as_json: bool, action: RunAction) -> None:
+def _control_run(
+    settings: Settings,
+    run: str | None,
+    as_json: bool,
+    action: RunAction,
+    confirm: Callable[[EndNotice], None] | None = None,
+) -> None:
     async def job(queue: Queue) -> None:
         found = await find_run(queue, run)
+        if confirm and (notice := await end_notice(queue, found)):
+            confirm(notice)
         changed = await (undo_cancel(queue, found) if action == "undo" else queue.set_run(found.id, action))
         stats = await queue.stats(changed.id)
         if as_json:
@@ -66,8 +78,14 @@ def resume(settings: Settings, run: str | None, as_json: bool) -> None:
 @click.command(cls=Command, epilog=RUN_HELP, examples="shoal cancel k3f\nshoal cancel books\nshoal cancel --undo k3f")
 @run_argument
 @click.option("--undo", is_flag=True, help="Take the cancel of RUN back: it goes on as it was.")
+@yes_option
 @as_json
 @click_options("look")
-def cancel(settings: Settings, run: str | None, undo: bool, as_json: bool) -> None:
-    """Cancel RUN: pending tasks are dropped, records are kept. For an hour that can be undone."""
-    _control_run(settings, run, as_json, "undo" if undo else "cancel")
+def cancel(settings: Settings, run: str | None, undo: bool, yes: bool, as_json: bool) -> None:
+    """Cancel RUN: pending tasks are dropped, records are kept. For an hour that can be undone.
+
+    Without RUN on a queue that others use too, it says which run that is and asks; without a terminal it
+    needs --yes.
+    """
+    confirm = None if run or undo else end_confirmation(settings, yes)
+    _control_run(settings, run, as_json, "undo" if undo else "cancel", confirm)

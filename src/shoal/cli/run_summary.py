@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from shoal.cli.console import clean, count, display_width, format_duration, size, truncate
 from shoal.runs.progress import RunSummary
 from shoal.view.formatting import format_account
+from shoal.view.no_records import describe_no_records
 
 CAUSES_SHOWN = 5
 MAX_VALUE_WIDTH = 60  # columns for a value of a record that is shown
@@ -23,6 +24,7 @@ def summary_lines(summary: RunSummary) -> list[str]:
         "cancelled": "Cancelled",
         "interrupted": "Stopped",
         "unbalanced": "Ended",
+        "no_records": "Done",
     }[summary.end]
     failed = f"; {count(stats.failed, 'page')} failed" if stats.failed else ""
     after = f" after {format_duration(summary.seconds)}" if summary.seconds else ""
@@ -30,16 +32,19 @@ def summary_lines(summary: RunSummary) -> list[str]:
         f"{words}{after}: {count(stats.done, 'page')}, {count(stats.records, 'record')}, {size(stats.bytes)}{failed}.",
         format_account(stats),
     ]
-    if summary.end in ("complete", "dead") and run.max_pages and stats.cancelled:
+    if summary.end in ("complete", "dead", "no_records") and run.max_pages and stats.cancelled:
         limit = count(run.max_pages, "page")
         lines.append(f"  the limit of {limit} was reached: {count(stats.cancelled)} more were found")
-    if stats.skipped:
-        reasons = sorted(stats.skipped.items(), key=lambda pair: -pair[1])
+    # Links that no handler is for are meant to be left out; where there is nothing else, that is said below.
+    reasons = sorted(stats.skipped.items(), key=lambda pair: -pair[1])
+    if reasons := [pair for pair in reasons if pair[0] != "no_handler"]:
         lines.append("  links not followed: " + " · ".join(f"{clean(why)} {count(n)}" for why, n in reasons))
     lines += _file_lines(summary)
     lines += fill_lines(summary.fill)
     lines += [f"  ! {text}" for text in summary.warnings]
     lines += _failure_lines(summary)
+    if summary.no_records:
+        lines += describe_no_records(summary.no_records)
     if summary.end == "interrupted":
         lines.append("Nothing is lost." + (" Run it again to resume:" if summary.resume_command else ""))
         lines += [f"  {summary.resume_command}"] if summary.resume_command else []

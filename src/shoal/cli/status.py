@@ -29,6 +29,7 @@ from shoal.view.formatting import (
     local_time,
     size,
 )
+from shoal.view.no_records import describe_no_records
 from shoal.view.status import Status, code_version_warnings, gather_status, host_reason, limiting_factors
 
 USAGE_SHOWN, FIELDS_SHOWN = 3, 8
@@ -98,6 +99,7 @@ def _show(found: Status) -> None:
     _show_limits(found)
     _show_lanes(found)
     _show_dead(found)
+    _show_no_records(found)
 
 
 def _usage(usage: Sequence[FetchUsage]) -> str:
@@ -143,6 +145,13 @@ def _show_lanes(found: Status) -> None:
         for lane in ranked
     ]
     print_table(("  host", "waiting", "in progress", "spacing", "at least", "why"), rows, right="waiting")
+
+
+def _show_no_records(found: Status) -> None:
+    if found.no_records:
+        print_line()
+        for text in describe_no_records(found.no_records):
+            print_line(text)
 
 
 def _show_dead(found: Status) -> None:

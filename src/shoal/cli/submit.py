@@ -9,6 +9,7 @@ import time
 import click
 
 from shoal.cli.command import COMMAND_ARGS, Command
+from shoal.cli.confirm import end_confirmation, yes_option
 from shoal.cli.console import StatusLine, count, print_json, print_line
 from shoal.cli.options import as_json, click_options, field_option
 from shoal.cli.run import read_fields
@@ -46,6 +47,7 @@ INTERRUPTED = 4
 @click.option(
     "--priority", type=int, default=0, show_default=True, help="Runs of higher priority come first on hosts they share."
 )
+@yes_option
 @as_json
 @click_options("run")
 def submit(
@@ -58,6 +60,7 @@ def submit(
     fresh: bool,
     weight: int,
     priority: int,
+    yes: bool,
     as_json: bool,
 ) -> int:
     """Put a run into the queue for workers anywhere, and show how to start one.
@@ -65,7 +68,8 @@ def submit(
     TARGET is a scraper (FILE.py[:NAME], a module or a name), a template (.yaml), a list or a URL, as
     with shoal run; a scraper or a template may be followed by a list or by URLs to start from.
 
-    Stop it with Ctrl-C, or let it crash: run it again to resume where it stopped.
+    Stop it with Ctrl-C, or let it crash: run it again to resume where it stopped. If --fresh would end a run on a
+    queue that others use too, you are asked first; without a terminal it needs --yes.
 
     Exit status: 0 everything is in the queue, 4 interrupted, 2 wrong usage, 1 internal.
     """
@@ -93,6 +97,7 @@ def submit(
             priority=priority,
             command=shlex.join(["shoal", "submit", *(word for word in given if word != "--fresh")]),
             on_progress=progress.show,
+            confirm=end_confirmation(settings, yes),
         )
     except KeyboardInterrupt:
         progress.clear()

@@ -49,6 +49,9 @@ class NoLinkGate:
     def admit(self, follows: Iterable[Follow], *, depth: int, parent: int, origin_url: str) -> AdmittedLinks:
         return AdmittedLinks()
 
+    def note_unhandled(self, urls: Iterable[str], *, origin_url: str) -> tuple[tuple[str, str], ...]:
+        return ()
+
     def mark_committed(self, tasks: Iterable[Task]) -> None: ...
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from shoal import app
-from shoal.commands.submit import Submission, SubmitResult, refuse_single, seen_set_note
+from shoal.commands.submit import ConfirmEnd, Submission, SubmitResult, confirm_replacing, refuse_single, seen_set_note
 from shoal.config.load import Settings, with_defaults
 from shoal.config.replay import settings_for_replay
 from shoal.control.history_sampler import record_history
@@ -35,6 +35,7 @@ from shoal.runs.fleet_lock import FleetLock, acquire_exclusive, keep_renewed, re
 from shoal.runs.identity import StartOutcome, checked_stats, resolve_run, run_code_version, run_key
 from shoal.runs.list_reader import describe_rejected, load_report, refuse_changed_list
 from shoal.runs.local_lock import LocalLock
+from shoal.runs.no_records import NoRecords, explain_no_records, is_without_records, wants_records
 from shoal.runs.outputs import RunOutputs
 from shoal.runs.progress import RunEnd, RunInfo, RunSummary, RunUi
 from shoal.runs.request import RunRequest, fleet_run_key, parse_run_request, request_notes, run_spec
@@ -49,7 +50,14 @@ from shoal.worker.pool.supervisor import Supervisor
 if TYPE_CHECKING:
     from shoal.runs.fill_rates import FieldRates
 
-EXIT_CODES: dict[RunEnd, int] = {"complete": 0, "dead": 3, "cancelled": 3, "interrupted": 4, "unbalanced": 1}
+EXIT_CODES: dict[RunEnd, int] = {
+    "complete": 0,
+    "dead": 3,
+    "cancelled": 3,
+    "interrupted": 4,
+    "unbalanced": 1,
+    "no_records": 3,
+}
 PREVIEW_RECORDS = 3  # records, where no output was asked for
 
 
@@ -67,11 +75,13 @@ def run_command(
     again: str = "",
     mode: Mode = "",
     on_queued: Callable[[SubmitResult], None] | None = None,
+    confirm: ConfirmEnd | None = None,
 ) -> int:
     """Crawl, or go on crawling, until the end or until told to stop; answers the exit status.
 
     again: the command that goes on with it, for people. mode: in place of the scraper's own. on_queued: shows
-    what was put into the queue; then a distributed scraper without an output is left to workers.
+    what was put into the queue; then a distributed scraper without an output is left to workers. confirm: is told
+    of a run shared with others that `fresh` would end, and raises if that must not be.
     """
     place = str(Path(output).resolve()) if output else ""
     if place:
@@ -85,13 +95,13 @@ def run_command(
     settings = with_defaults(settings, request.scraper.settings, request.label)
     if on_queued is not None and request.scraper.mode == "distributed" and not place and not from_raw:
         request_builder_for(settings, request.scraper)
-        made = asyncio.run(Submission(settings, request, 1, 0, again, lambda read, added: None).run(fresh))
+        made = asyncio.run(Submission(settings, request, 1, 0, again, lambda read, added: None, confirm).run(fresh))
         on_queued(made)
         return EXIT_CODES["interrupted" if made.status == "interrupted" else "complete"]
     if from_raw:
         settings = settings_for_replay(settings)
     request_builder_for(settings, request.scraper)
-    return asyncio.run(LocalRun(settings, request, place, ui, again, from_raw).run(fresh))
+    return asyncio.run(LocalRun(settings, request, place, ui, again, from_raw).run(fresh, confirm))
 
 
 class LocalRun:
@@ -106,7 +116,7 @@ class LocalRun:
         self._from_raw = from_raw
         self._began = time.monotonic()
 
-    async def run(self, fresh: bool) -> int:
+    async def run(self, fresh: bool, confirm: ConfirmEnd | None = None) -> int:
         request, settings = self._request, self._settings
         tasks, paces = ([], {}) if request.input else app.seed_tasks(request.scraper, settings)
         if tasks and not self._from_raw:
@@ -123,6 +133,8 @@ class LocalRun:
             outputs = self._outputs = await RunOutputs.open(queue, settings)
             local_lock = await LocalLock.acquire(settings.state_folder, own, request.label)
             await self._remove_old_runs(queue)
+            if fresh and confirm and self._mode == "distributed":
+                await confirm_replacing(queue, key, confirm)
             lock = await self._lock(queue, key)
             spec = await self._spec(queue)
             new = NewRun(
@@ -328,6 +340,9 @@ class LocalRun:
             end = "cancelled"
         elif stats.failed:
             end = "dead"
+        no_records = await self._explain_no_records(queue, run, stats)
+        if end == "complete" and no_records and (self._output or wants_records(run)):
+            end = "no_records"
         dead = tuple(await queue.dead_groups(run.id, limit=100_000))
         files = await write_files(queue, run, exporter, self._settings, dead) if exporter else []
         rejected = rejected_file(run, self._output, self._settings)
@@ -356,10 +371,17 @@ class LocalRun:
                 files=tuple((_relative_path(name), rows, words) for name, rows, words in files),
                 fill=fill,
                 warnings=(*warnings, *(exporter.notes if exporter else ())),
+                no_records=no_records,
                 first=tuple(msgspec.json.decode(record.data) for record in first),
             )
         )
         return EXIT_CODES[end]
+
+    async def _explain_no_records(self, queue: Queue, run: Run, stats: Stats) -> NoRecords | None:
+        handlers = self._request.scraper.handlers
+        if not is_without_records(run, stats) or (self._request.scraper.tasks and not handlers):
+            return None
+        return await explain_no_records(queue, run, stats, [handler.pattern for handler in handlers])
 
 
 def _relative_path(path: str) -> str:

@@ -25,12 +25,14 @@ from shoal.runs.local_lock import LocalLock
 from shoal.runs.request import RunRequest, fleet_run_key, parse_run_request, run_spec
 from shoal.runs.seed import ListSeeder
 from shoal.runs.start import StartRequest, in_batches, start
+from shoal.view.end_notice import EndNotice, end_notice
 from shoal.view.formatting import count
 
 POLL_EVERY = 0.25
 
 SubmitStatus = Literal["submitted", "continued", "finished", "cancelled", "interrupted"]
 OnListProgress = Callable[[int, int], None]  # lines read, of them added
+ConfirmEnd = Callable[[EndNotice], None]
 
 
 class SubmitResult(msgspec.Struct, frozen=True):
@@ -59,13 +61,25 @@ def submit_command(
     priority: int = 0,
     command: str = "",
     on_progress: OnListProgress = lambda read, added: None,
+    confirm: ConfirmEnd | None = None,
 ) -> SubmitResult:
-    """Put a run into the queue, or go on doing so; nothing is fetched here."""
+    """Put a run into the queue, or go on doing so; nothing is fetched here.
+
+    confirm: is told of the run that `fresh` would end, and raises if that must not be.
+    """
     request = parse_run_request(settings, target, inputs, fields or {}, column)
     refuse_single(request, target)
     settings = with_defaults(settings, request.scraper.settings, request.label)
     request_builder_for(settings, request.scraper)
-    return asyncio.run(Submission(settings, request, weight, priority, command, on_progress).run(fresh))
+    submission = Submission(settings, request, weight, priority, command, on_progress, confirm=confirm)
+    return asyncio.run(submission.run(fresh))
+
+
+async def confirm_replacing(queue: Queue, key: str, confirm: ConfirmEnd) -> None:
+    """Have somebody agree that the run which has this key ends, if it goes on."""
+    for run in await queue.runs(key=key, limit=1):
+        if notice := await end_notice(queue, run):
+            confirm(notice)
 
 
 def refuse_single(request: RunRequest, target: str) -> None:
@@ -84,6 +98,7 @@ class Submission:
     priority: int
     command: str
     on_progress: OnListProgress
+    confirm: ConfirmEnd | None = None
     guest: bool = False  # in the event loop of another program, which handles signals itself
 
     async def run(self, fresh: bool) -> SubmitResult:
@@ -94,6 +109,8 @@ class Submission:
         local_lock: LocalLock | None = None
         try:
             local_lock = await LocalLock.acquire(settings.state_folder, key, request.label)
+            if fresh and self.confirm:
+                await confirm_replacing(queue, key, self.confirm)
             spec = await run_spec(queue, request, settings, mode="distributed", command=self.command)
             started = await start(
                 queue,

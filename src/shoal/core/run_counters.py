@@ -1,18 +1,24 @@
 """What a run counts as its tasks are settled, by name: what fetching took, and how records are filled.
 
-Names are fetch.FETCHER.EXIT.WHAT (WHAT: responses, bytes, us, cpu_us) and field.NAME.TYPE (a JSON type, or empty).
+Names are fetch.FETCHER.EXIT.WHAT (WHAT: responses, bytes, us, cpu_us), field.NAME.TYPE (a JSON type, or empty), and, of
+pages without a record where no page had any yet, empty.pages, empty.links and empty.selector.SELECTOR.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 FIELD_PREFIX = "field."  # of what is counted of records: it counts only where they do
 FETCH_PREFIX = "fetch."
+EMPTY_PREFIX = "empty."
+_SELECTOR_PREFIX = f"{EMPTY_PREFIX}selector."
+MAX_SELECTOR = 80  # letters of a selector that found nothing; the rest is cut off
+MAX_SELECTORS = 5  # of one page
 OTHER = "other"  # what was counted under names that a run had no room for
 EMPTY = "empty"
 MAX_FIELD_NAME = 60  # letters of a field's name; the rest is cut off
@@ -79,6 +85,30 @@ def field_fill(counters: Mapping[str, int]) -> dict[str, FieldFill]:
         )
         for field, types in found.items()
     }
+
+
+def count_empty_page(links: int, selectors: Iterable[str]) -> dict[str, int]:
+    """A page that gave no record: how many links it has, and the selectors that found nothing on it."""
+    missed = (f"{_SELECTOR_PREFIX}{selector[:MAX_SELECTOR]}" for selector in islice(selectors, MAX_SELECTORS))
+    return {f"{EMPTY_PREFIX}pages": 1, f"{EMPTY_PREFIX}links": links, **dict.fromkeys(missed, 1)}
+
+
+class EmptyPages(msgspec.Struct, frozen=True):
+    """What is known of the pages that were read before any gave a record."""
+
+    pages: int
+    links: int
+    selectors: tuple[tuple[str, int], ...]  # that found nothing, and on how many of them; the most first
+
+
+def empty_pages(counters: Mapping[str, int]) -> EmptyPages:
+    start = len(_SELECTOR_PREFIX)
+    missed = [(name[start:], number) for name, number in counters.items() if name.startswith(_SELECTOR_PREFIX)]
+    return EmptyPages(
+        counters.get(f"{EMPTY_PREFIX}pages", 0),
+        counters.get(f"{EMPTY_PREFIX}links", 0),
+        tuple(sorted(missed, key=lambda pair: -pair[1])),
+    )
 
 
 class FetchUsage(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -32,6 +33,8 @@ _REFUSED = "refused"  # names of groups that cannot be origins
 _TOO_DEEP = "depth"
 _OTHER_HOST = "elsewhere"  # out of scope as a link of this host only
 _WITH_OPTIONS = "asked"
+_UNHANDLED = "unhandled"  # such a link may still be followed, if a handler asks for it
+MAX_UNHANDLED = 500  # links of one page that are remembered as such
 
 
 class AdmittedLinks(msgspec.Struct, frozen=True):
@@ -184,6 +187,16 @@ class LinkFilter:
                     exit = request_options.exit if request_options is not None else ""
                     tasks.append(_task(url, lane_name(lane, exit), depth + 1, parent, follow))
         return AdmittedLinks(tuple(tasks), tuple(skipped))
+
+    def note_unhandled(self, urls: Iterable[str], *, origin_url: str) -> tuple[tuple[str, str], ...]:
+        """Links of a page without a handler to pages that have none either: what was skipped for the first time."""
+        own, found = lane_of(origin_url), []
+        for url in islice(urls, MAX_UNHANDLED):
+            lane = lane_of(url)
+            if (lane == own or self._scope(lane)) and url != origin_url and not self._seen.has(_UNHANDLED, url):
+                self._seen.add(_UNHANDLED, url)
+                found.append(("no_handler", url))
+        return tuple(found)
 
     def mark_committed(self, tasks: Iterable[Task]) -> None:
         """Remember tasks whose adding was acknowledged: only then may their links be dropped."""

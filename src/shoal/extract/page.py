@@ -12,6 +12,7 @@ from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNod
 
 from shoal.core.capability import capability_names
 from shoal.core.page import Response
+from shoal.core.run_counters import MAX_SELECTORS
 from shoal.core.task import RequestOptions
 from shoal.core.url import Resolver
 from shoal.errors import GiveUp, UsageError
@@ -56,7 +57,7 @@ class Page:
 
     __slots__ = (
         "_base", "_encoding", "_fetch", "_headers", "_html", "_kind", "_resolver", "_text", "_tree",
-        "depth", "meta", "response", "run", "task", "url",
+        "depth", "meta", "missed", "response", "run", "task", "url",
     )  # fmt: skip
 
     def __init__(
@@ -75,6 +76,7 @@ class Page:
         self.depth = depth
         self.run = run
         self.task = task
+        self.missed: list[str] = []  # selectors that found nothing, for people who wonder why there is no record
         self._fetch = fetch
         self._base: str | None = None
         self._encoding: str | None = None
@@ -167,9 +169,17 @@ class Page:
     def css(self, selector: str) -> Selection:
         return Selection.of(self.html, selector, self)
 
+    def note_miss(self, selector: str) -> None:
+        """A selector found nothing here; only the first few are kept."""
+        if len(self.missed) < MAX_SELECTORS and selector not in self.missed:
+            self.missed.append(selector)
+
     def xpath(self, expression: str) -> Selection:
         """Search by XPath; the page is parsed by a second parser for it, once."""
-        return Selection(list(self._lxml.root.xpath(expression)), self)
+        found = self._lxml.root.xpath(expression)
+        if not found:
+            self.note_miss(expression)
+        return Selection(list(found), self)
 
     def re(self, pattern: str | Pattern[str]) -> list[str]:
         """All matches of a regular expression in the text of the page."""
@@ -291,7 +301,10 @@ class Page:
         if "::" in what:
             return self._hrefs(self.css(what))
         try:
-            return _hrefs_of(self.html.css(what))
+            nodes = self.html.css(what)
+            if not nodes:
+                self.note_miss(what)
+            return _hrefs_of(nodes)
         except SelectolaxError:
             return self._hrefs(self.css(what))  # which says what is wrong with it
 

@@ -55,6 +55,8 @@ class Selection:
         if self._found is None:
             assert self._root is not None
             self._found = list(select(self._root, self._query))
+            if not self._found and self._page is not None:
+                self._page.note_miss(self._query)
         return self._found
 
     def css(self, selector: str) -> Selection:

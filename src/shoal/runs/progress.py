@@ -13,8 +13,9 @@ from shoal.core.run import Run
 from shoal.core.stats import Stats
 from shoal.queue.base import DeadLetterGroup, TaskView
 from shoal.runs.host_limits import HostLimit
+from shoal.runs.no_records import NoRecords
 
-RunEnd = Literal["complete", "dead", "cancelled", "interrupted", "unbalanced"]
+RunEnd = Literal["complete", "dead", "cancelled", "interrupted", "unbalanced", "no_records"]
 
 
 class RunInfo(msgspec.Struct, frozen=True):
@@ -59,6 +60,7 @@ class RunSummary(msgspec.Struct, frozen=True):
     files: tuple[tuple[str, int, str], ...] = ()  # written: (name, rows, what is in them)
     fill: tuple[tuple[str, int, int], ...] = ()  # (field, records that have it, records)
     warnings: tuple[str, ...] = ()  # sentences: "price is filled in 3 % of records, last time 98 %"
+    no_records: NoRecords | None = None  # why there are none
     first: tuple[dict[str, Any], ...] = ()  # a few records, to be shown where no file was asked for
 
 

@@ -21,7 +21,7 @@ from shoal.logs import redact
 from shoal.queue import document_kinds as kinds
 from shoal.queue.base import Queue
 from shoal.runs.identity import run_key
-from shoal.runs.spec import RunMode, new_spec
+from shoal.runs.spec import RunMode, current_user, new_spec
 from shoal.sources.arguments import ArgumentSource
 from shoal.sources.open import Input, open_input
 from shoal.sources.target_kind import target_kind, validate_target
@@ -150,6 +150,7 @@ async def run_spec(
         code=(request.typed_target, registry.version_of(scraper)) if is_code else None,
         template=await _save_template(queue, request),
     )
+    spec["submitted_by"] = current_user()
     if command:
         spec["command"] = redact(command)
     if request.input is not None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -9,6 +12,15 @@ from typing import Any, Literal
 RunMode = Literal["single", "distributed", "here"]
 
 SHOWN_START_URLS = 100
+
+
+def current_user() -> str:
+    """Whoever gives a command, as other users of the queue know them: ann@laptop."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # a container may have no such user
+        name = f"user {os.getuid()}"
+    return f"{name}@{socket.gethostname()}"
 
 
 def new_spec(

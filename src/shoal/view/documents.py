@@ -20,6 +20,7 @@ from shoal.core.task import Attempt
 from shoal.logs import redact
 from shoal.queue.base import DeadLetterGroup, SeenSet, TaskView
 from shoal.runs.identity import run_code_version
+from shoal.runs.no_records import NO_RECORDS, wants_records
 from shoal.view.dead_letters import count_by_cause, last_message
 from shoal.view.formatting import describe_reason, iso_time
 from shoal.view.hosts import hold_reason, pace_set_by
@@ -79,7 +80,8 @@ def status_document(found: Status) -> Document:
         "seconds_left": _rounded(found.forecast.seconds),
         "decided_by": found.forecast.lane or None,
         "display_state": found.state,
-        "cause": "timeout" if found.over_time else None,
+        "cause": _cause(found),
+        "no_records": msgspec.to_builtins(found.no_records),
         "seeding": found.seeding,
         "code_version": run_code_version(found.run) or None,
         "limits": [{"kind": kind, "words": words} for kind, words in limiting_factors(found)],
@@ -89,6 +91,13 @@ def status_document(found: Status) -> Document:
         "fields": field_documents(found.counters),
         "fetched": fetch_documents(found.counters),
     }
+
+
+def _cause(found: Status) -> str | None:
+    """Why it did not end as it should."""
+    if found.over_time:
+        return "timeout"
+    return NO_RECORDS if found.no_records and wants_records(found.run) else None
 
 
 def field_documents(counters: Mapping[str, int]) -> list[Document]:

@@ -18,6 +18,7 @@ from shoal.queue.base import MAX_OUTBOX_PER_RUN, DeadLetterGroup, Queue, TaskVie
 from shoal.runs.host_limits import HostLimit, find_host_limits
 from shoal.runs.identity import is_seeding, run_code_version
 from shoal.runs.missing_capabilities import find_missing
+from shoal.runs.no_records import NoRecords, explain_no_records, is_without_records
 from shoal.runs.queue_identity import moved_to
 from shoal.runs.time_limit import time_limit, was_ended_by_time_limit
 from shoal.view.formatting import (
@@ -62,6 +63,7 @@ class Status(msgspec.Struct, frozen=True):
     over_time: float = 0.0  # seconds that it might take; not 0: it took longer and was cancelled for that
     counters: dict[str, int] = {}  # of the run, by name
     more_lanes: bool = False  # it has more hosts than were looked at
+    no_records: NoRecords | None = None  # it has ended, and found nothing
     host_limits: tuple[HostLimit, ...] = ()  # what keeps hosts below the pace that it asks for
 
 
@@ -102,6 +104,7 @@ async def gather_status(
         over_time=time_limit(run) if await was_ended_by_time_limit(queue, run) else 0.0,
         counters=await queue.run_counters(run.id),
         more_lanes=len(hosts) >= lanes,
+        no_records=await explain_no_records(queue, run, stats) if is_without_records(run, stats) else None,
         host_limits=await find_host_limits(queue, settings, run, hosts, now),
     )
 

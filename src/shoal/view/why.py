@@ -29,6 +29,7 @@ SKIP_RULES = {
     "scope": "its host is not one of the scraper's (hosts=[…])",
     "depth": "it is farther from the start than --max-depth",
     "invalid": "it is not a URL that can be fetched",
+    "no_handler": "no pattern of the scraper matches it (@….page, or match in a template)",
 }
 
 

@@ -31,7 +31,16 @@ from shoal.worker.task.request_builder import RequestBuilder
 class LinkAdmitter(Protocol):
     def admit(self, follows: Iterable[Follow], *, depth: int, parent: int, origin_url: str) -> AdmittedLinks: ...
 
+    def note_unhandled(self, urls: Iterable[str], *, origin_url: str) -> tuple[tuple[str, str], ...]: ...
+
     def mark_committed(self, tasks: Iterable[Task]) -> None: ...
+
+
+@dataclass(slots=True)
+class RecordWatch:
+    """Whether this worker has had a record of the run: until then it counts why pages give none."""
+
+    has_records: bool = False
 
 
 class RunNotServed(Exception):
@@ -62,6 +71,7 @@ class RunContext:
     retry_delay: float | None = None  # before the second try, in place of the usual one
     fetcher: Fetcher | None = None  # None: the worker's
     budget: ParseBudget | None = None  # None: the worker's
+    record_watch: RecordWatch = field(default_factory=RecordWatch)
 
 
 class RefusalCounter:

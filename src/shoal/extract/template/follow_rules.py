@@ -46,6 +46,8 @@ class FollowRule:
     def _hrefs(self, view: PageView, here: Any) -> list[str]:
         if self._find is not None:
             hrefs = hrefs_of(self._find(view, here))
+            if not hrefs:
+                view.page.note_miss(str(self.rule.at))
         elif here is not None:
             hrefs = hrefs_of([here])
         else:

@@ -50,7 +50,10 @@ class PageKindHandler:
             if self._each is None:
                 yield self.record.read(view)
             else:
-                for here in self._each(view, None):
+                found = self._each(view, None)
+                if not found:
+                    view.page.note_miss(str(self.kind.each))
+                for here in found:
                     view.item += 1
                     yield self.record.read(view, here)
                 view.item = 0

@@ -21,6 +21,7 @@ from shoal.runs.undo_cancel import is_undoable
 from shoal.view.comparison import Comparison, compare_with_previous
 from shoal.view.dead_letters import count_by_cause
 from shoal.view.formatting import format_duration, format_least_time
+from shoal.view.no_records import describe_no_records
 from shoal.view.progress import ProgressCurve, progress_curve
 from shoal.view.run_state import display_state
 from shoal.view.status import limiting_factors
@@ -102,6 +103,7 @@ async def show_run(request: Request, context: ContextDep, caller: ReaderDep, nam
             "ahead": found.forecast,
             "took": (run.finished_at - run.created_at) / 1e6 if run.finished_at else 0.0,
             "limits": [(kind, words) for kind, words in limiting_factors(found)],
+            "no_records": describe_no_records(found.no_records) if found.no_records else [],
             "lanes": [(lane, format_least_time(lane, found.now)) for lane in slowest],
             "causes": causes[:CAUSES_SHOWN],
             "workers": found.workers,

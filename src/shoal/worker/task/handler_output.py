@@ -28,13 +28,16 @@ _encode_meta = msgspec.json.Encoder().encode  # as queues do: what travels comes
 
 
 class HandlerOutput:
-    __slots__ = ("bytes", "follows", "records", "tasks")
+    __slots__ = ("bytes", "follows", "links", "missed", "records", "skipped", "tasks")
 
     def __init__(self) -> None:
         self.records: list[bytes] = []
         self.follows: list[Follow] = []
         self.tasks: list[Task] = []
         self.bytes = 0
+        self.links = 0  # of a page without a handler
+        self.missed: list[str] = []  # selectors that found nothing
+        self.skipped: tuple[tuple[str, str], ...] = ()  # (reason, url) of links beside those to be followed
 
     def add_item(self, item: Any) -> None:
         """One yielded thing: a record, links to follow, a task of another type, or a list of such."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from msgspec.structs import replace
+
 from shoal.core.page import Response
 from shoal.core.retry import status_cause
 from shoal.core.task import LeasedTask, OutboxEntry, Outcome, RequestOptions
@@ -11,6 +13,7 @@ from shoal.core.task_kind import is_fetched
 from shoal.core.url import lane_of
 from shoal.errors import FetchFailed, FetchRefused, GiveUp
 from shoal.extract.links import AdmittedLinks
+from shoal.extract.page import Page
 from shoal.logs import bind_lazy
 from shoal.worker.context import RunContext, WorkerContext
 from shoal.worker.task import slot
@@ -113,13 +116,23 @@ async def extract(attempt: TaskAttempt, run_context: RunContext, response: Respo
         page = build_page(attempt, run_context, response)
         func = page_function(attempt.task.kind, run_context.scraper, page)
         if func is None:
-            output.add_follows(run_context.scraper.default_follow(page))
+            follow_matching(page, run_context, output)
             return output
     attempt.is_in_handler = True
     attempt.deadline = HandlerDeadline(attempt.context.clock, run_context.handler_timeout)
     await run_handler(func, page, attempt.step, output, attempt.deadline)
     attempt.is_in_handler = False
+    output.missed = page.missed
     return output
+
+
+def follow_matching(page: Page, run_context: RunContext, output: HandlerOutput) -> None:
+    """Of a page without a handler: the links to pages that have one, and which have none."""
+    scraper, urls = run_context.scraper, page.links()
+    output.add_follows(scraper.default_follow(page))
+    output.links = len(urls)
+    unhandled = (url for url in urls if not scraper.matches(url))
+    output.skipped = run_context.links.note_unhandled(unhandled, origin_url=page.url)
 
 
 def admit_links(attempt: TaskAttempt, run_context: RunContext, output: HandlerOutput) -> AdmittedLinks:
@@ -130,7 +143,7 @@ def admit_links(attempt: TaskAttempt, run_context: RunContext, output: HandlerOu
         if found.tasks and run_context.max_same_content and _is_repeated_content(attempt, run_context):
             # A trap that gives the same page under ever new URLs.
             return AdmittedLinks(skipped=(("trap", attempt.final_url),))
-        return found
+        return replace(found, skipped=found.skipped + output.skipped) if output.skipped else found
 
 
 def follow_ups(attempt: TaskAttempt, output: HandlerOutput) -> tuple[OutboxEntry, ...]:
