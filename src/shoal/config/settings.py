@@ -24,6 +24,7 @@ SETTINGS_FILE = "shoal.toml"
 STATE_FOLDER = ".shoal"
 STATE_FILE = "shoal.db"
 DEFAULT_LISTEN = "127.0.0.1:8080"
+MAX_UNIQUE_FIELDS = 10
 UNLIMITED = "a whole number; 0 is no limit"
 
 
@@ -59,6 +60,14 @@ def _capabilities(value: object) -> Needs:
     return capability_names(
         (name for line in units.lines(value) for name in line.replace(",", " ").split()), most=MAX_CAPABILITIES
     )
+
+
+def _field_names(value: object) -> tuple[str, ...]:
+    """Names of fields, several also in one text."""
+    names = tuple(name.strip() for line in units.lines(value) for name in line.split(","))
+    if len(names) > MAX_UNIQUE_FIELDS or not all(0 < len(name) <= 200 for name in names):
+        raise ValueError(value)
+    return tuple(dict.fromkeys(names))
 
 
 def _parse_seen_set(value: object) -> str:
@@ -272,6 +281,14 @@ class Settings:
     sort_query: bool = switch(False, "Treat URLs that differ only in the order of ?a&b as one.", "URLs", scope="run")
     drop_tracking: bool = switch(
         False, "Remove utm_source, gclid and similar parameters from URLs.", "URLs", scope="run"
+    )
+    unique: tuple[str, ...] = declare(
+        (),
+        "Keep only the first of the records with the same value in a field, such as sku.",
+        "Output",
+        scope="run",
+        parse=_field_names,
+        accepts="the name of a field such as sku, or several that count together such as shop,sku",
     )
     csv_safe: bool = switch(
         False, "Keep spreadsheets from running cells of a CSV as formulas.", "Output", scope="machine"

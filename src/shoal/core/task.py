@@ -166,6 +166,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     cause: str = ""  # with retry, dead, cancelled
     evidence: dict[str, Any] | None = None  # with dead: what a person needs to judge it
     records: tuple[bytes, ...] = ()  # each one JSON object
+    record_keys: tuple[bytes, ...] = ()  # empty, or a digest for each record; b"" where it has none (see Queue.settle)
     found: tuple[Task, ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()  # (reason, url) of links refused by rule
     lanes: tuple[LaneChange, ...] = ()

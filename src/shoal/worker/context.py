@@ -56,6 +56,7 @@ class RunContext:
     adaptive: bool = False  # go slower where a host answers slowly or refuses
     distinct: bool = True  # a page that several URLs lead to is recorded once
     max_same_content: int = 0  # pages of a host with the same content whose links are followed; 0: all
+    unique: tuple[str, ...] = ()  # fields by which records are kept once; none: all are kept
     contents: DuplicateContent = field(default_factory=DuplicateContent)
     handler_timeout: float = 60.0
     retries: Mapping[str, int] | None = None  # by cause or class, in place of the usual ones

@@ -151,6 +151,7 @@ class TaskAttempt:
             result="done",
             attempt=self.history_entry(),
             records=tuple(output.records),
+            record_keys=tuple(output.record_keys),
             found=tuple(found.tasks),
             skipped=tuple(found.skipped),
             lanes=self.lane_changes,

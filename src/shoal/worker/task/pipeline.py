@@ -118,6 +118,8 @@ async def extract(attempt: TaskAttempt, run_context: RunContext, response: Respo
     attempt.is_in_handler = True
     attempt.deadline = HandlerDeadline(attempt.context.clock, run_context.handler_timeout)
     await run_handler(func, page, attempt.step, output, attempt.deadline)
+    if run_context.unique:
+        output.make_unique(run_context.unique)
     attempt.is_in_handler = False
     return output
 
