@@ -6,8 +6,8 @@ import dataclasses
 from typing import Any
 
 import pytest
-
 from pipeline_harness import HOME, PipelineHarness, html
+
 from shoal.config.load import load
 from shoal.core.record_key import record_key
 from shoal.core.task import LeasedTask, Outcome

@@ -52,6 +52,7 @@ class RequestOptions(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     proxy: str = ""  # the name of a secret: URLs with passwords are not kept in queues
     auth: str = ""  # the name of a secret
     exit: str = ""  # by which it leaves, if not the usual way; its lane is host@exit
+    again: int = 0  # not 0: asked for although the run has had it; how many pages in a row were
 
 
 class Task(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

@@ -29,7 +29,9 @@ from shoal.worker.task.request_builder import RequestBuilder
 
 
 class LinkAdmitter(Protocol):
-    def admit(self, follows: Iterable[Follow], *, depth: int, parent: int, origin_url: str) -> AdmittedLinks: ...
+    def admit(
+        self, follows: Iterable[Follow], *, depth: int, parent: int, origin_url: str, again: int = 0
+    ) -> AdmittedLinks: ...
 
     def mark_committed(self, tasks: Iterable[Task]) -> None: ...
 

@@ -63,16 +63,26 @@ def failure_outcome(attempt: TaskAttempt, error: BaseException) -> Outcome:
         cause = UNACKNOWLEDGED if isinstance(error, asyncio.CancelledError) else _cause(attempt, error)
         return _outcome(attempt, "dead", cause, _message(error), error)
     cause = _cause(attempt, error)
-    after = retry_delay(
+    after = _retry_delay(attempt, cause, error.after if isinstance(error, Retry) else None)
+    result = "dead" if after is None else "retry"
+    return _outcome(attempt, result, cause, _message(error), error, after or 0.0)
+
+
+def is_last_attempt(attempt: TaskAttempt, cause: str, after: float | None) -> bool:
+    """Whether an attempt that fails with this cause is not followed by another."""
+    return attempt.task.ack == "auto" or _retry_delay(attempt, cause, after) is None
+
+
+def _retry_delay(attempt: TaskAttempt, cause: str, after: float | None) -> float | None:
+    run_context = attempt.run_context
+    return retry_delay(
         cause,
         attempt.task.failures or {},
         jitter=attempt.context.jitter(),
-        after=error.after if isinstance(error, Retry) else None,
-        limits=attempt.run_context.retries if attempt.run_context else None,
-        base=attempt.run_context.retry_delay if attempt.run_context else None,
+        after=after,
+        limits=run_context.retries if run_context else None,
+        base=run_context.retry_delay if run_context else None,
     )
-    result = "dead" if after is None else "retry"
-    return _outcome(attempt, result, cause, _message(error), error, after or 0.0)
 
 
 def _root_error(attempt: TaskAttempt, error: BaseException) -> BaseException:

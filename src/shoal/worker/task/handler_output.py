@@ -63,7 +63,7 @@ class HandlerOutput:
         self.records.append(data)
 
     def make_unique(self, fields: Sequence[str]) -> None:
-        """Of records with the same values of these fields keep the first; across pages the queue decides by the keys."""
+        """Of records with the same values of these fields keep the first; between pages the queue decides."""
         first: dict[bytes | int, tuple[bytes, bytes]] = {}
         for at, record in enumerate(self.records):
             key = record_key(record, fields)
