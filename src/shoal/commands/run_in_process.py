@@ -15,8 +15,8 @@ from shoal.config.load import Settings, load, with_defaults
 from shoal.core.run import NewRun, Run
 from shoal.errors import QueueUnavailable, UsageError
 from shoal.extract.scraper import Scraper
-from shoal.launch import worker_context
-from shoal.launch.job import RunJob, run_plan
+from shoal.launch.in_process_pool import in_process_pool
+from shoal.launch.job import RunJob
 from shoal.queue.base import Queue
 from shoal.runs.drive import RunDriver
 from shoal.runs.finish import refuse_overwriting_input, rejected_file, write_files
@@ -27,10 +27,6 @@ from shoal.runs.outputs import RunOutputs
 from shoal.runs.request import RunRequest, parse_run_request, run_spec
 from shoal.runs.seed import ListSeeder
 from shoal.runs.start import StartRequest, in_batches
-from shoal.view import opentelemetry
-from shoal.worker.pool.crash_note import CrashNote
-from shoal.worker.pool.in_process import InProcessWorker
-from shoal.worker.pool.recovery import recover_dead_workers
 
 OnStart = Callable[[Run, int], None]
 
@@ -146,18 +142,12 @@ class InProcessRun:
 
     async def _drive(self, run: Run, outputs: RunOutputs) -> None:
         queue, settings, request = self.queue, self.settings, self.request
-        await recover_dead_workers(queue, app.crash_notes_folder(settings))
         job = RunJob(run, settings, keep_duplicates=request.input is not None)
-        note = CrashNote.create(app.crash_notes_folder(settings), app.worker_name())
-        context = await worker_context.build_worker_context(
-            request.scraper, job, queue=queue, note=note, supervised=False
-        )
-        opentelemetry.enable_tracing(context, settings)
+        pool = await in_process_pool(queue, job, request.scraper)
         seeder: ListSeeder | None = None
         if request.input is not None:
             place = rejected_file(run, self.output, settings)
             seeder = await ListSeeder.begin(queue, run, request.input, settings, rejects=place)
-        pool = InProcessWorker(context, run_plan(settings, run, stay_when_empty=job.keep_duplicates))
         driver = RunDriver(
             queue, run, pool, output=outputs, seeder=seeder, outage_timeout=app.queue_outage_timeout(settings)
         )

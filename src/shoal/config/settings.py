@@ -122,12 +122,12 @@ class Settings:
     concurrency: int = count(
         16, "Pages in progress at once per worker process.", "Pace", scope="machine", least=1, commands="run and serve"
     )
-    workers: int = count(
-        0,
-        "Worker processes; 0 is one per core.",
+    workers: int | None = count(
+        None,
+        "Worker processes; default: one per core. With shoal run, 0 works in the command's own process, for debuggers.",
         "Pace",
         scope="machine",
-        accepts="a whole number; 0 is one per core",
+        accepts="a whole number; 0 or none is one per core, but 0 with shoal run is its own process",
         commands="run and serve",
     )
     ignore_robots: bool = switch(False, "Fetch pages that robots.txt disallows.", "Pace", scope="run", replay=True)
