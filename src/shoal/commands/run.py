@@ -124,6 +124,7 @@ class LocalRun:
         outputs: RunOutputs | None = None
         try:
             outputs = self._outputs = await RunOutputs.open(queue, settings)
+            outputs.columns = request.columns
             local_lock = await LocalLock.acquire(settings.state_folder, own, request.label)
             await self._remove_old_runs(queue)
             lock = await self._lock(queue, key)

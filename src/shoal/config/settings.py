@@ -205,11 +205,11 @@ class Settings:
     )
     allow_private: str = declare(
         "",
-        "Allow requests to private and loopback addresses: all, or a list of host:port.",
+        "Allow requests to private and loopback addresses: all, or a list of host:port and networks.",
         "Requests",
         scope="machine",
         parse=units.private,
-        accepts="1, or a list of host:port such as 127.0.0.1:8000,localhost:9000",
+        accepts="1, or a list of host:port and networks such as 127.0.0.1:8000,localhost:9000,10.0.0.0/8",
         commands="run and serve",
         connection=True,
     )
