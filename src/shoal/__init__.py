@@ -68,6 +68,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    """Also the names that nobody has used yet."""
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: `import shoal` stays quick."""
     home = _HOMES.get(name)

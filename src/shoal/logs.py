@@ -110,6 +110,7 @@ def setup_logging(
         old.close()
     handler.is_shoal_handler = True  # type: ignore[attr-defined]
     root.addHandler(handler)
+    root.setLevel(level.upper())  # what a scraper's own code logs, too
     _LOGGER.setLevel(level.upper())
     logging.captureWarnings(True)
 

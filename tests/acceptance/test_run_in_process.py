@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -169,3 +170,33 @@ def test_get_refuses_what_it_would_otherwise_leave_out(
     with pytest.raises(UsageError, match=words) as caught:
         shoal.get(target, fields)
     assert caught.value.hint and not (clean_folder / ".shoal" / "shoal.db").exists()
+
+
+async def test_run_sync_where_an_event_loop_runs_says_what_to_do(clean_folder: Path) -> None:
+    with pytest.raises(UsageError, match="an event loop is running already") as caught:
+        shoal.run_sync(shoal.Scraper("books", start="http://127.0.0.1:1/"))
+    assert "await shoal.run" in caught.value.hint
+
+
+def test_an_empty_result_has_its_columns(clean_folder: Path) -> None:
+    with ShellUser(clean_folder, products=1) as user:
+        result = shoal.get(user.url + "nowhere", FIELDS, allow_private="1", output="none.csv")
+    assert len(result) == 0
+    names = ["url", "title", "price"]
+    assert list(result.to_pandas().columns) == names == result.to_polars().columns == result.to_arrow().column_names
+    assert (clean_folder / "none.csv").read_text() == "url,title,price\n"
+    result.write("again.tsv")
+    assert (clean_folder / "again.tsv").read_text() == "url\ttitle\tprice\n"
+
+
+async def test_a_run_shows_its_progress_if_asked_and_leaves_logging_alone(
+    demo: Server, clean_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    root = logging.getLogger()
+    before = (root.level, list(root.handlers))
+    await shoal.run(shop(demo.url), allow_private="1")
+    assert capfd.readouterr().err == "", "nobody looks at it"
+    await shoal.run(shop(demo.url), allow_private="1", progress=True)
+    lines = capfd.readouterr().err.splitlines()
+    assert " pages · " in lines[-1] and "records" in lines[-1]
+    assert (root.level, list(root.handlers)) == before

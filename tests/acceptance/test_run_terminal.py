@@ -136,3 +136,49 @@ def test_bash_completes_commands_and_options(user: ShellUser, words: str, comple
         timeout=HANG,
     )
     assert done.stdout.split() == completed.split(), done.stderr
+
+
+STOPS = """
+import os, shoal
+scraper = shoal.Scraper("stops", os.environ["SITE"])
+
+@scraper.page("*")
+async def look(page):
+    secret = 6 * 7
+    breakpoint()
+    yield {"n": secret}
+"""
+
+
+def debugged(user: ShellUser, *keys: tuple[str, bytes]) -> tuple[Terminal, int]:
+    """What a person types once something was shown, one after the other, and how the command ended."""
+    (user.folder / "stops.py").write_text(STOPS)
+    user.environment["SITE"] = user.url
+    short = ("--handler-timeout", "1", "--lease", "2", "--heartbeat", "1")
+    command = ("run", "stops.py", "-o", "stops.jsonl", "--allow-private", "--workers", "0", "--max-pages", "1")
+    terminal = Terminal(user, 80, *command, *short)
+    shown = 0
+    try:
+        for what, key in keys:
+            terminal.read_until(lambda text, what=what, shown=shown: what in text[shown:])
+            shown = len(terminal.text)
+            terminal.press(key)
+        return terminal, terminal.ended()
+    finally:
+        terminal.close()
+
+
+def test_a_breakpoint_stops_in_the_terminal_and_no_time_limit_ends_it(user: ShellUser) -> None:
+    wait = b"import time; time.sleep(4); print('slept', secret + 1)\n"  # longer than lease and time limit together
+    terminal, status = debugged(user, ("(Pdb)", wait), ("slept 43", b"c\n"))
+    assert status == 0, terminal.text
+    assert (user.folder / "stops.jsonl").read_text() == '{"n":42}\n'
+    assert "\x1b[J" not in terminal.text, "nothing is drawn over what the debugger shows"
+
+
+def test_leaving_the_debugger_stops_the_run_and_costs_the_page_nothing(user: ShellUser) -> None:
+    terminal, status = debugged(user, ("(Pdb)", b"q\n"))
+    assert status == 4, terminal.text
+    assert "failed" not in terminal.text
+    terminal, status = debugged(user, ("(Pdb)", b"c\n"))
+    assert status == 0 and (user.folder / "stops.jsonl").read_text() == '{"n":42}\n', terminal.text

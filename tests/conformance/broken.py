@@ -469,6 +469,21 @@ class SameAsIgnored(ModelQueue):
         super().finish_task(task, replace(outcome, redirect_digest=None), paces, late=late)
 
 
+class RecordKeysIgnored(ModelQueue):
+    """Records with the same key are all kept."""
+
+    def unclaimed_records(self, task: ModelTask, outcome: Outcome) -> list[bytes]:
+        return list(outcome.records)
+
+
+class RecordKeysTakenByDroppedPage(ModelQueue):
+    """A page that is dropped as another's takes the keys of its records with it."""
+
+    def finish_task(self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool) -> bool:
+        self.unclaimed_records(task, outcome)
+        return super().finish_task(task, outcome, paces, late=late)
+
+
 class SilentExpiry(ModelQueue):
     """Expired tasks vanish instead of becoming dead letters."""
 

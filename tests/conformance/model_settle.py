@@ -119,11 +119,21 @@ class ModelSettle:
 
     def keep_records(self, task: ModelTask, outcome: Outcome) -> None:
         about = self.all_runs[task.run]
-        task.first_record = about.last_record + 1 if outcome.records else 0
-        for data in outcome.records:
+        records = self.unclaimed_records(task, outcome)
+        task.first_record = about.last_record + 1 if records else 0
+        for data in records:
             about.last_record += 1
             about.records.append(StoredRecord(about.last_record, task.id, data))
-        task.records += len(outcome.records)
+        task.records += len(records)
+
+    def unclaimed_records(self, task: ModelTask, outcome: Outcome) -> list[bytes]:
+        if not outcome.record_keys:
+            return list(outcome.records)
+        pairs = zip(outcome.records, outcome.record_keys, strict=True)
+        return [
+            data for data, key in pairs
+            if not key or self.seen.setdefault((task.run, identity(key)), task.id) == task.id
+        ]  # fmt: skip
 
     def keep_links(self, task: ModelTask, outcome: Outcome, paces: Mapping[str, Pace], *, late: bool) -> None:
         about = self.all_runs[task.run]

@@ -377,6 +377,7 @@ class QueueMachine(RuleBasedStateMachine):
             record = b'{"lease":%d}' % leased.lease
             return Outcome(
                 leased.id, leased.lease, "done", records=(record,), redirect_digest=digest(f"p{n + 1}"),
+                record_keys=(digest(f"key {n % 3}"),),
                 outbox=(OutboxEntry(KINDS[0], f"redirect {leased.lease}", record),),
                 counters={"redirects": 1, "field.lease.number": 1},
             )  # fmt: skip

@@ -25,6 +25,7 @@ from conformance import test_contract_outbox as outbox
 from conformance import test_contract_priority as priority
 from conformance import test_contract_push as push
 from conformance import test_contract_reap as reap
+from conformance import test_contract_record_keys as record_keys
 from conformance import test_contract_results as results
 from conformance import test_contract_run_counters as run_counters
 from conformance import test_contract_runs as runs
@@ -45,6 +46,8 @@ BY_A_TEST: dict[type[ModelQueue], Callable[[QueueHarness], Awaitable[None]]] = {
     broken.ReserveTakesNoSlot: lanes.test_reserve_and_claim_share_the_slots_of_a_lane,
     broken.ExtendDoesNothing: claim.test_an_extended_lease_lives_on,
     broken.ExpiredHandedOut: reap.test_a_task_whose_time_is_over_is_not_handed_out,
+    broken.RecordKeysIgnored: record_keys.test_of_two_records_with_one_key_the_first_is_kept,
+    broken.RecordKeysTakenByDroppedPage: record_keys.test_a_page_that_is_dropped_leaves_the_keys_to_the_other,
     broken.SilentExpiry: reap.test_a_delayed_task_expires_too,
     broken.ReviveDoubles: runs.test_revived_dead_letters_are_ready_with_fresh_attempts,
     broken.NothingOldest: priority.test_the_oldest_is_taken_within_sixteen_picks,

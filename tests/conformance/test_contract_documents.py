@@ -41,7 +41,9 @@ async def test_what_is_not_there_is_none(harness: QueueHarness) -> None:
     assert await harness.queue.documents("fill") == []
 
 
-ASK = RequestOptions(method="POST", headers=(("X-A", "ü"),), body=b"\x00\xff", session="s", proxy="fast", auth="shop")
+ASK = RequestOptions(
+    method="POST", headers=(("X-A", "ü"),), body=b"\x00\xff", session="s", again=2, proxy="fast", auth="shop"
+)
 
 
 async def test_a_task_keeps_how_it_is_to_be_asked_for(harness: QueueHarness) -> None:

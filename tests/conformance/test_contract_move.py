@@ -14,7 +14,7 @@ from shoal.core.task import SHORT_DIGEST, ExportedTask, LeasedTask, RequestOptio
 from shoal.errors import UsageError
 from shoal.queue.base import Queue, StoredRecord
 
-ASK = RequestOptions(method="POST", headers=(("X-A", "ü"),), body=b"\x00\xff", session="s")
+ASK = RequestOptions(method="POST", headers=(("X-A", "ü"),), body=b"\x00\xff", session="s", again=2)
 NUMBER = (1 << TASK_BITS) - 1
 
 

@@ -145,6 +145,8 @@ def test_completion_completes_commands() -> None:
         (["x.py", "--allow-private"], "x.py", "1"),
         (["--allow-private", "127.0.0.1:80,localhost:8080", "x.py"], "x.py", "127.0.0.1:80,localhost:8080"),
         (["--allow-private=127.0.0.1:80", "x.py"], "x.py", "127.0.0.1:80"),
+        (["--allow-private", "10.0.0.0/8,fd00::/8", "x.py"], "x.py", "10.0.0.0/8,fd00::/8"),
+        (["--allow-private", "scrapers/x.py"], "scrapers/x.py", "1"),
         (["--allow-private", "--fresh", "x.py"], "x.py", "1"),
         (["x.py:books", "--", "--allow-private"], "x.py:books", ""),
     ],

@@ -82,6 +82,8 @@ def test_flag_wins_over_environment_over_file_over_scraper() -> None:
         ("allow_private", "0", ""),
         ("allow_private", "127.0.0.1:8000, LOCALHOST", "127.0.0.1:8000,localhost"),
         ("allow_private", "[::1]:80", "[::1]:80"),
+        ("allow_private", "10.0.0.0/8, fd00::/8", "10.0.0.0/8,fd00::/8"),
+        ("allow_private", ["10.0.0.0/8"], "10.0.0.0/8"),
     ],
 )
 def test_what_is_understood(name: str, text: str, value: object) -> None:
@@ -104,6 +106,8 @@ def test_what_is_understood(name: str, text: str, value: object) -> None:
         ("concurrency", "0"),
         ("ignore_robots", "perhaps"),
         ("allow_private", "http://localhost/"),
+        ("allow_private", "10.0.0.1/8"),
+        ("allow_private", "10.0.0.0/33"),
         ("synchronous", "off"),
         ("log_level", "loud"),
         ("user_agent", "a\nb"),

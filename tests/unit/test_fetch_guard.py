@@ -251,3 +251,34 @@ def test_hosts_that_are_private_by_name_are_known_before_they_are_resolved(host:
     assert looks_private(host if host.count(":") < 2 or host[0] == "[" else f"[{host}]") is private
     if private and "metadata" not in host.lower() and "fe80" not in host:
         assert "unless allowed with --allow-private" in private_hint(host)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "ip", "permitted"),
+    [
+        ("10.0.0.0/8", "10.9.8.7", True),
+        ("10.0.0.0/8", "::ffff:10.9.8.7", True),
+        ("10.0.0.0/8", "192.168.1.1", False),
+        ("10.0.0.0/8,192.168.1.0/24", "192.168.1.1", True),
+        ("fd12::/16", "fd12:3456::1", True),
+        ("fd12::/16", "fd13::1", False),
+        ("100.64.0.0/10", "100.64.0.1", True),
+        ("100.64.0.0/10", "100.100.100.200", False),  # metadata is listed by itself or not at all
+        ("100.64.0.0/10,100.100.100.200", "100.100.100.200", True),
+        ("169.254.0.0/16", "169.254.7.7", True),
+        ("169.254.0.0/16", "169.254.169.254", False),
+        ("0.0.0.0/0", "10.0.0.1", True),
+        ("0.0.0.0/0", "169.254.7.7", False),
+        ("fc00::/7", "fd00:ec2::254", False),
+    ],
+)
+def test_a_network_allows_its_addresses_but_never_metadata(allowed: str, ip: str, permitted: bool) -> None:
+    assert PrivateNetworkPolicy.parse(allowed).permits("http://shop.test/", ip, 80) is permitted
+    assert PrivateNetworkPolicy.parse(allowed.split(",")).permits("http://shop.test/", ip, 8080) is permitted
+
+
+@pytest.mark.parametrize(
+    ("lane", "covered"), [("10.1.2.3", True), ("10.1.2.3:8080", True), ("11.1.2.3", False), ("shop.test", False)]
+)
+def test_hosts_of_an_allowed_network_are_ones_own(lane: str, covered: bool) -> None:
+    assert PrivateNetworkPolicy.parse("10.0.0.0/8").covers(lane) is covered

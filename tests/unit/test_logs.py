@@ -16,12 +16,13 @@ from shoal.errors import UsageError
 @pytest.fixture(autouse=True)
 def _leave_logging_as_it_was() -> Iterator[None]:
     root, shoal = logging.getLogger(), logging.getLogger("shoal")
-    before, level = list(root.handlers), shoal.level
+    before, level, root_level = list(root.handlers), shoal.level, root.level
     yield
     for handler in [handler for handler in root.handlers if handler not in before]:
         root.removeHandler(handler)
         handler.close()
     shoal.setLevel(level)
+    root.setLevel(root_level)
     logging.captureWarnings(False)
 
 
@@ -112,3 +113,12 @@ def test_what_a_context_is_about_is_asked_for_only_when_something_is_logged(tmp_
     assert (first["run"], first["task"], first["worker"], first["logger"]) == ("r1", 7, "w-1", "books")
     assert "task" not in second and second["worker"] == "w-1"
     assert "worker" not in third
+
+
+def test_what_other_code_logs_appears_from_the_level_that_was_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "x.log"
+    logs.setup_logging(level="info", file=str(file))
+    logging.getLogger("my.shop").info("a page without a price")
+    logging.getLogger("my.shop").debug("too much")
+    (line,) = file.read_text().splitlines()
+    assert "a page without a price" in line and "logger=my.shop" in line

@@ -156,3 +156,8 @@ def test_public_names_are_few_and_none_is_loaded_before_it_is_used() -> None:
     loaded = "import sys, shoal; print([name for name in sys.modules if name.startswith('shoal.')])"
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['shoal.version']"
+
+
+def test_dir_lists_every_public_name_before_it_was_used() -> None:
+    code = "import shoal; assert set(shoal.__all__) <= set(dir(shoal)), dir(shoal)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -9,13 +9,13 @@ from typing import Any
 import click
 
 from shoal.config.load import SETTINGS
-from shoal.core.units import HOST_AND_PORT
+from shoal.core.units import is_port_or_network
 
 COMMAND_ARGS = "shoal.given"  # in the context: the words that followed the command's name
 _SECTIONS = {(setting.name, setting.flag): setting.section for setting in SETTINGS.values()}
 # Options whose value may be left out, and what can only be their value.
 _OPTIONAL_VALUES: dict[str, Callable[[str], object]] = {
-    "--allow-private": HOST_AND_PORT.fullmatch,
+    "--allow-private": is_port_or_network,
     "--dashboard": re.compile(r"([^\s/]+:)?[0-9]{1,5}").fullmatch,
 }
 

@@ -47,10 +47,10 @@ MISSING_SHOWN = 2  # combinations of capabilities that no worker has
 Clock = Callable[[], float]
 
 
-def run_ui(stream: TextIO | None = None) -> RunUi:
-    """The display that fits where the output goes."""
+def run_ui(stream: TextIO | None = None, *, live: bool = True) -> RunUi:
+    """The display that fits where the output goes; live=False: one that leaves the terminal to others."""
     stream = stream or sys.stderr
-    if not stream.isatty() or is_dumb_terminal():
+    if not live or not stream.isatty() or is_dumb_terminal():
         return PlainUi(stream)
     ui = LiveUi(stream)
     for handler in logging.getLogger().handlers:

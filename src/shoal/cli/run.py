@@ -109,7 +109,7 @@ def run(
     setup_logging(format=settings.log_format, level=settings.log_level, file=settings.log_file)
     given = click.get_current_context().meta[COMMAND_ARGS]
     again = shlex.join(["shoal", "run", *(word for word in given if word != "--fresh")])
-    ui = run_ui()
+    ui = run_ui(live=settings.workers != 0)  # what a debugger prints must not be drawn over
     try:
         with with_dashboard(settings, ui.message):
             return run_command(

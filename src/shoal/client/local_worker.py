@@ -46,7 +46,9 @@ class NoFetcher:
 class NoLinkGate:
     """Takes the place of the link gate: typed tasks have no links."""
 
-    def admit(self, follows: Iterable[Follow], *, depth: int, parent: int, origin_url: str) -> AdmittedLinks:
+    def admit(
+        self, follows: Iterable[Follow], *, depth: int, parent: int, origin_url: str, again: int = 0
+    ) -> AdmittedLinks:
         return AdmittedLinks()
 
     def note_unhandled(self, urls: Iterable[str], *, origin_url: str) -> tuple[tuple[str, str], ...]:

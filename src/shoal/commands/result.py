@@ -33,11 +33,12 @@ SHOWN_ROWS, SHOWN_COLUMNS, SHOWN_TEXT = 10, 12, 100
 class Result:
     """What a run brought. Iterating gives its records as dicts, read from the store as they are needed."""
 
-    def __init__(self, settings: Settings, run: str, run_id: int, stats: Stats) -> None:
+    def __init__(self, settings: Settings, run: str, run_id: int, stats: Stats, columns: tuple[str, ...] = ()) -> None:
         self.run = run
         self.stats = stats
         self._settings = settings
         self._run_id = run_id
+        self._columns = columns  # of an empty table
 
     @property
     def complete(self) -> bool:
@@ -68,21 +69,21 @@ class Result:
         from shoal.store import frames
 
         frames.check_installed("pandas")
-        return frames.to_pandas(list(self._encoded_records()))
+        return frames.to_pandas(list(self._encoded_records()), self._columns)
 
     def to_polars(self) -> polars.DataFrame:
         """All records as a polars table, typed as in Parquet."""
         from shoal.store import frames
 
         frames.check_installed("polars")
-        return frames.to_polars(list(self._encoded_records()))
+        return frames.to_polars(list(self._encoded_records()), self._columns)
 
     def to_arrow(self) -> pyarrow.Table:
         """All records as an Arrow table, typed as in Parquet."""
         from shoal.store import frames
 
         frames.check_installed("pyarrow")
-        return frames.to_arrow(list(self._encoded_records()))
+        return frames.to_arrow(list(self._encoded_records()), self._columns)
 
     def write(self, path: str | Path, *, fresh: bool = False) -> int:
         """Write all records to a file, its form by its ending; says how many there are.
@@ -105,6 +106,7 @@ class Result:
                     fresh=fresh,
                     replace=True,
                     csv_safe=self._settings.csv_safe,
+                    columns=self._columns,
                 )
                 outputs.attach(runs[0], exporter)
                 await exporter.finish()

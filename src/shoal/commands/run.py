@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -24,14 +25,15 @@ from shoal.core.stats import Stats
 from shoal.errors import QueueUnavailable, UsageError
 from shoal.extract import registry
 from shoal.extract.scraper import Mode
+from shoal.launch.debugger import for_debugger
 from shoal.launch.job import RunJob
 from shoal.launch.request_options import request_builder_for
 from shoal.launch.worker_pool import pool_size, worker_pool
 from shoal.queue.base import Queue
 from shoal.runs.cleanup import remove_leftovers
-from shoal.runs.drive import RunDriver
+from shoal.runs.drive import RunDriver, WorkerPool
 from shoal.runs.finish import refuse_overwriting_input, rejected_file, write_files
-from shoal.runs.fleet_lock import FleetLock, acquire_exclusive, keep_renewed, remove_expired_locks
+from shoal.runs.fleet_lock import LOCK_TTL, FleetLock, acquire_exclusive, keep_renewed, remove_expired_locks
 from shoal.runs.identity import StartOutcome, checked_stats, resolve_run, run_code_version, run_key
 from shoal.runs.list_reader import describe_rejected, load_report, refuse_changed_list
 from shoal.runs.local_lock import LocalLock
@@ -101,6 +103,7 @@ def run_command(
     if from_raw:
         settings = settings_for_replay(settings)
     request_builder_for(settings, request.scraper)
+    settings = for_debugger(settings) if settings.workers == 0 else settings
     return asyncio.run(LocalRun(settings, request, place, ui, again, from_raw).run(fresh, confirm))
 
 
@@ -131,6 +134,7 @@ class LocalRun:
         outputs: RunOutputs | None = None
         try:
             outputs = self._outputs = await RunOutputs.open(queue, settings)
+            outputs.columns = request.columns
             local_lock = await LocalLock.acquire(settings.state_folder, own, request.label)
             await self._remove_old_runs(queue)
             if fresh and confirm and self._mode == "distributed":
@@ -157,7 +161,7 @@ class LocalRun:
             run, exporter = started.run, started.output
             if started.outcome == "ended":
                 return await self._finish_ended(queue, run, exporter)
-            pool = self._supervisor(queue, run)
+            pool = await self._pool(queue, run)
             seeder = await self._open_seeder(queue, run)
             driver = RunDriver(
                 queue,
@@ -189,9 +193,9 @@ class LocalRun:
     def _mode(self) -> RunMode:
         return "distributed" if self._request.scraper.mode == "distributed" and not self._from_raw else "single"
 
-    def _exporting_metrics(self, run: Run, pool: Supervisor) -> contextlib.AbstractAsyncContextManager[None]:
+    def _exporting_metrics(self, run: Run, pool: WorkerPool) -> contextlib.AbstractAsyncContextManager[None]:
         """Figures go to a collector meanwhile, where one is named."""
-        if not self._settings.otel:
+        if not self._settings.otel or not isinstance(pool, Supervisor):
             return contextlib.nullcontext()
         from shoal.view.metrics import worker_families
 
@@ -203,7 +207,9 @@ class LocalRun:
         if self._mode == "distributed":
             return None
         request, file = self._request, self._settings.state_file is not None
-        return await acquire_exclusive(queue, request.scraper.mode, request.scraper.name, key, request.label, file=file)
+        ttl = self._settings.lease if self._settings.workers == 0 else LOCK_TTL
+        name, mode = request.scraper.name, request.scraper.mode
+        return await acquire_exclusive(queue, mode, name, key, request.label, file=file, ttl=ttl)
 
     async def _spec(self, queue: Queue) -> dict[str, Any]:
         spec = await run_spec(
@@ -241,7 +247,7 @@ class LocalRun:
             on_message=self._ui.message,
         )
 
-    def _supervisor(self, queue: Queue, run: Run) -> Supervisor:
+    async def _pool(self, queue: Queue, run: Run) -> WorkerPool:
         settings = self._settings
         job = RunJob(
             run,
@@ -251,21 +257,26 @@ class LocalRun:
             keep_duplicates=self._request.input is not None,
             from_raw=self._from_raw,
         )
+        if settings.workers == 0:
+            from shoal.launch.in_process_pool import in_process_pool  # late: it brings the fetcher and the parser
+
+            return await in_process_pool(queue, job, self._request.scraper)
         return worker_pool(queue, job, on_output_line=lambda _, line: self._ui.message(line.decode("utf-8", "replace")))
 
-    def _handle_signals(self, driver: RunDriver, pool: Supervisor) -> None:
+    def _handle_signals(self, driver: RunDriver, pool: WorkerPool) -> None:
         asked = False
+        if isinstance(pool, Supervisor):
+            pool.on_drained = driver.stop
 
         def stop() -> None:
             nonlocal asked
             if asked:
-                pool.kill()
+                pool.kill() if isinstance(pool, Supervisor) else os._exit(EXIT_CODES["interrupted"])
                 return
             asked = True
             self._ui.message("Stopping; pages in progress are returned. Ctrl-C again: now. Nothing is lost.")
             driver.stop()
 
-        pool.on_drained = driver.stop
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop)
@@ -287,7 +298,7 @@ class LocalRun:
                 stats=await queue.stats(run.id),
                 state=app.queue_label(settings),
                 resumed=found == "continued",
-                workers=pool_size(settings),
+                workers=1 if settings.workers == 0 else pool_size(settings),
                 concurrency=settings.concurrency,
                 robots=not settings.ignore_robots,
                 pace=self._describe_pace(seeder.paces if seeder else ()),
@@ -302,6 +313,8 @@ class LocalRun:
             fixed = count(limit, "page") if limit else "none"
             yield f"The page limit was set when this run began: {fixed}.   --fresh starts over"
         yield from seen_set_note(run, self._settings)
+        if self._settings.workers == 0:
+            yield "Working in this process: breakpoint() works, and no time limit ends a handler."
         if self._from_raw:
             yield f"Using responses saved by run {self._from_raw}; nothing is fetched."
         if self._mode == "distributed":

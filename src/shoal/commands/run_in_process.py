@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from shoal import app
+from shoal.commands.progress_line import progress_line
 from shoal.commands.result import Result, run_blocking
 from shoal.config.load import Settings, load, with_defaults
 from shoal.core.run import NewRun, Run
 from shoal.errors import QueueUnavailable, UsageError
 from shoal.extract.scraper import Scraper
-from shoal.launch import worker_context
-from shoal.launch.job import RunJob, run_plan
+from shoal.launch.in_process_pool import in_process_pool
+from shoal.launch.job import RunJob
 from shoal.queue.base import Queue
 from shoal.runs.drive import RunDriver
 from shoal.runs.finish import refuse_overwriting_input, rejected_file, write_files
@@ -24,31 +25,43 @@ from shoal.runs.fleet_lock import FleetLock, acquire_exclusive, keep_renewed
 from shoal.runs.identity import run_key
 from shoal.runs.local_lock import LocalLock
 from shoal.runs.outputs import RunOutputs
+from shoal.runs.progress import RunUi
 from shoal.runs.request import RunRequest, parse_run_request, run_spec
 from shoal.runs.seed import ListSeeder
 from shoal.runs.start import StartRequest, in_batches
-from shoal.view import opentelemetry
-from shoal.worker.pool.crash_note import CrashNote
-from shoal.worker.pool.in_process import InProcessWorker
-from shoal.worker.pool.recovery import recover_dead_workers
 
 OnStart = Callable[[Run, int], None]
 
 __all__ = ["Result", "get", "run", "run_sync"]
 
 
-async def run(scraper: Scraper, *, output: str | None = None, fresh: bool | None = None, **settings: Any) -> Result:
+async def run(
+    scraper: Scraper,
+    *,
+    output: str | None = None,
+    fresh: bool | None = None,
+    progress: bool | None = None,
+    **settings: Any,
+) -> Result:
     """Crawl in this process and give back the records; any setting of `shoal run` may be named.
 
     An unfinished run of the same scraper and output goes on. A finished one starts anew, unless
-    fresh=False: then its records are given back as they are.
+    fresh=False: then its records are given back as they are. progress: show it while it runs; without a word,
+    in notebooks and on terminals.
     """
-    return await run_request(RunRequest(scraper), load(settings), output, fresh)
+    return await run_request(RunRequest(scraper), load(settings), output, fresh, ui=progress_line(progress))
 
 
 def run_sync(scraper: Scraper, **options: Any) -> Result:
     """`run` for plain scripts; inside a running event loop, `await shoal.run(…)` is the way."""
-    return asyncio.run(run(scraper, **options))
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(run(scraper, **options))
+    raise UsageError(
+        "run_sync cannot be called here: an event loop is running already, as in notebooks and async functions",
+        hint="write `await shoal.run(…)` instead; shoal.get(…) works in both",
+    )
 
 
 def get(
@@ -58,6 +71,7 @@ def get(
     column: str = "",
     output: str | None = None,
     fresh: bool | None = None,
+    progress: bool | None = None,
     **settings: Any,
 ) -> Result:
     """Fetch a list ("urls.csv", URLs) or run a template; also where an event loop runs already."""
@@ -68,7 +82,8 @@ def get(
         refuse_overwriting_input(str(Path(output).resolve()), words)
     chosen = load(settings)
     request = parse_run_request(chosen, words[0], words[1:], fields or {}, column)
-    return run_blocking(lambda: run_request(request, chosen, output, fresh))
+    ui = progress_line(progress)
+    return run_blocking(lambda: run_request(request, chosen, output, fresh, ui=ui))
 
 
 async def run_request(
@@ -78,6 +93,7 @@ async def run_request(
     fresh: bool | None,
     *,
     on_start: OnStart = lambda run, added: None,
+    ui: RunUi | None = None,
 ) -> Result:
     """What was asked for, in this process; on_start hears of the run and of how many tasks were new."""
     settings = with_defaults(settings, request.scraper.settings, request.label)
@@ -90,8 +106,10 @@ async def run_request(
         try:
             name, file = request.scraper.name, settings.state_file is not None
             lock = await acquire_exclusive(queue, request.scraper.mode, name, key, request.label, file=file)
-            return await InProcessRun(queue, settings, request, place, lock, on_start).run(key, fresh)
+            return await InProcessRun(queue, settings, request, place, lock, on_start, ui).run(key, fresh)
         finally:
+            if ui:
+                ui.close()
             if lock:
                 with contextlib.suppress(QueueUnavailable):
                     await lock.release()
@@ -106,6 +124,7 @@ class InProcessRun:
     output: str
     lock: FleetLock | None
     on_start: OnStart
+    ui: RunUi | None = None
 
     async def run(self, key: str, fresh: bool | None) -> Result:
         queue, settings, request = self.queue, self.settings, self.request
@@ -123,6 +142,7 @@ class InProcessRun:
             dead_retention=settings.dead_retention,
         )
         async with await RunOutputs.open(queue, settings) as outputs:
+            outputs.columns = request.columns
             return await self._run_with_outputs(outputs, new, fresh)
 
     async def _run_with_outputs(self, outputs: RunOutputs, new: NewRun, fresh: bool) -> Result:
@@ -143,24 +163,24 @@ class InProcessRun:
             await self._drive(run, outputs)
         if exporter:
             await write_files(queue, run, exporter, settings, ())
-        return Result(settings, run.name, run.id, await queue.stats(run.id))
+        return Result(settings, run.name, run.id, await queue.stats(run.id), self.request.columns)
 
     async def _drive(self, run: Run, outputs: RunOutputs) -> None:
         queue, settings, request = self.queue, self.settings, self.request
-        await recover_dead_workers(queue, app.crash_notes_folder(settings))
         job = RunJob(run, settings, keep_duplicates=request.input is not None)
-        note = CrashNote.create(app.crash_notes_folder(settings), app.worker_name())
-        context = await worker_context.build_worker_context(
-            request.scraper, job, queue=queue, note=note, supervised=False
-        )
-        opentelemetry.enable_tracing(context, settings)
+        pool = await in_process_pool(queue, job, request.scraper)
         seeder: ListSeeder | None = None
         if request.input is not None:
             place = rejected_file(run, self.output, settings)
             seeder = await ListSeeder.begin(queue, run, request.input, settings, rejects=place)
-        pool = InProcessWorker(context, run_plan(settings, run, stay_when_empty=job.keep_duplicates))
         driver = RunDriver(
-            queue, run, pool, output=outputs, seeder=seeder, outage_timeout=app.queue_outage_timeout(settings)
+            queue,
+            run,
+            pool,
+            output=outputs,
+            ui=self.ui,
+            seeder=seeder,
+            outage_timeout=app.queue_outage_timeout(settings),
         )
         async with keep_renewed(self.lock, driver.stop):
             await driver.drive()

@@ -25,6 +25,7 @@ SETTINGS_FILE = "shoal.toml"
 STATE_FOLDER = ".shoal"
 STATE_FILE = "shoal.db"
 DEFAULT_LISTEN = "127.0.0.1:8080"
+MAX_UNIQUE_FIELDS = 10
 UNLIMITED = "a whole number; 0 is no limit"
 
 
@@ -60,6 +61,14 @@ def _capabilities(value: object) -> Needs:
     return capability_names(
         (name for line in units.lines(value) for name in line.replace(",", " ").split()), most=MAX_CAPABILITIES
     )
+
+
+def _field_names(value: object) -> tuple[str, ...]:
+    """Names of fields, several also in one text."""
+    names = tuple(name.strip() for line in units.lines(value) for name in line.split(","))
+    if len(names) > MAX_UNIQUE_FIELDS or not all(0 < len(name) <= 200 for name in names):
+        raise ValueError(value)
+    return tuple(dict.fromkeys(names))
 
 
 def _parse_seen_set(value: object) -> str:
@@ -121,12 +130,12 @@ class Settings:
     concurrency: int = count(
         16, "Pages in progress at once per worker process.", "Pace", scope="machine", least=1, commands="run and serve"
     )
-    workers: int = count(
-        0,
-        "Worker processes; 0 is one per core.",
+    workers: int | None = count(
+        None,
+        "Worker processes; default: one per core. With shoal run, 0 works in the command's own process, for debuggers.",
         "Pace",
         scope="machine",
-        accepts="a whole number; 0 is one per core",
+        accepts="a whole number; 0 or none is one per core, but 0 with shoal run is its own process",
         commands="run and serve",
     )
     ignore_robots: bool = switch(False, "Fetch pages that robots.txt disallows.", "Pace", scope="run", replay=True)
@@ -204,11 +213,11 @@ class Settings:
     )
     allow_private: str = declare(
         "",
-        "Allow requests to private and loopback addresses: all, or a list of host:port.",
+        "Allow requests to private and loopback addresses: all, or a list of host:port and networks.",
         "Requests",
         scope="machine",
         parse=units.private,
-        accepts="1, or a list of host:port such as 127.0.0.1:8000,localhost:9000",
+        accepts="1, or a list of host:port and networks such as 127.0.0.1:8000,localhost:9000,10.0.0.0/8",
         commands="run and serve",
         connection=True,
     )
@@ -280,6 +289,14 @@ class Settings:
     sort_query: bool = switch(False, "Treat URLs that differ only in the order of ?a&b as one.", "URLs", scope="run")
     drop_tracking: bool = switch(
         False, "Remove utm_source, gclid and similar parameters from URLs.", "URLs", scope="run"
+    )
+    unique: tuple[str, ...] = declare(
+        (),
+        "Keep only the first of the records with the same value in a field, such as sku.",
+        "Output",
+        scope="run",
+        parse=_field_names,
+        accepts="the name of a field such as sku, or several that count together such as shop,sku",
     )
     csv_safe: bool = switch(
         False, "Keep spreadsheets from running cells of a CSV as formulas.", "Output", scope="machine"

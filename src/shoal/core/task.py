@@ -53,6 +53,7 @@ class RequestOptions(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     proxy: str = ""  # the name of a secret: URLs with passwords are not kept in queues
     auth: str = ""  # the name of a secret
     exit: str = ""  # by which it leaves, if not the usual way; its lane is host@exit
+    again: int = 0  # not 0: asked for although the run has had it; how many pages in a row were
 
 
 class Task(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -168,6 +169,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     cause: str = ""  # with retry, dead, cancelled
     evidence: dict[str, Any] | None = None  # with dead: what a person needs to judge it
     records: tuple[bytes, ...] = ()  # each one JSON object
+    record_keys: tuple[bytes, ...] = ()  # empty, or a digest for each record; b"" where it has none (see Queue.settle)
     found: tuple[Task, ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()  # (reason, url) of links refused by rule
     lanes: tuple[LaneChange, ...] = ()

@@ -124,14 +124,31 @@ HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+):[0-9]{1,5}")
 _HOST = re.compile(r"\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+")
 
 
+def is_port_or_network(text: str) -> bool:
+    """Whether a text can only be a place for --allow-private, and no name of a file."""
+    return bool(HOST_AND_PORT.fullmatch(text)) or ("/" in text and _is_place(text))
+
+
+def _is_place(text: str) -> bool:
+    if "/" not in text:
+        return bool(HOST_AND_PORT.fullmatch(text) or _HOST.fullmatch(text))
+    from ipaddress import ip_network  # late: most values are none
+
+    try:
+        ip_network(text)
+    except ValueError:
+        return False
+    return True
+
+
 def private(value: object) -> str:
-    """ "" (none), "1" (all), or places written host:port, or host for every port, joined by commas."""
+    """ "" (none), "1" (all), or places joined by commas: host:port, host for every port, or networks."""
     if isinstance(value, list | tuple):
         value = ",".join(str(item) for item in value)
     try:
         return "1" if boolean(value) else ""
     except ValueError:
         places = str(value).lower().replace(",", " ").split()
-        if not places or not all(HOST_AND_PORT.fullmatch(it) or _HOST.fullmatch(it) for it in places):
+        if not places or not all(map(_is_place, places)):
             raise
         return ",".join(places)

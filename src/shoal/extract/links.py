@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from shoal.core.lane import lane_name
-from shoal.core.task import RequestOptions, Task
+from shoal.core.task import RequestOptions, Task, digest
+from shoal.core.task_kind import PAGE, page_kind
 from shoal.core.url import Resolver, UrlNormalizer, has_other_scheme, lane_of, path_of, request_digest
 from shoal.core.url_shape import ShapeCounter
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 MAX_PATH = 2_000
 MAX_SEGMENTS = 30
 MAX_REPEATS = 5
+MAX_AGAIN = 100  # pages in a row that are asked for again
 
 _NONE: frozenset[str] = frozenset()
 _userinfo = re.compile(r"//[^/?#]*@")  # passwords are neither kept nor shown
@@ -148,20 +150,24 @@ class LinkFilter:
         self._seen = SeenLinks(cache_size)
         self._resolver = Resolver("http://localhost/")
 
-    def admit(self, follows: Iterable[Follow], *, depth: int, parent: int | None, origin_url: str) -> AdmittedLinks:
+    def admit(
+        self, follows: Iterable[Follow], *, depth: int, parent: int | None, origin_url: str, again: int = 0
+    ) -> AdmittedLinks:
         """New tasks for what a page wants followed, and what is refused for the first time.
 
         A page's own host is always in scope: a start URL may have been redirected there.
+        again: how many pages in a row, this one included, were asked for again.
         """
         tasks: list[Task] = []
         skipped: list[tuple[str, str]] = []
-        seen: set[str | bytes] = {origin_url}
+        seen = {origin_url}
         if self._rewrite is not None:
             seen.add(self._rewrite(origin_url))
         for follow in follows:
             resolver = self._resolver_for(follow.base)
             request_options = follow.request_options
-            if request_options is None:
+            is_plain = request_options is None and not follow.handler and not follow.again
+            if is_plain:
                 fresh = self._seen.unseen(resolver.origin, follow.hrefs)
                 if fresh:
                     self._seen.drop_known(resolver.origin, fresh, resolver.paths(tuple(fresh)))
@@ -173,19 +179,21 @@ class LinkFilter:
                 if href not in fresh:
                     continue
                 fresh.discard(href)
-                url = self._new_url(resolver, href, skipped, request_options)
+                url = self._new_url(resolver, href, skipped, is_plain)
                 if url is None:
                     continue
-                key = url if request_options is None else request_digest(url, request_options)
-                if key in seen:
+                key = url if is_plain else _digest(url, follow, parent).hex()
+                if key in seen or (not is_plain and self._seen.has(_WITH_OPTIONS, key)):
                     continue
                 seen.add(key)
                 lane = lane_of(url)
                 if reason := self._rejection_reason(url, lane, depth, origin_url, request_options):
                     self._reject(reason, url, resolver, href, skipped)
+                elif follow.again and again >= MAX_AGAIN:
+                    skipped.append(("trap", url))
                 else:
                     exit = request_options.exit if request_options is not None else ""
-                    tasks.append(_task(url, lane_name(lane, exit), depth + 1, parent, follow))
+                    tasks.append(_task(url, lane_name(lane, exit), depth + 1, parent, follow, again))
         return AdmittedLinks(tuple(tasks), tuple(skipped))
 
     def note_unhandled(self, urls: Iterable[str], *, origin_url: str) -> tuple[tuple[str, str], ...]:
@@ -201,7 +209,7 @@ class LinkFilter:
     def mark_committed(self, tasks: Iterable[Task]) -> None:
         """Remember tasks whose adding was acknowledged: only then may their links be dropped."""
         for task in tasks:
-            if task.request_options is not None:  # the plain page at the same URL is another task
+            if task.request_options is not None or task.kind != PAGE:  # the plain page at the URL is another task
                 self._seen.add(_WITH_OPTIONS, task.digest.hex())
                 continue
             url = task.url
@@ -214,9 +222,7 @@ class LinkFilter:
             self._resolver = Resolver(base)
         return self._resolver
 
-    def _new_url(
-        self, resolver: Resolver, href: str, skipped: list[tuple[str, str]], request_options: RequestOptions | None
-    ) -> str | None:
+    def _new_url(self, resolver: Resolver, href: str, skipped: list[tuple[str, str]], is_plain: bool) -> str | None:
         """The URL of a link that has still to be judged."""
         url = resolver.resolve(href)
         if url is None:
@@ -224,12 +230,10 @@ class LinkFilter:
             return None
         if self._rewrite is not None:
             url = self._rewrite(url)
-        if request_options is not None and self._seen.has(_WITH_OPTIONS, request_digest(url, request_options).hex()):
-            return None
         path = path_of(url)
         group = url[: len(url) - len(path)]
         key = path if path[1:2] != "/" else url
-        if (request_options is None and self._seen.has(group, key)) or self._seen.has(_REFUSED, url):
+        if (is_plain and self._seen.has(group, key)) or self._seen.has(_REFUSED, url):
             self._remember_href(resolver, href)
             return None
         return url
@@ -299,15 +303,27 @@ def is_trap(url: str) -> bool:
     return len(segments) > MAX_SEGMENTS or max(Counter(segments).values()) > MAX_REPEATS
 
 
-def _task(url: str, lane: str, depth: int, parent: int | None, follow: Follow) -> Task:
+def _digest(url: str, follow: Follow, parent: int | None) -> bytes:
+    """The identity of a task that is not the plain page at its URL; again: once for each page that asks."""
+    request = request_digest(url, follow.request_options)
+    if not follow.handler and not follow.again:
+        return request
+    return digest(f"{page_kind(follow.handler)} {parent if follow.again else ''} {request.hex()}")
+
+
+def _task(url: str, lane: str, depth: int, parent: int | None, follow: Follow, again: int) -> Task:
+    options = follow.request_options
+    if follow.again:
+        options = msgspec.structs.replace(options or RequestOptions(), again=again + 1)
     return Task(
         url=url,
         lane=lane,
-        digest=request_digest(url, follow.request_options),
+        digest=_digest(url, follow, parent),
+        kind=page_kind(follow.handler),
         priority=follow.priority,
         depth=depth,
         parent=parent,
         meta=follow.meta,
-        request_options=follow.request_options,
+        request_options=options,
         needs=follow.needs,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from re import Pattern
 from typing import TYPE_CHECKING, Any
 
@@ -14,24 +14,24 @@ from shoal.core.capability import capability_names
 from shoal.core.page import Response
 from shoal.core.run_counters import MAX_SELECTORS
 from shoal.core.task import RequestOptions
-from shoal.core.url import Resolver
+from shoal.core.task_kind import handler_name
+from shoal.core.url import Resolver, canonical
 from shoal.errors import GiveUp, UsageError
 from shoal.extract.charset import decode, encoding_of
+from shoal.extract.hrefs import LINKS, hrefs_of, hrefs_of_any, looks_like_url
+from shoal.extract.jmespath_search import search_jmespath
 from shoal.extract.media import MediaKind, media_kind, media_type
 from shoal.extract.memory_limit import MemoryLimit
 from shoal.extract.request_options import RequestBody, RequestHeaders, make_request_options
 from shoal.extract.selection import Selection, find_all
 
 if TYPE_CHECKING:
+    from shoal.extract.form import Form
     from shoal.extract.table import Header
     from shoal.extract.xpath import LxmlElement, LxmlTree
 
 # Without mutation events parsing is 8 % cheaper; they only fill <selectedcontent>.
 _OPTIONS = int(LexborDocumentOptions.WO_EVENTS)
-_URL_PREFIXES = ("http://", "https://", "/", "./", "../", "?")
-# What no selector looks like: a path, a query or the name of a web page.
-_looks_like_url = re.compile(r"[^\s\[\]()\"']*[/?%&=][^\s\[\]()\"']*|[\w.~-]+\.(html?|php|aspx?|jsp)").fullmatch
-_LINKS = "a[href], area[href]"
 _long_reference = re.compile("&(?:nGt|nLt);").search
 _long_reference_bytes = re.compile(b"&(?:nGt|nLt);").search
 
@@ -45,8 +45,11 @@ class Follow(msgspec.Struct, frozen=True):
     priority: int = 0
     request_options: RequestOptions | None = None  # where a plain GET will not do
     needs: tuple[str, ...] = ()  # capabilities that its worker must have
+    handler: str = ""  # the name of the handler to give them to; "": the first whose pattern matches
+    again: bool = False  # also what the run has visited
 
 
+HandlerReference = str | Callable[..., Any]
 FollowTarget = str | Selection | Iterable[str | Selection] | None
 # Given by the worker: an absolute URL, and how to ask for it.
 PageFetch = Callable[[str, RequestOptions | None], Awaitable["Page"]]
@@ -86,6 +89,22 @@ class Page:
         self._resolver: Resolver | None = None
         self._text: str | None = None
         self._tree: LxmlTree | None = None
+
+    @classmethod
+    def from_html(
+        cls,
+        html: str | bytes,
+        url: str = "https://example.com/",
+        *,
+        status: int = 200,
+        headers: Mapping[str, str] | None = None,
+        meta: dict[str, Any] | None = None,
+    ) -> Page:
+        """A page that was not fetched, for tests and experiments."""
+        given = {name.lower(): value for name, value in (headers or {}).items()}
+        pairs = {"content-type": "text/html; charset=utf-8" if isinstance(html, str) else "text/html"} | given
+        body = html.encode() if isinstance(html, str) else html
+        return cls(Response(canonical(url), status, tuple(pairs.items()), body), meta=meta)
 
     @property
     def status(self) -> int:
@@ -255,7 +274,7 @@ class Page:
 
     def follow(
         self,
-        what: FollowTarget = _LINKS,
+        what: FollowTarget = LINKS,
         *,
         meta: dict[str, Any] | None = None,
         priority: int = 0,
@@ -267,14 +286,18 @@ class Page:
         proxy: str = "",
         auth: str = "",
         needs: str | Iterable[str] = (),
+        to: HandlerReference = "",
+        again: bool = False,
     ) -> tuple[Follow, ...]:
         """Links to visit: all of them, or those of a selector, a Selection, a URL or several.
 
         A string is a URL if it looks like one ("/a", "?page=2", "page-2.html"), else a
         selector; in a list every string is a URL. None, as an empty `.get()` gives, is nothing.
         needs: capabilities, such as "browser"; only workers that have them (--has browser) visit the links.
+        to: the handler that gets them, whatever their URL: a function of the scraper, or its name.
+        again: visit them also if this run has done so; pages in a row can ask for that 100 times.
         """
-        if what is _LINKS:
+        if what is LINKS:
             hrefs = self._all_hrefs()
         elif isinstance(what, str | Selection):
             hrefs = self._hrefs(what)
@@ -285,7 +308,14 @@ class Page:
         request_options = None
         if method or headers or body is not None or json is not None or session or proxy or auth:
             request_options = make_request_options(method, headers, body, json, session, proxy, auth)
-        return (Follow(tuple(hrefs), self.base, meta, priority, request_options, capability_names(needs)),)
+        names = capability_names(needs)
+        return (Follow(tuple(hrefs), self.base, meta, priority, request_options, names, handler_name(to), again),)
+
+    def form(self, what: str = "form", **options: Any) -> Form:
+        """A form of the page, by its name or id, or by a selector; options are those of follow, for submitting it."""
+        from shoal.extract.form import find_form  # late: few handlers need it
+
+        return find_form(self, what, options)
 
     def _all_hrefs(self) -> list[str]:
         if not self._may_have_links():
@@ -295,8 +325,8 @@ class Page:
 
     def _hrefs(self, what: str | Selection) -> list[str]:
         if isinstance(what, Selection):
-            return what.strings + _hrefs_of_any(what.nodes)
-        if what.startswith(_URL_PREFIXES) or _looks_like_url(what):
+            return what.strings + hrefs_of_any(what.nodes)
+        if looks_like_url(what):
             return [what]
         if "::" in what:
             return self._hrefs(self.css(what))
@@ -304,7 +334,7 @@ class Page:
             nodes = self.html.css(what)
             if not nodes:
                 self.note_miss(what)
-            return _hrefs_of(nodes)
+            return hrefs_of(nodes)
         except SelectolaxError:
             return self._hrefs(self.css(what))  # which says what is wrong with it
 
@@ -353,20 +383,6 @@ class Page:
         return f"<Page {self.status} {self.url} {self.content_type or 'no type'}, {len(self.body):,} bytes>"
 
 
-def search_jmespath(path: str, value: Any) -> Any:
-    """What a JMESPath finds in a value."""
-    import jmespath  # late: few handlers need it
-
-    try:
-        return jmespath.search(path, value)
-    except jmespath.exceptions.JMESPathError as error:
-        said = " ".join(str(error).split())
-        hint = "A path looks like items[0].name or items[].name."
-        raise UsageError(f"cannot use the JMESPath {path!r}: {said}", hint=hint) from error
-    except RecursionError as error:
-        raise GiveUp("too_complex", f"the JSON is too deep for the path {path!r}") from error
-
-
 def _without_long_references(source: bytes | str) -> bytes | str:
     """Without the two references that are longer when read than when written: lexbor overruns its buffer."""
     if len(source) < 12_000:  # its buffer has 16,384 bytes
@@ -379,27 +395,3 @@ def _without_long_references(source: bytes | str) -> bytes | str:
     if not _long_reference(source):
         return source
     return source.replace("&nGt;", "≫⃒").replace("&nLt;", "≪⃒")
-
-
-def _hrefs_of_any(nodes: list[LexborNode | LxmlElement]) -> list[str]:
-    hrefs: list[str] = []
-    for node in nodes:
-        if isinstance(node, LexborNode):
-            hrefs += _hrefs_of([node])
-        else:
-            own = node.attributes.get("href")
-            inner = [own] if own is not None else node.xpath(".//a/@href | .//area/@href")
-            hrefs += [href for href in inner if isinstance(href, str) and href]
-    return hrefs
-
-
-def _hrefs_of(nodes: list[LexborNode]) -> list[str]:
-    """The href of each element, or of the links in it where it has none itself."""
-    hrefs = [node.attrs.sget("href") for node in nodes]
-    if all(hrefs):
-        return hrefs
-    for at in range(len(hrefs) - 1, -1, -1):
-        if not hrefs[at]:
-            inner = nodes[at].css(_LINKS) if "href" not in nodes[at].attrs else []
-            hrefs[at : at + 1] = [href for node in inner if (href := node.attrs.sget("href"))]
-    return hrefs

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from shoal.core.task_kind import handler_name
 from shoal.core.typed_task import Task, check_retries, check_type, daily_scraper_name, parse_backoff
 from shoal.core.url import canonical, lane_of, path_of
 from shoal.errors import InvalidUrl, UsageError
@@ -21,6 +22,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 Mode = Literal["", "single", "distributed"]
 HandlerForm = Literal["coroutine", "async_generator", "plain"]
 MODES: tuple[Mode, ...] = ("", "single", "distributed")
+_is_status = re.compile(r"[345](xx|[0-9]{2})").fullmatch
 _name = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}").fullmatch
 
 
@@ -84,6 +86,8 @@ class Scraper:
         self.handlers: list[Handler] = []
         self._rules: list[tuple[Callable[[str], object], bool, Handler]] = []
         self._scope: CrawlScope | None = None
+        self.named_handlers: dict[str, Callable[..., Any]] = {}  # that no URL leads to, only page.follow(…, to=…)
+        self.error_handlers: list[tuple[str, Callable[..., Any]]] = []  # by status or class, as they were declared
         self.tasks: dict[str, TaskHandler] = {}
         self.seeds: tuple[Task, ...] = ()  # typed tasks that a run begins with, beside the start URLs
         self.open_client: Callable[[], Any] | None = None
@@ -111,6 +115,33 @@ class Scraper:
             handler = Handler(pattern, func)
             self.handlers.append(handler)
             self._rules.append((glob(pattern), "://" in pattern, handler))
+            return func
+
+        return declare
+
+    def handler(self, func: _F) -> _F:
+        """Declare a handler that no URL leads to, only page.follow(…, to=func)."""
+        if not callable(func):
+            raise UsageError(f"{func!r} is not a function", hint="Write @scraper.handler above a def, without ().")
+        name = handler_name(func)
+        if self.named_handlers.get(name, func) is not func:
+            raise UsageError(f"scraper {self.name} has two handlers called {name}", hint="Rename one of them.")
+        self.named_handlers[name] = func
+        return func
+
+    def error(self, *statuses: str | int) -> Callable[[_F], _F]:
+        """Declare the handler for pages that failed for good with a status: "404", or a class such as "5xx".
+
+        It takes the page like any other, and what it yields counts: the page is done. The first that matches wins.
+        """
+        patterns = [_status_pattern(status) for status in statuses]
+        if not patterns:
+            raise UsageError("an error handler needs a status", hint='Write @scraper.error("404") or "5xx".')
+
+        def declare(func: _F) -> _F:
+            if not callable(func):
+                raise UsageError(f"the handler for {patterns[0]!r} is not a function", hint="Put @… above a def.")
+            self.error_handlers += [(pattern, func) for pattern in patterns]
             return func
 
         return declare
@@ -167,6 +198,25 @@ class Scraper:
                 return handler
         return None
 
+    def named_handler(self, name: str) -> Callable[..., Any]:
+        """The handler that page.follow(…, to=…) means."""
+        found = {handler.func for handler in self.handlers if getattr(handler.func, "__name__", "") == name}
+        if name in self.named_handlers:
+            found.add(self.named_handlers[name])
+        if len(found) == 1:
+            return found.pop()
+        if found:
+            raise UsageError(f"scraper {self.name} has several handlers called {name}", hint="Rename all but one.")
+        raise UsageError(
+            f"scraper {self.name} has no handler called {name}",
+            hint="Declare it with @scraper.handler, or @scraper.page(…), and give it with to=.",
+        )
+
+    def error_handler_for(self, status: int) -> Callable[..., Any] | None:
+        """The first error handler whose status or class it is."""
+        names = (str(status), f"{status // 100}xx")
+        return next((func for pattern, func in self.error_handlers if pattern in names), None)
+
     def matches(self, url: str) -> bool:
         return self.handler_for(url) is not None
 
@@ -183,6 +233,15 @@ class Scraper:
     def __repr__(self) -> str:
         known = [*(handler.pattern for handler in self.handlers), *self.tasks]
         return f"<Scraper {self.name}: {', '.join(known) or 'no handlers'}>"
+
+
+def _status_pattern(status: str | int) -> str:
+    text = str(status).lower()
+    if not _is_status(text):
+        raise UsageError(
+            f"{status!r} is not an error status", hint='Write a status such as "404", or a class: "4xx", "5xx".'
+        )
+    return text
 
 
 def _strings(value: str | Iterable[str], what: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from urllib.parse import urlsplit
 
 import msgspec
@@ -149,13 +149,14 @@ def looks_private(lane: str) -> bool:
 
 
 class PrivateNetworkPolicy(msgspec.Struct, frozen=True):
-    """Which private places may be reached: none, all, or only those listed as host or host:port.
+    """Which private places may be reached: none, all, or only those listed as host, host:port or network.
 
-    All does not mean cloud metadata and link-local addresses: these have to be listed, too.
+    All does not mean cloud metadata and link-local addresses: these have to be listed, too, metadata one by one.
     """
 
     allow_all: bool = False
     hosts: frozenset[tuple[str, int]] = frozenset()  # port 0 stands for every port
+    networks: frozenset[IPv4Network | IPv6Network] = frozenset()
 
     @classmethod
     def parse(cls, value: str | bool | Sequence[str] | None) -> PrivateNetworkPolicy:
@@ -164,9 +165,10 @@ class PrivateNetworkPolicy(msgspec.Struct, frozen=True):
             return cls(allow_all=value)
         items = value.replace(",", " ").split() if isinstance(value, str) else list(value or ())
         words = {item.strip().lower() for item in items}
-        return cls(
-            bool(words & _ALL_WORDS), frozenset(_split_host_port(word) for word in words - _NONE_WORDS - _ALL_WORDS)
-        )
+        places = words - _NONE_WORDS - _ALL_WORDS
+        networks = frozenset(ip_network(place) for place in places if "/" in place)
+        hosts = frozenset(_split_host_port(place) for place in places if "/" not in place)
+        return cls(bool(words & _ALL_WORDS), hosts, networks)
 
     def permits(self, url: str, ip: str, port: int) -> bool:
         """May a request for `url` connect to this address although it is private?"""
@@ -174,9 +176,9 @@ class PrivateNetworkPolicy(msgspec.Struct, frozen=True):
         special = _special_range(number)
         if self.allow_all and not special:
             return True
-        if not self.hosts:
+        if not self.hosts and not self.networks:
             return False
-        if self._is_listed(number, port):
+        if self._is_listed(number, port) or self._in_network(number, special):
             return True
         host = _normalize_host(urlsplit(url).hostname or "")
         # A name that was listed for something else may lead to metadata all of a sudden.
@@ -191,12 +193,27 @@ class PrivateNetworkPolicy(msgspec.Struct, frozen=True):
         host, port = _split_host_port(lane.lower())
         if self.allow_all and not _special_range(host):
             return _looks_private(host, port)
+        if self._in_network(host, _special_range(host)):
+            return True
         if port:
             return self._is_listed(host, port)
         return any((host, known) in self.hosts for known in (0, 80, 443))
 
     def _is_listed(self, host: str, port: int) -> bool:
         return (host, port) in self.hosts or (host, 0) in self.hosts
+
+    def _in_network(self, host: str, special: str) -> bool:
+        """Whether a number is in a listed network; one that only happens to hold a special address does not mean it."""
+        if not self.networks or special == METADATA or not _is_numeric(host):
+            return False
+        try:
+            address = ip_address(host)
+        except ValueError:
+            return False
+        return any(
+            address in network and (not special or _range_name(network.network_address) == special)
+            for network in self.networks
+        )
 
 
 def _is_numeric(host: str) -> bool:

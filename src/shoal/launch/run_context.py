@@ -65,6 +65,7 @@ def build_run_context(
         adaptive=settings.adapt,
         distinct=not job.keep_duplicates,
         max_same_content=settings.max_same_content,
+        unique=settings.unique,
         handler_timeout=settings.handler_timeout,
         retries=settings.retry_limits,
         retry_delay=settings.retry_delay,

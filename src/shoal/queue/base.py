@@ -212,6 +212,8 @@ class Flow(Protocol):
 
         redirect_digest: if the run has seen that digest as another task, records, found and outbox are dropped
         and the task is done; else the digest is remembered as seen for this task.
+        record_keys: likewise, record by record: one whose key the run has seen with another task is dropped, the
+        others are stored and their keys remembered. Keys of a task without records (see above) are not.
         Found tasks and entries of a run that has ended are dropped; found tasks its seen-set has are skipped (SEEN).
         Entries beyond the limits above raise ValueError. Lane changes always count when ok.
         `paces` is for the lanes of found tasks, as in add.

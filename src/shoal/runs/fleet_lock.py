@@ -139,15 +139,15 @@ class FleetLock:
 
 
 async def acquire_exclusive(
-    queue: Queue, mode: str, scraper: str, key: str, what: str, *, file: bool
+    queue: Queue, mode: str, scraper: str, key: str, what: str, *, file: bool, ttl: float = LOCK_TTL
 ) -> FleetLock | None:
     """What keeps others away: a single scraper runs once in the fleet, any other run is driven by one.
 
     file: the queue is a file of this machine, where a lock on a file does the latter.
     """
     if mode == "single":
-        return await FleetLock.acquire(queue, f"scraper/{scraper}", what)
-    return None if file else await FleetLock.acquire(queue, f"run/{key}", what)
+        return await FleetLock.acquire(queue, f"scraper/{scraper}", what, ttl=ttl)
+    return None if file else await FleetLock.acquire(queue, f"run/{key}", what, ttl=ttl)
 
 
 @contextlib.asynccontextmanager

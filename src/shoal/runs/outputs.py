@@ -29,6 +29,7 @@ class RunOutputs:
         self._run: Run | None = None
         self._exporter: Exporter | None = None
         self._last_warning = ""
+        self.columns: tuple[str, ...] = ()  # of a table without rows
 
     @classmethod
     async def open(cls, queue: Queue, settings: Settings) -> RunOutputs:
@@ -45,7 +46,7 @@ class RunOutputs:
         if not output:
             return None
         folder, safe = settings.state_folder, settings.csv_safe
-        return Exporter(self.records, run, output, folder, fresh=fresh, csv_safe=safe)
+        return Exporter(self.records, run, output, folder, fresh=fresh, csv_safe=safe, columns=self.columns)
 
     async def start_run(self, request: StartRequest, output: str, settings: Settings) -> StartedRun:
         """Start a run whose records go to the output file, which is refused before the run has any work."""

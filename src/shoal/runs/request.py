@@ -52,6 +52,12 @@ class RunRequest:
         return parts
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """The fields of its records, as far as they are known before there is one."""
+        pages = self.template.pages if self.template is not None else ()
+        return tuple(dict.fromkeys(name for page in pages for name in page.fields))
+
+    @property
     def label(self) -> str:
         if self.input is not None:
             return self.input.source.name

@@ -37,12 +37,15 @@ class AppendWriter:
         *,
         checkpoint: Checkpoint | None,
         safe: bool = False,
+        header: tuple[str, ...] = (),
     ) -> None:
+        """header: the columns of a table without rows, where they are known."""
         self._queue = queue
         self._run = run
         self._state = state
         self._make_format = make_format
         self._safe = safe
+        self._header = header
         self._checkpoint = self._start_file() if checkpoint is None else checkpoint
         self._output = make_format(state.path, self._checkpoint)
         self._batches = RecordBatches(queue, run)
@@ -61,7 +64,10 @@ class AppendWriter:
         return await self._copy(cheap_only=True)
 
     async def finish(self) -> int:
-        return await self._copy(cheap_only=False)
+        new = await self._copy(cheap_only=False)
+        if self._header and not self._checkpoint.rows and not self._checkpoint.columns:
+            await run_in_thread(self._write_header)
+        return new
 
     async def _copy(self, cheap_only: bool) -> int:
         if not self._state.path.exists():  # somebody has removed it: all of it is written again
@@ -123,6 +129,13 @@ class AppendWriter:
         self._checkpoint = checkpoint
         self._output.close()
         self._output = output
+
+    def _write_header(self) -> None:
+        self._output.close()
+        self._checkpoint = msgspec.structs.replace(self._checkpoint, columns=self._header)
+        self._output = self._make_format(self._state.path, self._checkpoint)
+        self._output.write([])
+        self._commit()
 
     def _commit(self) -> None:
         size = self._output.flush()

@@ -19,7 +19,8 @@ __all__ = ["FORMATS", "Exporter", "check_output"]
 class Exporter:
     """Keeps one output file in step with the records of one run; `state` is the state's folder.
 
-    fresh: a file of something else is set aside. replace: only one that shoal wrote is replaced.
+    fresh: a file of something else is set aside. replace: only one that shoal wrote is replaced. columns: the header
+    of a table without rows, where it is known.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class Exporter:
         fresh: bool = False,
         replace: bool = False,
         csv_safe: bool = False,
+        columns: tuple[str, ...] = (),
     ) -> None:
         self.path = Path(path).resolve()
         output_format = check_output(self.path)
@@ -39,7 +41,14 @@ class Exporter:
         self._state = OutputState(run, self.path, state)
         try:
             self._output = open_output(
-                output_format, queue, run.id, self._state, fresh=fresh, replace=replace, csv_safe=csv_safe
+                output_format,
+                queue,
+                run.id,
+                self._state,
+                fresh=fresh,
+                replace=replace,
+                csv_safe=csv_safe,
+                columns=columns,
             )
         except BaseException:
             self._state.release()

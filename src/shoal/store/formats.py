@@ -84,6 +84,7 @@ def open_output(
     fresh: bool,
     replace: bool,
     csv_safe: bool,
+    columns: tuple[str, ...] = (),
 ) -> OutputWriter:
     """Begin with an output, or go on with it."""
     if output_format.kind == "sqlite":
@@ -104,6 +105,7 @@ def open_output(
         _append_format(output_format),
         checkpoint=checkpoint,
         safe=csv_safe and output_format.kind != "jsonl",
+        header=columns if output_format.kind != "jsonl" else (),
     )
 
 

@@ -23,20 +23,18 @@ def check_installed(package: str) -> None:
     require_package(package, _EXTRAS[package], f"a table for {package}" if package != "pyarrow" else "an Arrow table")
 
 
-def to_arrow(records: Sequence[bytes]) -> pyarrow.Table:
+def to_arrow(records: Sequence[bytes], columns: Sequence[str] = ()) -> pyarrow.Table:
     from shoal.store.parquet import ArrowTableBuilder
 
-    schema = SchemaInference()
-    schema.scan(records)
-    return ArrowTableBuilder(schema).build(records)
+    return ArrowTableBuilder(_types(records, columns)).build(records)
 
 
-def to_pandas(records: Sequence[bytes]) -> pandas.DataFrame:
+def to_pandas(records: Sequence[bytes], columns: Sequence[str] = ()) -> pandas.DataFrame:
     import pandas
 
-    types, columns = _columns(records)
+    types, found = _columns(records, columns)
     series = {}
-    for name, values in columns.items():
+    for name, values in found.items():
         missing = any(value is None for value in values)
         dtype = _NULLABLE.get(str(types[name])) if missing else None
         if types[name] == "time":
@@ -48,19 +46,26 @@ def to_pandas(records: Sequence[bytes]) -> pandas.DataFrame:
     return pandas.DataFrame(series, index=pandas.RangeIndex(len(records)))
 
 
-def to_polars(records: Sequence[bytes]) -> polars.DataFrame:
+def to_polars(records: Sequence[bytes], columns: Sequence[str] = ()) -> polars.DataFrame:
     import polars
 
-    types, columns = _columns(records)
+    types, found = _columns(records, columns)
     return polars.DataFrame(
-        {name: polars.Series(name, values, dtype=_polars(types[name])) for name, values in columns.items()}
+        {name: polars.Series(name, values, dtype=_polars(types[name])) for name, values in found.items()}
     )
 
 
-def _columns(records: Sequence[bytes]) -> tuple[dict[str, ColumnType], dict[str, list[Any]]]:
+def _types(records: Sequence[bytes], columns: Sequence[str]) -> dict[str, ColumnType]:
+    """As inferred; columns: what a table without rows has."""
+    if not records:
+        return dict.fromkeys(columns, "text")
     schema = SchemaInference()
     schema.scan(records)
-    types = schema.types()
+    return schema.types()
+
+
+def _columns(records: Sequence[bytes], names: Sequence[str]) -> tuple[dict[str, ColumnType], dict[str, list[Any]]]:
+    types = _types(records, names)
     found = [cells.decode(record) for record in records]
     columns = {}
     for name, kind in types.items():

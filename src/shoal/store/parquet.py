@@ -43,7 +43,7 @@ class ParquetFile:
     def begin(self, path: Path) -> None:
         from pyarrow import parquet
 
-        self._builder = ArrowTableBuilder(self._schema)
+        self._builder = ArrowTableBuilder(self._schema.types())
         self._writer = parquet.ParquetWriter(str(path), self._builder.schema, compression="zstd")
 
     def write(self, records: Sequence[bytes]) -> None:
@@ -74,10 +74,10 @@ class ParquetFile:
 class ArrowTableBuilder:
     """Records as Arrow columns of the inferred types."""
 
-    def __init__(self, schema: SchemaInference) -> None:
+    def __init__(self, types: dict[str, ColumnType]) -> None:
         import pyarrow
 
-        types = schema.types() or {"value": "text"}  # a row needs a column to be in
+        types = types or {"value": "text"}  # a row needs a column to be in
         self.schema: pyarrow.Schema = pyarrow.schema([(name, arrow_type(kind)) for name, kind in types.items()])
         self._converters: dict[str, Converter] = {name: converter_for(kind) for name, kind in types.items()}
 

@@ -29,7 +29,9 @@ from shoal.worker.task.request_builder import RequestBuilder
 
 
 class LinkAdmitter(Protocol):
-    def admit(self, follows: Iterable[Follow], *, depth: int, parent: int, origin_url: str) -> AdmittedLinks: ...
+    def admit(
+        self, follows: Iterable[Follow], *, depth: int, parent: int, origin_url: str, again: int = 0
+    ) -> AdmittedLinks: ...
 
     def note_unhandled(self, urls: Iterable[str], *, origin_url: str) -> tuple[tuple[str, str], ...]: ...
 
@@ -65,6 +67,7 @@ class RunContext:
     adaptive: bool = False  # go slower where a host answers slowly or refuses
     distinct: bool = True  # a page that several URLs lead to is recorded once
     max_same_content: int = 0  # pages of a host with the same content whose links are followed; 0: all
+    unique: tuple[str, ...] = ()  # fields by which records are kept once; none: all are kept
     contents: DuplicateContent = field(default_factory=DuplicateContent)
     handler_timeout: float = 60.0
     retries: Mapping[str, int] | None = None  # by cause or class, in place of the usual ones

@@ -12,7 +12,7 @@ from shoal.core.run import run_of
 from shoal.core.task import SHORT_DIGEST, LaneChange, Outcome, Verdict
 from shoal.queue.counter_totals import counter_totals
 from shoal.queue.outbox_limits import check_outbox
-from shoal.queue.postgres import columns, needs
+from shoal.queue.postgres import columns, needs, record_keys
 from shoal.queue.postgres.columns import micros, text
 from shoal.queue.postgres.engine import Engine
 from shoal.queue.postgres.text import escape_nul
@@ -30,14 +30,19 @@ async def settle(engine: Engine, outcomes: Sequence[Outcome], paces: Mapping[str
         return []
     outcomes, numbers = await needs.of_outcomes(engine, outcomes)
     parts = _split_duplicates(outcomes)
-    arguments = [_arguments([outcomes[n] for n in part], paces, numbers) for part in parts]
-    if len(parts) == 1:
-        found = [await engine.value(_SETTLE, engine.now(), *arguments[0])]
+    if len(parts) == 1 and not any(map(record_keys.has_keys, outcomes)):
+        found = [await engine.value(_SETTLE, engine.now(), *_arguments(outcomes, paces, numbers))]
     else:
         statement = _SETTLE.replace("{s}", engine.schema)
 
         async def settle_all(db: asyncpg.Connection) -> list[Any]:
-            return [await db.fetchval(statement, engine.now(), *each) for each in arguments]
+            answers = []
+            for part in parts:
+                each: Sequence[Outcome] = [outcomes[n] for n in part]
+                if any(map(record_keys.has_keys, each)):
+                    each = await record_keys.without_known_records(db, engine.schema, each)
+                answers.append(await db.fetchval(statement, engine.now(), *_arguments(each, paces, numbers)))
+            return answers
 
         found = await engine.transact(settle_all)
     verdicts: dict[int, Verdict] = {}

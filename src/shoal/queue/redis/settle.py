@@ -83,6 +83,7 @@ def _arguments(outcomes: Sequence[Outcome], paces: Mapping[str, Pace], needs: Ma
             outcome.cause,
             b"" if outcome.evidence is None else _encode(outcome.evidence),
             b"" if outcome.redirect_digest is None else outcome.redirect_digest[:DIGEST],
+            _packed_keys(outcome.record_keys),
             *outcome.records,
             *found,
         )
@@ -97,6 +98,11 @@ def _arguments(outcomes: Sequence[Outcome], paces: Mapping[str, Pace], needs: Ma
     totals = counter_totals(outcomes)
     packed = _pack([(run, _flat(total)) for run, total in totals.items()]) if totals else b""
     return [*lanes.arguments(), packed, *words]
+
+
+def _packed_keys(keys: Sequence[bytes]) -> bytes:
+    """Side by side; zeros where a record has none."""
+    return b"".join(key[:DIGEST].ljust(DIGEST, b"\0") for key in keys)
 
 
 def _flat(counters: Mapping[str, int]) -> list[str | int]:

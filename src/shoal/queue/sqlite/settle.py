@@ -200,8 +200,9 @@ def _done(batch: SettleBatch, row: LeasedRow, outcome: Outcome, cancelled: bool)
     run = run_of(row[0])
     first = count = 0
     if outcome.redirect_digest is None or _owns_digest(batch.db, run, row[0], outcome.redirect_digest):
-        count = len(outcome.records)
-        first = batch.store_records(run, row[0], outcome.records) if count else 0
+        records = _unclaimed_records(batch.db, run, row[0], outcome) if outcome.record_keys else outcome.records
+        count = len(records)
+        first = batch.store_records(run, row[0], records) if count else 0
         batch.found[run].extend(outcome.found)
         if outcome.outbox and not cancelled:
             batch.outbox[run].extend(outcome.outbox)
@@ -212,8 +213,14 @@ def _done(batch: SettleBatch, row: LeasedRow, outcome: Outcome, cancelled: bool)
     batch.counters[run]["cancelled"] -= 1 if cancelled else 0
 
 
+def _unclaimed_records(db: sqlite3.Connection, run: int, task: int, outcome: Outcome) -> list[bytes]:
+    """The records whose keys no other task has."""
+    pairs = zip(outcome.records, outcome.record_keys, strict=True)
+    return [record for record, key in pairs if not key or _owns_digest(db, run, task, key)]
+
+
 def _owns_digest(db: sqlite3.Connection, run: int, task: int, digest: bytes) -> bool:
-    """Whether the URL a redirect led to is this task's to record; if it is new, it becomes so."""
+    """Whether a record's key, or the URL a redirect led to, is this task's; if it is new, it becomes so."""
     owner = identity.owner(db, run, digest)
     if not owner:
         name = identity.key(digest)

@@ -10,6 +10,7 @@ from typing import TypeVar
 from shoal.core.lane import exit_of_lane, lane_name
 from shoal.core.page import Response
 from shoal.core.task import Attempt, LaneChange, LeasedTask, OutboxEntry, Outcome
+from shoal.core.task_kind import PAGE
 from shoal.core.url import lane_of, request_digest
 from shoal.extract.links import AdmittedLinks
 from shoal.politeness.pace import spacing_change
@@ -151,11 +152,12 @@ class TaskAttempt:
             result="done",
             attempt=self.history_entry(),
             records=tuple(output.records),
+            record_keys=tuple(output.record_keys),
             found=tuple(found.tasks),
             skipped=tuple(found.skipped),
             lanes=self.lane_changes,
             redirect_digest=_final_url_digest(response, run_context)
-            if response and run_context and task.request_options is None
+            if response and run_context and task.request_options is None and _is_plain_page(task, response)
             else None,
             outbox=outbox,
             counters=counters or {},
@@ -179,6 +181,11 @@ def log_fields(task: LeasedTask, context: WorkerContext) -> dict[str, object]:
     run_context = context.known_run_context(task.run)
     name = run_context.name if run_context is not None else ""
     return {"run": name or task.run, "task": task.id, "worker": context.worker}
+
+
+def _is_plain_page(task: LeasedTask, response: Response) -> bool:
+    """Not one for a certain handler, nor an error: many pages may be redirected to the same \"not found\"."""
+    return task.kind == PAGE and response.status < 300
 
 
 def _final_url_digest(response: Response, run_context: RunContext) -> bytes | None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shoal.core.task_kind import PAGE
-from shoal.errors import GiveUp
+from shoal.core.task_kind import PAGE, handler_of
+from shoal.errors import GiveUp, UsageError
 from shoal.extract.page import Page
 from shoal.extract.scraper import Scraper
 
@@ -24,6 +24,11 @@ def page_function(kind: str, scraper: Scraper, page: Page) -> PageFunction | Non
     if kind == PAGE:
         handler = scraper.handler_for(page.url)
         return None if handler is None else handler.func
+    if name := handler_of(kind):
+        try:
+            return scraper.named_handler(name)
+        except UsageError as error:
+            raise GiveUp("no_handler", f"this worker's code: {error}") from error
     try:
         return BUILT_IN_HANDLERS[kind]
     except KeyError:

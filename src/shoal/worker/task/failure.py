@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import sysconfig
 import traceback
+from bdb import BdbQuit
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, TracebackType
@@ -35,6 +37,7 @@ log = logging.getLogger("shoal.worker")
 MAX_EVIDENCE_BODY = 2_000
 MAX_MESSAGE = 500
 MAX_TRACEBACK = 2_000
+MAX_FRAMES = 8
 _NOT_USER_CODE = tuple({str(Path(__file__).parents[2]), sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")})
 
 
@@ -63,16 +66,26 @@ def failure_outcome(attempt: TaskAttempt, error: BaseException) -> Outcome:
         cause = UNACKNOWLEDGED if isinstance(error, asyncio.CancelledError) else _cause(attempt, error)
         return _outcome(attempt, "dead", cause, _message(error), error)
     cause = _cause(attempt, error)
-    after = retry_delay(
+    after = _retry_delay(attempt, cause, error.after if isinstance(error, Retry) else None)
+    result = "dead" if after is None else "retry"
+    return _outcome(attempt, result, cause, _message(error), error, after or 0.0)
+
+
+def is_last_attempt(attempt: TaskAttempt, cause: str, after: float | None) -> bool:
+    """Whether an attempt that fails with this cause is not followed by another."""
+    return attempt.task.ack == "auto" or _retry_delay(attempt, cause, after) is None
+
+
+def _retry_delay(attempt: TaskAttempt, cause: str, after: float | None) -> float | None:
+    run_context = attempt.run_context
+    return retry_delay(
         cause,
         attempt.task.failures or {},
         jitter=attempt.context.jitter(),
-        after=error.after if isinstance(error, Retry) else None,
-        limits=attempt.run_context.retries if attempt.run_context else None,
-        base=attempt.run_context.retry_delay if attempt.run_context else None,
+        after=after,
+        limits=run_context.retries if run_context else None,
+        base=run_context.retry_delay if run_context else None,
     )
-    result = "dead" if after is None else "retry"
-    return _outcome(attempt, result, cause, _message(error), error, after or 0.0)
 
 
 def _root_error(attempt: TaskAttempt, error: BaseException) -> BaseException:
@@ -95,6 +108,9 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
 def _is_releasable(attempt: TaskAttempt, error: BaseException) -> bool:
     if attempt.task.ack == "auto" and isinstance(error, asyncio.CancelledError | FetchFailed):
         return False  # it was begun, and comes once at most
+    if isinstance(error, BdbQuit) and not attempt.context.supervised:
+        signal.raise_signal(signal.SIGINT)  # whoever leaves the debugger means the run, not this page
+        return True
     if isinstance(error, asyncio.CancelledError):
         # A handler may also leak the CancelledError of a task of its own; then nobody cancelled ours.
         current = asyncio.current_task()
@@ -149,8 +165,7 @@ def _evidence(attempt: TaskAttempt, error: BaseException | None) -> dict[str, An
         evidence |= {"status": response.status, "url": response.url}
         evidence["body"] = response.body[:MAX_EVIDENCE_BODY].decode("utf-8", "replace")
     if attempt.is_in_handler and error is not None:
-        lines = traceback.format_exception(error, limit=-8)
-        evidence["traceback"] = _storable_text("".join(lines)[-MAX_TRACEBACK:])
+        evidence["traceback"] = _storable_text(user_traceback(error))
     return evidence
 
 
@@ -163,11 +178,29 @@ def _message(error: BaseException) -> str:
     return _storable_text(f"{text[: MAX_MESSAGE - len(location) - 3]} ({location})" if location else text)
 
 
+def user_traceback(error: BaseException) -> str:
+    """The traceback from the first line of the user's own code on, cut in its middle where it is long."""
+    trace = error.__traceback__
+    while trace is not None and not _is_user_code(trace.tb_frame.f_code):
+        trace = trace.tb_next
+    told = traceback.TracebackException(type(error), error, trace or error.__traceback__)
+    if len(told.stack) > MAX_FRAMES:
+        half = MAX_FRAMES // 2
+        told.stack = traceback.StackSummary.from_list([*told.stack[:half], *told.stack[-half:]])
+    text = "".join(told.format())
+    half = MAX_TRACEBACK // 2
+    return text if len(text) <= MAX_TRACEBACK else f"{text[:half]}\n…\n{text[-half:]}"
+
+
+def _is_user_code(code: CodeType) -> bool:
+    return not code.co_filename.startswith((*_NOT_USER_CODE, "<frozen"))
+
+
 def _user_code_location(trace: TracebackType | None) -> str:
     location = ""
     while trace is not None:
         code: CodeType = trace.tb_frame.f_code
-        if not code.co_filename.startswith((*_NOT_USER_CODE, "<frozen")):
+        if _is_user_code(code):
             location = f"{Path(code.co_filename).name}:{trace.tb_lineno}"
         trace = trace.tb_next
     return location

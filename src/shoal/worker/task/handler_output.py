@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
+from shoal.core.record_key import record_key
 from shoal.core.typed_task import Task
 from shoal.errors import GiveUp
 from shoal.extract.page import Follow
@@ -28,10 +29,11 @@ _encode_meta = msgspec.json.Encoder().encode  # as queues do: what travels comes
 
 
 class HandlerOutput:
-    __slots__ = ("bytes", "follows", "links", "missed", "records", "skipped", "tasks")
+    __slots__ = ("bytes", "follows", "links", "missed", "record_keys", "records", "skipped", "tasks")
 
     def __init__(self) -> None:
         self.records: list[bytes] = []
+        self.record_keys: list[bytes] = []  # one per record, where they are unique by a key
         self.follows: list[Follow] = []
         self.tasks: list[Task] = []
         self.bytes = 0
@@ -62,6 +64,15 @@ class HandlerOutput:
         if self.bytes > MAX_RECORD_BYTES:
             raise GiveUp("records_too_large", f"one page yielded more than {MAX_RECORD_BYTES:,} bytes of records")
         self.records.append(data)
+
+    def make_unique(self, fields: Sequence[str]) -> None:
+        """Of records with the same values of these fields keep the first; between pages the queue decides."""
+        first: dict[bytes | int, tuple[bytes, bytes]] = {}
+        for at, record in enumerate(self.records):
+            key = record_key(record, fields)
+            first.setdefault(key or at, (record, key))
+        self.records = [record for record, _ in first.values()]
+        self.record_keys = [key for _, key in first.values()]
 
     def add_follows(self, follows: Iterable[Follow]) -> None:
         self.follows.extend(follows)

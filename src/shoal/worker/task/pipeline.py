@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from shoal.core.page import Response
 from shoal.core.retry import status_cause
 from shoal.core.task import LeasedTask, OutboxEntry, Outcome, RequestOptions
-from shoal.core.task_kind import is_fetched
+from shoal.core.task_kind import BUILT_IN_PREFIX, is_fetched
 from shoal.core.url import lane_of
 from shoal.errors import FetchFailed, FetchRefused, GiveUp
 from shoal.extract.links import AdmittedLinks
@@ -18,9 +18,9 @@ from shoal.logs import bind_lazy
 from shoal.worker.context import RunContext, WorkerContext
 from shoal.worker.task import slot
 from shoal.worker.task.attempt import TaskAttempt, log_fields
-from shoal.worker.task.built_in_handlers import page_function
+from shoal.worker.task.built_in_handlers import PageFunction, page_function
 from shoal.worker.task.exchange import exchange
-from shoal.worker.task.failure import failure_outcome
+from shoal.worker.task.failure import failure_outcome, is_last_attempt
 from shoal.worker.task.follow_up_tasks import outbox_entries, with_keys
 from shoal.worker.task.handler_output import HandlerOutput
 from shoal.worker.task.handler_runner import HandlerDeadline, run_handler
@@ -48,8 +48,8 @@ async def process_task(task: LeasedTask, context: WorkerContext, start_at: float
         await wait_for_slot(attempt, run_context, start_at)
         await check_robots(attempt, run_context, task.url)
         response = await fetch(attempt, run_context)
-        check_status(attempt, response)
-        output = await extract(attempt, run_context, response)
+        error_handler = check_status(attempt, run_context, response)
+        output = await extract(attempt, run_context, response, error_handler)
         found = admit_links(attempt, run_context, output)
         return attempt.success_outcome(output, found, follow_ups(attempt, output), page_counters(attempt, output))
     except BaseException as error:
@@ -87,14 +87,18 @@ async def fetch(attempt: TaskAttempt, run_context: RunContext) -> Response:
     return attempt.response
 
 
-def check_status(attempt: TaskAttempt, response: Response) -> None:
-    """Go on only with a good answer; let a bad one teach its lane."""
+def check_status(attempt: TaskAttempt, run_context: RunContext, response: Response) -> PageFunction | None:
+    """Go on with a good answer, or with a final bad one that has a handler; let a bad one teach its lane."""
     status = response.status
     if 200 <= status < 300 or (status == 304 and _is_conditional(attempt.task.request_options)):
         attempt.context.refusals.reset(attempt.lane_of(response.url))
-        return
+        return None
     retry_after = attempt.record_refusal(response)
     cause, retryable = status_cause(status)
+    if not attempt.task.kind.startswith(BUILT_IN_PREFIX):
+        error_handler = run_context.scraper.error_handler_for(status)
+        if error_handler is not None and is_last_attempt(attempt, cause, retry_after):
+            return error_handler
     if retryable:
         raise FetchFailed(cause, f"the server answered {status}", after=retry_after)
     raise FetchRefused(cause, f"the server answered {status}")
@@ -107,20 +111,27 @@ def _is_conditional(request_options: RequestOptions | None) -> bool:
     )
 
 
-async def extract(attempt: TaskAttempt, run_context: RunContext, response: Response) -> HandlerOutput:
+async def extract(
+    attempt: TaskAttempt, run_context: RunContext, response: Response, error_handler: PageFunction | None = None
+) -> HandlerOutput:
     """Let the scraper's code, or a built-in handler, take from the page what it wants."""
     output, budget = HandlerOutput(), run_context.budget or attempt.context.budget
     if budget is not None and len(response.body) > budget.unchecked_size:
         await attempt.wait_for(budget.check(response))
     with attempt.step:
         page = build_page(attempt, run_context, response)
-        func = page_function(attempt.task.kind, run_context.scraper, page)
+        func = error_handler or page_function(attempt.task.kind, run_context.scraper, page)
         if func is None:
             follow_matching(page, run_context, output)
             return output
     attempt.is_in_handler = True
     attempt.deadline = HandlerDeadline(attempt.context.clock, run_context.handler_timeout)
     await run_handler(func, page, attempt.step, output, attempt.deadline)
+    for follow in output.follows:
+        if follow.handler:
+            run_context.scraper.named_handler(follow.handler)  # says what is wrong while it is the handler's failure
+    if run_context.unique:
+        output.make_unique(run_context.unique)
     attempt.is_in_handler = False
     output.missed = page.missed
     return output
@@ -139,7 +150,10 @@ def admit_links(attempt: TaskAttempt, run_context: RunContext, output: HandlerOu
     """Which of the links are worth a task."""
     task, follows = attempt.task, output.follows
     with attempt.step:
-        found = run_context.links.admit(follows, depth=task.depth, parent=task.id, origin_url=attempt.final_url)
+        again = task.request_options.again if task.request_options is not None else 0
+        found = run_context.links.admit(
+            follows, depth=task.depth, parent=task.id, origin_url=attempt.final_url, again=again
+        )
         if found.tasks and run_context.max_same_content and _is_repeated_content(attempt, run_context):
             # A trap that gives the same page under ever new URLs.
             return AdmittedLinks(skipped=(("trap", attempt.final_url),))

@@ -53,6 +53,8 @@ async def run_typed_task(attempt: TaskAttempt, run_context: RunContext) -> Outco
         if context.clients.progress:
             context.clients.progress.pop(task.id, None)
     attempt.is_in_handler = False
+    if run_context.unique:
+        output.make_unique(run_context.unique)
     found, outbox = _split_enqueued(task_context) if task_context.has_enqueued else ([], ())
     if task.probe:  # its lane was parked, and this went well
         attempt.add_lane_change(

@@ -1,7 +1,7 @@
 -- uses: base reply_cache lanes items leases seen_sets admit end_run lane_changes outbox run_counters
 -- settle: now, request (needed for parts only), lanes (count, name and pace each), what all outcomes count together (run, then
 -- names and numbers, each), then outcomes, each: id, header, attempt,
--- cause, evidence, redirect_digest, and as many records, found tasks, skipped links (reason, url), lane changes (name, packed,
+-- cause, evidence, redirect_digest, keys of the records (side by side, or none), and as many records, found tasks, skipped links (reason, url), lane changes (name, packed,
 -- reason) and entries of the outbox (kind, key, data) as its header says, and what it counts, if it says so.
 -- Answers: a letter each (o ok, a already, s stale).
 
@@ -11,19 +11,20 @@ local function settle()
 local SAMPLES = 50  -- refused links remembered per run and reason
 local RESULTS = {'done', 'retry', 'dead', 'released', 'cancelled', 'part'}
 local TOTALS = read_lanes(3)
+local NO_KEY = string.rep('\0', DIGESTS)
 
 local function read_outcomes()
   local outcomes, wanted, at = {}, {}, TOTALS + 1
   while at <= #ARGV do
     local lease, result, after, size, records, found, skipped, changes, entries, counts = unpack_struct('>dBddI4I4I4I4I4B', ARGV[at + 1])
-    local first_found = at + 6 + records
+    local first_found = at + 7 + records
     local first_skipped = first_found + found
     local first_change = first_skipped + 2 * skipped
     local first_entry = first_change + 3 * changes
     local id, last = ARGV[at], first_entry + 3 * entries - 1
     outcomes[#outcomes + 1] = {id = id, lease = lease, result = RESULTS[result], after = after, size = size,
       attempt = ARGV[at + 2], cause = ARGV[at + 3], evidence = ARGV[at + 4], redirect_digest = ARGV[at + 5],
-      records = at + 6, found = first_found, skipped = first_skipped, changes = first_change, entries = first_entry, last = last,
+      keys = ARGV[at + 6], records = at + 7, found = first_found, skipped = first_skipped, changes = first_change, entries = first_entry, last = last,
       counters = counts == 1 and ARGV[last + 1]}
     append(wanted, lease, id)
     at = last + 1 + counts
@@ -97,7 +98,7 @@ local function count_seen(run, answers)
   end
 end
 
--- Whether the URL a redirect led to is this task's to record; if it is new, it becomes so.
+-- Whether a record's key, or the URL a redirect led to, is this task's; if it is new, it becomes so.
 local function is_own(run, number, digest)
   local bucket = bucket_of(run, digest)
   if call('HSETNX', bucket, digest, -number) == 1 then
@@ -105,6 +106,12 @@ local function is_own(run, number, digest)
     return true
   end
   return math.abs(tonumber(call('HGET', bucket, digest))) == number
+end
+
+-- Whether no other task has the key of a record, counted from 0.
+local function is_unclaimed(run, number, one, index)
+  local key = sub(one.keys, index * DIGESTS + 1, (index + 1) * DIGESTS)
+  return key == NO_KEY or is_own(run, number, key)
 end
 
 local function finish(run, one, number, lane, item, state, records, first)
@@ -145,12 +152,14 @@ end
 local function done(run, one, number, lane, item, late)
   local records, first = 0, 0
   if one.redirect_digest == '' or is_own(run, number, one.redirect_digest) then
-    records = one.found - one.records
-    first = records > 0 and run.records + 1 or 0
-    local mark = records > 0 and pack('>I4', number)
+    local mark = pack('>I4', number)
     for at = one.records, one.found - 1 do
-      append(record_rows, run.id, mark .. ARGV[at])
+      if one.keys == '' or is_unclaimed(run, number, one, at - one.records) then
+        append(record_rows, run.id, mark .. ARGV[at])
+        records = records + 1
+      end
     end
+    first = records > 0 and run.records + 1 or 0
     bump(run, 'records', records)
     if not late and one.skipped > one.found then
       append(found_tasks, run.id, one)
