@@ -13,6 +13,7 @@ import msgspec
 
 from shoal.config.load import Settings
 from shoal.core.lane import UNLIMITED_PACE, Pace, host_of_lane
+from shoal.core.name_format import file_name_of
 from shoal.core.run import Run
 from shoal.core.task import Task
 from shoal.core.task_kind import is_fetched
@@ -114,7 +115,7 @@ def open_raw_store(settings: Settings) -> RawPageStore:
 
 def cookie_file(settings: Settings, run: Run) -> Path:
     """Where the worker processes of a run share its cookies."""
-    return settings.state_folder / "cookies" / run.name
+    return settings.state_folder / "cookies" / file_name_of(run.name)
 
 
 def worker_name() -> str:

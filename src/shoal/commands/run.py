@@ -236,6 +236,7 @@ class LocalRun:
             target=self._request.target,
             template=int(run.spec.get("template_version", 0)),
             keep_duplicates=self._request.input is not None,
+            start=tuple(self._request.scraper.start),
             from_raw=self._from_raw,
         )
         return worker_pool(queue, job, on_output_line=lambda _, line: self._ui.message(line.decode("utf-8", "replace")))
