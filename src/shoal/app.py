@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from shoal.config.load import Settings
+from shoal.config.queue_token import queue_token
 from shoal.core.lane import UNLIMITED_PACE, Pace, host_of_lane
+from shoal.core.name_format import file_name_of
 from shoal.core.run import Run
 from shoal.core.task import Task
 from shoal.core.task_kind import is_fetched
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
 async def open_queue(settings: Settings, *, small: bool = False) -> Queue:
     """Open the queue that the settings name; `small` is for workers, which need few connections each."""
-    options = OpenOptions(settings.state_file, small, settings.synchronous, settings.token, settings.ca_file)
+    options = OpenOptions(settings.state_file, small, settings.synchronous, queue_token(settings), settings.ca_file)
     return await registry.open_queue(settings.queue, options)
 
 
@@ -114,7 +116,7 @@ def open_raw_store(settings: Settings) -> RawPageStore:
 
 def cookie_file(settings: Settings, run: Run) -> Path:
     """Where the worker processes of a run share its cookies."""
-    return settings.state_folder / "cookies" / run.name
+    return settings.state_folder / "cookies" / file_name_of(run.name)
 
 
 def worker_name() -> str:

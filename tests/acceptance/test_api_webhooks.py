@@ -17,6 +17,7 @@ from wait import wait_until
 from shoal.app import open_queue
 from shoal.config.load import load
 from shoal.control import webhooks
+from shoal.control.signing_key import derived_key
 from shoal.control.webhooks import Webhook, verify
 from shoal.web.webhooks import WebhookSender, stall_detector, webhook_dispatcher
 
@@ -140,7 +141,7 @@ async def test_a_stall_is_told_signed_and_with_figures(tmp_path: Path, site: Sma
         for _ in range(3):
             await stall_detector(queue, settings).run_once()
             await webhook_dispatcher(queue, settings, sender).run_once()
-        key = await webhooks.signing_key(queue, "h1")
+        key = await derived_key(queue, "h1")
     finally:
         await sender.close()
         await queue.close()
@@ -173,3 +174,58 @@ def test_secrets_of_webhooks_are_in_no_answer_and_no_log(server: ServerProcess, 
         assert secret not in text and "very-secret" not in text, path
     said = "\n".join(server.log_lines)
     assert secret not in said and "very-secret" not in said
+
+
+def test_keys_and_urls_of_a_run_are_told_to_the_request_that_began_it_and_to_no_other(
+    server: ServerProcess, site: SmallSite
+) -> None:
+    mine = {"urls": ["https://a.example/"], "key": "nightly", "hooks": [{"url": site.url("/hook?token=very-secret")}]}
+    first = server.post("/api/v1/runs", mine, headers={"Idempotency-Key": "one"})
+    assert first.status_code == 201 and first.json()["hooks"][0]["secret"].startswith("whsec_")
+    again = server.post("/api/v1/runs", mine, headers={"Idempotency-Key": "one"})
+    assert again.json() == first.json()  # the same request: its answer may have been lost
+    begun = server.post("/api/v1/runs", mine | {"key": "other"})
+    assert begun.status_code == 201 and begun.json()["hooks"][0]["secret"] != first.json()["hooks"][0]["secret"]
+    for theirs in (mine | {"key": "other"}, {"urls": ["https://b.example/"], "key": "other"}):
+        answer = server.post("/api/v1/runs", theirs)
+        assert (answer.status_code, answer.json()["run"], answer.json()["hooks"]) == (200, begun.json()["run"], [])
+        assert "whsec_" not in answer.text and "very-secret" not in answer.text
+        assert any("webhooks stay as they are" in note for note in answer.json()["notes"]) == ("hooks" in theirs)
+
+
+def test_a_shared_secret_signs_for_the_hosts_it_is_bound_to_or_for_what_an_admin_chose(
+    tmp_path: Path, site: SmallSite
+) -> None:
+    bound = f'{{value = "the secret of ops", hosts = ["{site.lane}"]}}'
+    elsewhere = '{value = "of others", hosts = ["ops.example"]}'
+    (tmp_path / "shoal.toml").write_text(
+        f'[secrets]\nhook_ops = {bound}\nhook_all = "for anybody"\nhook_else = {elsewhere}\n'
+    )
+    queue = sample_queue.state_url(tmp_path)
+    with running_server(queue, token="a" * 32, folder=tmp_path, allow_private=site.lane) as server:
+        made = server.post("/api/v1/tokens", {"name": "op", "scopes": ["operate"]})
+        operator = {"Authorization": f"Bearer {made.json()['token']}"}
+
+        def asked(secret: str, path: str = "/api/v1/runs", **more: Any) -> tuple[int, str]:
+            hook = {"url": site.url("/hook"), "secret": secret}
+            body = {"urls": ["https://a.example/"], "hooks": [hook]} if path.endswith("runs") else hook
+            answer = server.post(path, body, **more)
+            return answer.status_code, answer.json().get("detail", "") + answer.json().get("hint", "")
+
+        assert asked("hook_ops", headers=operator)[0] == 201
+        for name, why in (("hook_all", "admin"), ("hook_else", "not for 127.0.0.1"), ("hook_no", "has no secret")):
+            status, words = asked(name, headers=operator)
+            assert (status, why in words) == (422, True), words
+            assert "of others" not in words and "for anybody" not in words
+        assert asked("hook_all", "/api/v1/hooks") == (201, "")
+        assert asked("hook_else", "/api/v1/hooks")[0] == 422  # bound is bound, for admins too
+        assert asked("hook_all")[0] == 201  # a run that an admin submits
+        names = [run["name"] for run in server.ask("/api/v1/runs")["items"]]
+        for name in names:
+            server.post(f"/api/v1/runs/{name}/cancel")
+        wait_until(lambda: len(deliveries(site)) == 4)
+    signed = [
+        [key for key in ("the secret of ops", "for anybody") if verify(hit.body, hit.headers["x-shoal-signature"], key)]
+        for hit in deliveries(site)
+    ]
+    assert sorted(signed) == [["for anybody"]] * 3 + [["the secret of ops"]]

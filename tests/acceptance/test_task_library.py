@@ -24,6 +24,7 @@ from wait import HANG, until
 import shoal
 from shoal import load_config, start_cluster
 from shoal.client.wait import TaskProgress
+from shoal.config.load import load
 from shoal.errors import StoreRefused, UsageError
 from shoal.queue.base import TaskFilter
 
@@ -71,7 +72,10 @@ def profile(task):
 
 
 async def test_client_finds_the_store_of_results_by_itself_however_late_it_reads(url: str, clean_folder: Path) -> None:
-    store = backend_url("postgres" if url.startswith("redis") else "sqlite", clean_folder)
+    """On the queue's own server, or below the state folder; any other is named by the client's own settings."""
+    state = load({"queue": url}).state_folder
+    state.mkdir(parents=True, exist_ok=True)
+    store = backend_url("postgres" if url.startswith("postgres") else "sqlite", state.resolve())
     async with shoal.connect(url) as client:
         ids = await client.enqueue_many(Task(type="scrape_profile", payload={"username": f"u{n}"}) for n in range(4))
         async with at_work(Profiles(url, store=store)):
@@ -86,7 +90,7 @@ async def test_client_finds_the_store_of_results_by_itself_however_late_it_reads
         assert await later.results(ids) == early
 
 
-async def test_store_on_another_machine_is_named_where_it_cannot_be_read(here: str, clean_folder: Path) -> None:
+async def test_store_that_only_the_queue_names_is_not_opened(here: str, clean_folder: Path) -> None:
     store = clean_folder / "results.db"
     async with shoal.connect(here) as client:
         ids = await client.enqueue_many([Task(type="scrape_profile")])
@@ -95,7 +99,7 @@ async def test_store_on_another_machine_is_named_where_it_cannot_be_read(here: s
             await all_in_the_store(client, ids)
     store.rename(clean_folder / "moved.db")
     async with shoal.connect(here) as client:
-        with pytest.raises(StoreRefused, match=r"results\.db on .*, which is not on this machine"):
+        with pytest.raises(StoreRefused, match=r"results\.db: this machine's settings do not name that store"):
             await client.results(ids)
     async with shoal.connect(here, store=str(clean_folder / "moved.db")) as client:
         assert (await client.results(ids))[0].ok

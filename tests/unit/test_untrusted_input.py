@@ -15,7 +15,6 @@ from shoal.config.load import load
 from shoal.control import actions
 from shoal.control.actions import UserActions, count_tasks, recent_actions, scan_windows
 from shoal.control.maintenance import Maintenance, PeriodicJob
-from shoal.control.webhooks import Webhook, WebhookDispatcher
 from shoal.core.glob import compile_glob
 from shoal.core.lane import UNLIMITED_PACE
 from shoal.core.run import TASK_BITS, NewRun, Run
@@ -76,15 +75,6 @@ async def test_a_duty_that_stumbles_is_tried_again(error: Exception) -> None:
     duty = PeriodicJob("d", 1.0, work)
     assert not await duty.run_once()
     assert type(error).__name__ in duty.last_error
-
-
-async def test_a_login_signs_no_message_whoever_asks_for_it(queue: Queue) -> None:
-    async def send(*given: object) -> object:
-        raise AssertionError
-
-    mine = WebhookDispatcher(queue, send, lambda run, stats: {}, {"shop": "bob:hunter2", "hook_a": "chosen"})  # type: ignore[arg-type]
-    assert await mine.signing_key(Webhook("h", "u", secret="shop")) == ""
-    assert await mine.signing_key(Webhook("h", "u", secret="HOOK_A")) == "chosen"
 
 
 async def test_a_token_that_cannot_be_read_opens_nothing_and_leaves_nothing_open(queue: Queue) -> None:

@@ -11,6 +11,7 @@ from shoal.cli.console import clean, count, print_fields, print_json, print_line
 from shoal.cli.options import as_json, click_options
 from shoal.config.cluster_file import ClusterConfig, cluster_settings, load_config
 from shoal.config.load import Settings
+from shoal.config.queue_token import server_token
 from shoal.logs import redact
 
 
@@ -69,7 +70,7 @@ def _token_hint(found: ClusterConfig, settings: Settings) -> str:
     """Others can reach it: a coordinator that asks nobody for a token does not start."""
     from shoal.web.auth.authenticate import is_local
 
-    if is_local(found.host) or settings.token:
+    if is_local(found.host) or server_token(settings):
         return ""
     where = f" --queue '{clean(redact(settings.queue))}'" if settings.queue else ""
     return f"; others can reach it, so it needs a token: shoal token add NAME --scope admin{where}"

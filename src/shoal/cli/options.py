@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 import click
 
+from shoal.cli.console import print_line
 from shoal.cli.hints import pasteable, queue_option, remember_queue
 from shoal.config.load import SETTINGS, SETTINGS_FILE, Setting, load
+from shoal.config.queue_token import unencrypted_note
 from shoal.core import units
 from shoal.errors import ActionRequired
 
@@ -39,6 +42,8 @@ def click_options(scope: str, *, without: Collection[str] = ()) -> Callable[[Cal
             flags = {name: value for name, value in flags.items() if value != ()}  # () is "not given"
             settings = load(flags, file=config)
             remember_queue(settings)
+            if note := unencrypted_note(settings):
+                print_line(note, sys.stderr)
             try:
                 return command(settings=settings, **given)
             except ActionRequired as error:

@@ -67,7 +67,7 @@ class Client:
     async def open(self) -> Self:
         if self._queue is None:
             self._queue = await app.open_queue(self.settings)
-            self._finder = ResultFinder(self._queue, self.settings.store)
+            self._finder = ResultFinder(self._queue, self.settings)
             self._daily_runs = DailyRuns(self._queue)
             self._results = ResultReader(self._queue, self._finder)
             if self.settings.store:  # what is wrong with it is said at once

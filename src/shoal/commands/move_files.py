@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from shoal.core.name_format import file_name_of
 from shoal.core.run import Run
 
 
@@ -30,7 +31,8 @@ def copy_run_files(run: Run, old: Path, new: Path) -> None:
 
 
 def _run_files(run: Run, folder: Path) -> list[Path]:
-    found = [*folder.glob(f"inputs/{run.name}.*"), *folder.glob(f"cookies/{run.name}*")]
+    name = file_name_of(run.name)
+    found = [*folder.glob(f"inputs/{name}.*"), *folder.glob(f"cookies/{name}*")]
     return found + [place for place in folder.glob("exports/*.json") if _belongs_to(place, run)]
 
 

@@ -255,6 +255,7 @@ class LocalRun:
             target=self._request.target,
             template=int(run.spec.get("template_version", 0)),
             keep_duplicates=self._request.input is not None,
+            start=tuple(self._request.scraper.start),
             from_raw=self._from_raw,
         )
         if settings.workers == 0:

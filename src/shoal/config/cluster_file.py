@@ -96,7 +96,9 @@ def cluster_settings(cluster: ClusterConfig, own: Settings | None = None) -> Set
     from_file = {name: value for name, value in cluster.values().items() if name not in above}
     replaced = from_file.keys() | (_PACE_SETTINGS if from_file.keys() & _PACE_SETTINGS else set())
     kept = {name: source for name, source in own.sources.items() if name not in replaced}
-    return load.with_defaults(replace(own, sources=kept), from_file, cluster.source or "the cluster")
+    owner = cluster.source or "the cluster"
+    named = (*own.named_files, owner)  # it is never just found: an argument or a variable says which
+    return load.with_defaults(replace(own, sources=kept, named_files=named), from_file, owner)
 
 
 class KeySpec(msgspec.Struct, frozen=True):

@@ -55,7 +55,8 @@ def load(
             chosen.pop("rate", None)
         chosen |= layer
     secrets, secret_hosts = _secrets(path, env)
-    return _apply(Settings(secrets=secrets, secret_hosts=secret_hosts), chosen)
+    named = (Path(path).name,) if path else ()
+    return _apply(Settings(secrets=secrets, secret_hosts=secret_hosts, named_files=named), chosen)
 
 
 def with_defaults(settings: Settings, values: Mapping[str, object], owner: str) -> Settings:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 from shoal.config.cluster_file import ClusterConfig, cluster_from_env, cluster_settings
 from shoal.config.load import Settings, load
+from shoal.config.queue_token import unencrypted_note
 from shoal.config.redis_client import RedisClient, RedisConnectionPool, is_redis_client, url_of_redis_client
 from shoal.errors import UsageError
 
@@ -19,6 +21,13 @@ def settings_for(where: QueueAddress | None, given: Mapping[str, Any]) -> Settin
     A URL that is given means this queue and nothing else; without one, the cluster file that SHOAL_CLUSTER
     names counts as it does for `start_cluster`.
     """
+    settings = _load(where, given)
+    if note := unencrypted_note(settings):
+        warnings.warn(note, stacklevel=3)
+    return settings
+
+
+def _load(where: QueueAddress | None, given: Mapping[str, Any]) -> Settings:
     if where is None or isinstance(where, ClusterConfig):
         cluster = cluster_from_env() if where is None else where
         own = load(given)

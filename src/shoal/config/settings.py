@@ -499,6 +499,7 @@ class Settings:
     sources: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     secret_hosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by name of the secret
+    named_files: tuple[str, ...] = ()  # files with settings that somebody named, as `sources` calls them
 
     def is_set(self, *names: str) -> bool:
         """Whether any of these was set by a person and not left to its default."""

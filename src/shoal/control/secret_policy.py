@@ -1,7 +1,8 @@
 """The secret policy: to which hosts a secret may be sent, and who may ask for that.
 
 A secret that is bound to hosts goes to those and no others. One that is not goes where the command or the
-code on this machine says; a run that somebody else sent cannot have it shown to hosts of their choice.
+code on this machine says. What stands in a queue that others write to, a run or a single task, says neither
+which of them is used nor where it goes.
 """
 
 from __future__ import annotations
@@ -17,14 +18,24 @@ _QUEUE_SOURCES = ("run ", "template ")  # how sources begin that came with the q
 
 
 class SecretPolicy:
-    def __init__(self, settings: Settings, home_origins: Collection[str], sent: SubmittedAs) -> None:
+    def __init__(
+        self, settings: Settings, home_origins: Collection[str], sent: SubmittedAs, proxy_origin: str = ""
+    ) -> None:
+        """home_origins: where the run starts, as its command or code says; of a template, as the queue says.
+
+        proxy_origin: of the proxy that the settings name.
+        """
         self._bound = settings.secret_hosts
         self._auth = settings.auth.lower()
         self._home_origins = home_origins
-        self._sent = sent
-        self._is_foreign = sent == "template" or (
-            sent is not None and settings.sources.get("auth", "").startswith(_QUEUE_SOURCES)
-        )
+        # Whoever gives a command a login and a proxy lets the one go through the other.
+        self._believed_origins = {*home_origins, *([proxy_origin] if proxy_origin and sent is None else ())}
+        self._is_template = sent == "template"  # of somebody else: where it starts is theirs to say
+        self._is_foreign = self._is_template or (sent is not None and _is_from_queue(settings, "auth"))
+        # Nobody but the owner of an embedded queue's file writes to it; tasks in any other may be a stranger's.
+        self._are_tasks_own = sent is None and settings.state_file is not None
+        # Credentials in headers of this machine do not go where a template says that came with the queue.
+        self.shows_headers = not self._is_template or _is_from_queue(settings, "header")
 
     def check(self) -> None:
         """Refuse a run whose login would go to hosts that it is not for."""
@@ -43,11 +54,21 @@ class SecretPolicy:
                 )
 
     def allows(self, name: str, origin: str) -> bool:
-        """Whether a secret may be shown to an origin such as https://shop.example."""
+        """Whether a secret that a task names may be shown to an origin such as https://shop.example."""
+        if name.lower() in self._bound or self._are_tasks_own or (name.lower() == self._auth and not self._is_foreign):
+            return self.allows_code(name, origin)
+        return False
+
+    def allows_code(self, name: str, origin: str) -> bool:
+        """The same where code of this machine names it, though maybe for a page that a stranger's task led it to."""
         patterns = self._bound.get(name.lower())
         if patterns is not None:
             return any(host_matches(pattern, _host_of(origin)) for pattern in patterns)
-        return self._sent is None or (self._sent == "code" and origin in self._home_origins)
+        return self._are_tasks_own or (not self._is_template and origin in self._believed_origins)
+
+
+def _is_from_queue(settings: Settings, name: str) -> bool:
+    return settings.sources.get(name, "").startswith(_QUEUE_SOURCES)
 
 
 def host_matches(pattern: str, netloc: str) -> bool:

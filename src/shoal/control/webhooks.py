@@ -10,15 +10,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
+from shoal.control.signing_key import SharedSecrets, SigningRefused, derived_key
 from shoal.core.run import Run, RunState
 from shoal.core.stats import Stats
+from shoal.core.url import canonical
+from shoal.errors import InvalidUrl
 from shoal.logs import log, redact
 from shoal.queue import document_kinds as kinds
 from shoal.queue.base import Document, Queue
@@ -33,8 +35,8 @@ MAX_CONCURRENT = 20
 KEPT_DELIVERIES = 50  # deliveries that stay to be looked at
 MIN_RETENTION = 600.0  # seconds in which what was delivered is not forgotten: another may be about to tell it
 MAX_WAITING = 2_000
+MAX_RUN_HOOKS = 10
 SIGNATURE_HEADER = "X-Shoal-Signature"
-SIGNING_NAME_PREFIX = "hook"  # how the names of secrets begin that messages may be signed with
 TOLERANCE = 300.0
 
 Event = Literal["finished", "failed", "cancelled", "stalled"]
@@ -55,6 +57,7 @@ class Webhook(msgspec.Struct, frozen=True, omit_defaults=True):
     url: str
     events: tuple[Event, ...] = END_EVENTS
     secret: str = ""  # the name of one of the server's; without it the key is derived from the id
+    seal: str = ""  # proves that an admin chose this URL for that secret
     made_at: int = 0
     made_by: str = ""
     scraper: str = ""  # only runs of this one
@@ -106,12 +109,12 @@ class WatchState(msgspec.Struct, frozen=True):
 
 
 class WebhookDispatcher:
-    def __init__(self, queue: Queue, send: Send, describe: Describe, named: Mapping[str, str] | None = None) -> None:
-        """named: the server's own secrets, which hooks may be signed with."""
+    def __init__(self, queue: Queue, send: Send, describe: Describe, shared: SharedSecrets | None = None) -> None:
+        """shared: the server's own secrets, which hooks may be signed with."""
         self._queue = queue
         self._send = send
         self._describe = describe
-        self._named = named or {}
+        self._shared = shared or SharedSecrets({}, {})
 
     async def run_once(self) -> None:
         """Notice who has ended, and tell those who want to know."""
@@ -191,9 +194,10 @@ class WebhookDispatcher:
         )
 
     async def _send_signed(self, delivery: Delivery) -> DeliveryResult:
-        key = await self.signing_key(delivery.hook)
-        if not key:
-            return DeliveryResult(error=f"this server has no secret {delivery.hook.secret}: [secrets] of shoal.toml")
+        try:
+            key = await self.signing_key(delivery.hook)
+        except SigningRefused as error:  # waits: another server may have it, or this one tomorrow
+            return DeliveryResult(error=f"{error}: {error.hint}")
         body = delivery.body.encode()
         headers = {
             "Content-Type": "application/json",
@@ -205,10 +209,8 @@ class WebhookDispatcher:
 
     async def signing_key(self, hook: Webhook) -> str:
         if hook.secret:
-            name = hook.secret.lower()
-            # A run may have come from anywhere: with a login for a key, its receiver could try it out.
-            return self._named.get(name, "") if name.startswith(SIGNING_NAME_PREFIX) else ""
-        return await signing_key(self._queue, hook.id)
+            return self._shared.key(hook.secret, hook.url, hook.seal)
+        return await derived_key(self._queue, hook.id)
 
     async def _prune(self, found: Sequence[tuple[Delivery, int]], now: int) -> None:
         ended = [pair for pair in found if pair[0].state != "waiting"]
@@ -279,11 +281,28 @@ async def list_webhooks(queue: Queue) -> list[Webhook]:
 
 
 def webhooks_of(run: Run) -> list[Webhook]:
-    """Those that came with a run."""
+    """Those that came with a run, which may be a stranger's: what their keys are derived from is not its to say."""
     try:
-        return msgspec.convert(run.spec.get("hooks") or [], type=list[Webhook])
+        found = msgspec.convert(run.spec.get("hooks") or [], type=list[Webhook])[:MAX_RUN_HOOKS]
     except msgspec.ValidationError:
         return []
+    return [
+        msgspec.structs.replace(hook, id=run_hook_id(run, index), made_by="", scraper="")
+        for index, hook in enumerate(found)
+        if _is_plain_url(hook.url)
+    ]
+
+
+def run_hook_id(run: Run, index: int) -> str:
+    """The id of a run's hook, which no other has: those of the fleet are shorter."""
+    return hashlib.sha256(f"run/{run.id}/{run.created_at}/{index}".encode()).hexdigest()[:32]
+
+
+def _is_plain_url(url: str) -> bool:
+    try:
+        return canonical(url) == url and "@" not in url.partition("://")[2].partition("/")[0]
+    except InvalidUrl:
+        return False
 
 
 async def add(queue: Queue, hook: Webhook) -> Webhook:
@@ -304,16 +323,6 @@ async def start_watching(queue: Queue) -> None:
         going = await queue.runs(states=OPEN_STATES, limit=MAX_RUNS)
         known = WatchState(newest[0].id if newest else 0, tuple(run.id for run in going))
         await queue.compare_and_swap(kinds.WEBHOOK_WATCH, "runs", _encode(known), 0)
-
-
-async def signing_key(queue: Queue, id: str) -> str:
-    """What a hook's messages are signed with where nobody chose a secret: derived, so kept nowhere."""
-    document = await queue.document(kinds.WEBHOOK_KEY, "master")
-    if document is None:
-        await queue.compare_and_swap(kinds.WEBHOOK_KEY, "master", secrets.token_hex(32), 0)
-        document = await queue.document(kinds.WEBHOOK_KEY, "master")
-    assert document is not None
-    return "whsec_" + hmac.new(document.text.encode(), id.encode(), hashlib.sha256).hexdigest()
 
 
 async def recent_deliveries(queue: Queue, hook: str = "") -> list[Delivery]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from string import Formatter
 
 from shoal.core import units
+from shoal.errors import UsageError
 
 RUN_ID_FORMAT = "{date}_{time}_{suffix}"
 WORKER_ID_FORMAT = "{name}-{suffix}"
@@ -14,6 +15,7 @@ RUN_ID_PARTS = ("date", "time", "suffix", "scraper")
 WORKER_ID_PARTS = ("name", "host", "pid", "suffix")
 _is_plain = re.compile(r"[A-Za-z0-9_.-]*").fullmatch
 _unsafe_chars = re.compile(r"[^A-Za-z0-9_.-]+")
+_is_file_name = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}").fullmatch
 _starts_well = re.compile(r"[A-Za-z0-9]").match
 MAX_PART = 48
 
@@ -43,3 +45,10 @@ def fill_name(format: str, **parts: object) -> str:
     safe = {name: _unsafe_chars.sub("-", str(value)).strip("-")[:MAX_PART] for name, value in parts.items()}
     name = format.format(**{part: safe.get(part, "") for part in parts_of(format)})
     return name if _starts_well(name) else f"r{name}"
+
+
+def file_name_of(run: str) -> str:
+    """The name of a run for a path; whoever writes to the queue may have called it anything."""
+    if not _is_file_name(run):
+        raise UsageError(f"run {run!r:.200} has a name that no file can have", hint="start it again")
+    return run

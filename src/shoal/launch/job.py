@@ -18,6 +18,7 @@ class RunJob(msgspec.Struct, frozen=True, tag="run"):
     target: str = ""  # the code to load; empty where the run has a template
     template: int = 0  # the version of the template that the queue keeps under the scraper's name
     keep_duplicates: bool = False  # every URL is accounted for, also where several lead to one page
+    start: tuple[str, ...] | None = None  # where it begins; None: as the scraper says, which may be the queue's word
     from_raw: str = ""  # the run whose kept pages are read instead of the web
     sent: SubmittedAs = None  # by somebody else: for code that is here, or with a template of theirs
 

@@ -14,7 +14,7 @@ from shoal.extract.scraper import Scraper
 from shoal.fetch import proxy
 from shoal.fetch.auth import authorization_header
 from shoal.fetch.cookies import CookieJars as OwnSessions
-from shoal.worker.task.request_builder import CookieStores, RequestBuilder, origin_of
+from shoal.worker.task.request_builder import CookieStores, RequestBuilder, is_sensitive_header, origin_of, proxy_origin
 
 
 def request_builder_for(
@@ -22,24 +22,28 @@ def request_builder_for(
     scraper: Scraper,
     sessions: CookieStores | None = None,
     *,
+    start: Iterable[str] | None = None,
     sent: SubmittedAs = None,
     connections: str = "",
 ) -> RequestBuilder:
-    """sent: the run was sent by somebody else, with our own code or with a template of theirs.
+    """start: where the run begins, if not where its scraper says.
 
+    sent: the run was sent by somebody else, with our own code or with a template of theirs.
     connections: the name of those that only this run uses, for requests that are not plain.
     """
-    home = frozenset(_origins(scraper.start))
+    home = frozenset(_origins(scraper.start if start is None else start))
     if settings.auth and not home:
         raise UsageError("--auth needs start URLs to log in at", hint="name them in the scraper or template")
-    keys = SecretPolicy(settings, home, sent)
+    own_proxy = settings.secrets.get(settings.proxy.lower(), settings.proxy)
+    keys = SecretPolicy(settings, home, sent, proxy_origin(own_proxy) if own_proxy else "")
     keys.check()
-    if settings.proxy:
-        proxy.validate_proxy(settings.secrets.get(settings.proxy.lower(), settings.proxy))
+    if own_proxy:
+        proxy.validate_proxy(own_proxy)
     try:
+        headers = [parse_header_line(line) for line in settings.header]
         return RequestBuilder(
             timeout=settings.timeout,
-            headers=tuple(parse_header_line(line) for line in settings.header),
+            headers=tuple(pair for pair in headers if keys.shows_headers or not is_sensitive_header(pair[0])),
             auth=settings.auth,
             proxy=settings.proxy,
             secrets=settings.secrets,
@@ -47,6 +51,7 @@ def request_builder_for(
             is_own_origin=home.__contains__,
             authorization_header=authorization_header,
             may_use_secret=keys.allows,
+            may_code_use_secret=keys.allows_code,
             connections=connections,
         )
     except GiveUp as error:

@@ -38,7 +38,7 @@ def build_run_context(
     request_builder = (
         RequestBuilder(is_offline=True)
         if job.from_raw
-        else request_builder_for(settings, scraper, cookies, sent=job.sent, connections=job.run.name)
+        else request_builder_for(settings, scraper, cookies, start=job.start, sent=job.sent, connections=job.run.name)
     )
     robots = _robots(settings, _via_proxy(request_builder.proxy, fetchers.robots), queue)
     links = LinkFilter(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import re
 import time
 from typing import Any
 
@@ -18,6 +17,7 @@ import msgspec
 from shoal.app import open_queue, open_raw_store
 from shoal.config.load import with_defaults
 from shoal.config.run_settings import settings_for_run, settings_for_template
+from shoal.core.name_format import file_name_of
 from shoal.core.run import Run
 from shoal.errors import ActionRequired, UsageError
 from shoal.extract import registry
@@ -38,9 +38,6 @@ from shoal.worker.pool.crash_note import CrashNote
 from shoal.worker.run_list import MAX_RUNS, RunList
 
 log = logging.getLogger("shoal.worker")
-
-# Names of runs that files may be called after.
-_is_safe_name = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}").fullmatch
 
 
 async def load_job_scraper(job: RunJob, queue: Queue) -> Scraper:
@@ -175,8 +172,7 @@ class FleetContextFactory:
         log.warning("run_refused", extra={"run": run.name, "why": str(error), "hint": error.hint})
 
     async def _build_context(self, run: Run) -> RunContext:
-        if not _is_safe_name(run.name):
-            raise UsageError(f"run {run.name!r} has a name that no file can have", hint="start it again")
+        file_name_of(run.name)
         spec = run.spec
         scraper = await self._scraper(run)
         self._warn_if_code_differs(run, scraper)

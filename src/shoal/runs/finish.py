@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from shoal.config.load import Settings
+from shoal.core.name_format import file_name_of
 from shoal.core.run import Run
 from shoal.errors import UsageError
 from shoal.queue.base import DeadLetterGroup, Queue
@@ -43,4 +44,4 @@ def rejected_file(run: Run, output: str, settings: Settings) -> Path:
     """Where the lines of a list go that are not URLs to fetch."""
     if output:
         return sidecar_paths(output)[1]
-    return settings.state_folder / "inputs" / f"{run.name}.rejected.csv"
+    return settings.state_folder / "inputs" / f"{file_name_of(run.name)}.rejected.csv"

@@ -20,6 +20,7 @@ from typing import Any, Literal
 import msgspec
 
 from shoal.core.lane import Pace
+from shoal.core.name_format import file_name_of
 from shoal.core.run import Run
 from shoal.core.task import Task
 from shoal.core.url import UrlNormalizer
@@ -265,7 +266,7 @@ def task_from_entry(entry: UrlEntry, rewrite: UrlNormalizer | None) -> Task | st
 
 
 def position_path(folder: Path, run: Run) -> Path:
-    return folder / "inputs" / f"{run.name}.json"
+    return folder / "inputs" / f"{file_name_of(run.name)}.json"
 
 
 def load_position(place: Path, run: Run) -> ListPosition | None:

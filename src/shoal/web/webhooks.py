@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shoal.config.load import Settings
+from shoal.control.signing_key import SharedSecrets
 from shoal.control.stalls import StallDetector
 from shoal.control.webhooks import DeliveryResult, WebhookDispatcher
 from shoal.core.lane import WorkerStatus
@@ -46,9 +47,13 @@ class WebhookSender:
         await self._fetcher.close()
 
 
+def shared_secrets(settings: Settings) -> SharedSecrets:
+    return SharedSecrets(settings.secrets, settings.secret_hosts)
+
+
 def webhook_dispatcher(queue: Queue, settings: Settings, sender: WebhookSender) -> WebhookDispatcher:
     """To be given a turn every EVERY seconds."""
-    return WebhookDispatcher(queue, sender.send, run_document, settings.secrets)
+    return WebhookDispatcher(queue, sender.send, run_document, shared_secrets(settings))
 
 
 def stall_detector(queue: Queue, settings: Settings) -> StallDetector:

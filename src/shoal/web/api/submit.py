@@ -14,6 +14,7 @@ from starlette.responses import Response
 from shoal.control import webhooks
 from shoal.control.idempotency import IdempotencyEntry, keep_locked
 from shoal.control.join_command import join_command
+from shoal.control.signing_key import derived_key
 from shoal.core.capability import capability_names
 from shoal.core.request_header import header_problem
 from shoal.core.run import Run
@@ -84,7 +85,7 @@ async def submit(
     """URLs with a scraper, a template or fields. Workers anywhere start on it at once."""
 
     async def work(seed: str) -> OperationResult:
-        submitted = await run_requests.submit_run(context, submission, seed)
+        submitted = await run_requests.submit_run(context, submission, seed, by_admin=caller.has_scope("admin"))
         name, status = submitted.run.name, 200
         document = _result_document(context, submitted)
         if submitted.status == "submitted":
@@ -96,13 +97,15 @@ async def submit(
             context.worker_pool.wake()
         headers = {"Location": f"/api/v1/runs/{name}"}
         # Kept without the run itself, which changes, and without what may be shown only to who asked.
-        note = {"run": name, "document": document | {"hooks": []}, "status": status}
-        shown = await _with_hooks(context, document, submitted.run)
+        told = submitted.run if submitted.has_own_hooks else None
+        note = {"run": name, "document": document | {"hooks": []}, "status": status, "told": told and told.id}
+        shown = await _with_hooks(context, document, told)
         return OperationResult(shown, status, headers, note)
 
     async def rebuild(note: Any) -> OperationResult:
         found = await context.queue.runs(name=note["run"], limit=1)  # none: it was removed meanwhile
-        document = await _with_hooks(context, note["document"], found[0]) if found else note["document"]
+        told = found[0] if found and found[0].id == note.get("told") else None
+        document = await _with_hooks(context, note["document"], told)
         return OperationResult(document, note["status"], {"Location": f"/api/v1/runs/{note['run']}"})
 
     return await idempotent(context, request, caller, key, work, rebuild)
@@ -123,11 +126,11 @@ def _result_document(context: ServerContext, submitted_run: SubmittedRun) -> dic
     }
 
 
-async def _with_hooks(context: ServerContext, document: dict[str, Any], run: Run) -> dict[str, Any]:
-    """With the keys that its hooks are signed with, where nobody chose a secret."""
+async def _with_hooks(context: ServerContext, document: dict[str, Any], run: Run | None) -> dict[str, Any]:
+    """With its hooks and their keys, which only the request that began the run is told; None: it was another."""
     made = []
-    for hook in webhooks.webhooks_of(run):
-        key = "" if hook.secret else await webhooks.signing_key(context.queue, hook.id)
+    for hook in webhooks.webhooks_of(run) if run else ():
+        key = "" if hook.secret else await derived_key(context.queue, hook.id)
         made.append({"id": hook.id, "url": hook.url, "events": list(hook.events), "secret": key or None})
     return document | {"hooks": made}
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import secrets
 from typing import Annotated, Any
 
+import msgspec
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from shoal.control import webhooks
+from shoal.control.signing_key import derived_key
 from shoal.control.webhooks import Delivery, Webhook
 from shoal.view.formatting import iso_time
 from shoal.web.api import models
@@ -19,7 +21,7 @@ from shoal.web.context import ContextDep, ServerContext
 from shoal.web.http.idempotency import IdempotencyKey, OperationResult, idempotent
 from shoal.web.http.json_response import json_response
 from shoal.web.http.problem import Problem, not_found
-from shoal.web.submit.run_requests import check_hook
+from shoal.web.submit.run_requests import make_hook
 
 router = APIRouter(prefix="/api/v1/hooks", tags=["hooks"])
 
@@ -41,19 +43,11 @@ async def add_hook(
     never again."""
 
     async def work(seed: str) -> OperationResult:
-        url = check_hook(context.settings, wanted)
+        hook = make_hook(context.settings, wanted, by_admin=True)
         if len(await webhooks.list_webhooks(context.queue)) >= MAX_HOOKS:
             raise Problem(409, "too-many-hooks", f"there are {MAX_HOOKS} webhooks already", hint="remove one")
         id = seed[:16] or secrets.token_hex(8)
-        hook = Webhook(
-            id,
-            url,
-            tuple(wanted.events),
-            wanted.secret,
-            made_by=caller.name,
-            scraper=wanted.scraper,
-            stalled_after=wanted.stalled_after,
-        )
+        hook = msgspec.structs.replace(hook, id=id, made_by=caller.name, scraper=wanted.scraper)
         made = await webhooks.add(context.queue, hook)
         await context.actor(caller).log_action("add hook", id)
         return await _hook_result(context, made)
@@ -68,7 +62,7 @@ async def add_hook(
 
 
 async def _hook_result(context: ServerContext, hook: Webhook) -> OperationResult:
-    key = None if hook.secret else await webhooks.signing_key(context.queue, hook.id)
+    key = None if hook.secret else await derived_key(context.queue, hook.id)
     return OperationResult(hook_document(hook) | {"secret": key}, 201, note=hook.id)
 
 

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from starlette.requests import HTTPConnection, Request
 
 from shoal.config.load import Settings
+from shoal.config.queue_token import server_token
 from shoal.errors import UsageError
 from shoal.logs import redact
 from shoal.queue.base import Queue
@@ -42,7 +43,8 @@ class TokenAuthenticator:
 
     def __init__(self, queue: Queue, settings: Settings, signer: Signer, *, local: bool) -> None:
         self._queue = queue
-        self._settings_tokens = (settings_token(settings.token),) if settings.token else ()
+        own = server_token(settings)
+        self._settings_tokens = (settings_token(own),) if own else ()
         self._local = local  # listens to this machine alone
         self.signer = signer
         self.is_queue_down: Callable[[], bool] = lambda: False  # whether the queue is known not to answer

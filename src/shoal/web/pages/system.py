@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from shoal.app import queue_label
 from shoal.config.load import SETTINGS, Settings
+from shoal.config.queue_token import server_token
 from shoal.control.actions import recent_actions
 from shoal.logs import redact
 from shoal.queue.base import Finding
@@ -38,7 +39,7 @@ async def system(request: Request, context: ContextDep, caller: ReaderDep, check
             "secrets": sorted(context.settings.secrets),
             "bound": context.settings.secret_hosts,
             "tokens": [it.document() | {"made": it.made_at} for it in known],
-            "own_token": bool(context.settings.token),
+            "own_token": bool(server_token(context.settings)),
             "actions": actions,
         }
 

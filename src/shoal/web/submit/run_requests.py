@@ -13,6 +13,7 @@ import msgspec
 from shoal.config.load import Settings, with_defaults
 from shoal.config.run_settings import RUN_SETTINGS, settings_to_spec
 from shoal.control import webhooks
+from shoal.control.signing_key import SigningRefused
 from shoal.control.webhooks import Webhook
 from shoal.core.run import NewRun, Run
 from shoal.core.task import Task
@@ -32,12 +33,14 @@ from shoal.web.context import ServerContext
 from shoal.web.http.problem import Problem
 from shoal.web.submit.template_run import stored_template
 from shoal.web.submit.url_policy import ALLOW_PRIVATE_HINT, RejectedUrls, UrlPolicy, run_settings
+from shoal.web.webhooks import shared_secrets
 
+HOOKS_KEPT_NOTE = "The run was there already: its webhooks stay as they are, and those of this request are not added."
 BATCH_SIZE = 500  # URLs in one question to the queue, so that others get their turn
 
 
-def check_hook(own: Settings, wanted: models.NewHook) -> str:
-    """The canonical URL of a hook; 422 for one that must not be asked."""
+def make_hook(own: Settings, wanted: models.NewHook, *, by_admin: bool) -> Webhook:
+    """A hook without an id; 422 for one that must not be called or signed like this."""
     try:
         url = canonical(wanted.url)
     except InvalidUrl as error:
@@ -47,27 +50,12 @@ def check_hook(own: Settings, wanted: models.NewHook) -> str:
     why = UrlPolicy(own).refusal(url)
     if why:
         raise Problem(422, "invalid-hook-url", f"the webhook's URL is {why}", hint=ALLOW_PRIVATE_HINT)
-    if wanted.secret:
-        _check_secret(own, wanted.secret.lower())
-    return url
-
-
-def _check_secret(own: Settings, name: str) -> None:
-    # Logins and the like do not sign: whoever gets the message could try out what they are.
-    if not name.startswith(webhooks.SIGNING_NAME_PREFIX):
-        raise Problem(
-            422,
-            "invalid-hook-secret",
-            f"{name} is not a secret for webhooks",
-            hint="those are named hook…: a long random one in [secrets] of shoal.toml; or leave it out",
-        )
-    if name not in own.secrets:
-        raise Problem(
-            422,
-            "no-such-secret",
-            f"this server has no secret {name}",
-            hint="name it in [secrets] of shoal.toml here, or leave it out: one is created",
-        )
+    name = wanted.secret.lower()
+    try:
+        seal = shared_secrets(own).seal(name, url, by_admin=by_admin) if name else ""
+    except SigningRefused as error:
+        raise Problem(422, "invalid-hook-secret", str(error), hint=error.hint) from None
+    return Webhook("", url, tuple(wanted.events), name, seal, stalled_after=wanted.stalled_after)
 
 
 class SubmittedRun(msgspec.Struct, frozen=True):
@@ -81,6 +69,7 @@ class SubmittedRun(msgspec.Struct, frozen=True):
     rejects: tuple[dict[str, Any], ...] = ()
     rejected: int = 0
     notes: tuple[str, ...] = ()
+    has_own_hooks: bool = False  # its webhooks are those that were asked for
 
 
 class RunPlan(msgspec.Struct, frozen=True):
@@ -103,7 +92,9 @@ class RunPlan(msgspec.Struct, frozen=True):
         return cls(scraper, spec, tuple(start), *how, notes)
 
 
-async def submit_run(context: ServerContext, submission: models.RunSubmission, seed: str) -> SubmittedRun:
+async def submit_run(
+    context: ServerContext, submission: models.RunSubmission, seed: str, *, by_admin: bool = False
+) -> SubmittedRun:
     """Start the run and add its URLs. The same seed is the same run, for ever."""
     plan = await plan_run(context, submission)
     urls = submission.urls or list(plan.start)
@@ -117,19 +108,11 @@ async def submit_run(context: ServerContext, submission: models.RunSubmission, s
     if urls:
         await _require_usable(UrlPolicy(context.settings), urls)
     key = _key(submission, seed)
-    made = [
-        Webhook(
-            hashlib.sha256(f"{key}/{number}".encode()).hexdigest()[:16],
-            check_hook(context.settings, it),
-            tuple(it.events),
-            it.secret,
-            stalled_after=it.stalled_after,
-        )
-        for number, it in enumerate(submission.hooks)
-    ]
-    if made:
+    wanted = [make_hook(context.settings, it, by_admin=by_admin) for it in submission.hooks]
+    hooks = msgspec.json.decode(msgspec.json.encode(wanted))  # as they come back from the queue
+    if hooks:
         await webhooks.start_watching(context.queue)
-    spec = plan.spec | ({"hooks": [msgspec.to_builtins(hook) for hook in made]} if made else {})
+    spec = plan.spec | ({"hooks": hooks} if hooks else {})
     new = NewRun(
         plan.scraper,
         key,
@@ -156,8 +139,11 @@ async def submit_run(context: ServerContext, submission: models.RunSubmission, s
     )
     run, added = started.run, started.tasks
     status = {"new": "submitted", "continued": "continued", "ended": run.state}[started.outcome]
+    # A seed is the caller's own: a run that has it was begun by this very request, if by nobody who made it up.
+    is_own = (started.outcome == "new" or bool(seed)) and run.spec.get("hooks", []) == hooks
+    notes = plan.notes if is_own or not hooks else (*plan.notes, HOOKS_KEPT_NOTE)
     return SubmittedRun(
-        run, status, added.added, added.known, added.seen, tuple(rejects.first), rejects.count, plan.notes
+        run, status, added.added, added.known, added.seen, tuple(rejects.first), rejects.count, notes, is_own
     )
 
 

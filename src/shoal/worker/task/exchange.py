@@ -33,7 +33,7 @@ async def exchange(
     seen: set[str] = set()
     request_builder, fetch = (run_context.request_builder, (run_context.fetcher or attempt.context.fetcher).fetch)
     while True:
-        request = request_builder.build(url, request_options, requested_url)
+        request = request_builder.build(url, request_options, requested_url, by_code=not is_task_request)
         try:
             response = await (attempt.wait_for(fetch(request)) if is_task_request else fetch(request))
         except FetchFailed as error:

@@ -13,13 +13,14 @@ from shoal.core.url import path_of, request_digest
 from shoal.errors import GiveUp
 
 # Headers that say who somebody is, by the words in their names.
-_is_sensitive_header = re.compile(r"auth|cookie|token|secret|api-?key|session|password", re.IGNORECASE).search
+is_sensitive_header = re.compile(r"auth|cookie|token|secret|api-?key|session|password", re.IGNORECASE).search
 # Of what a task asks for itself, only these go along to another origin.
 _SAFE_HEADERS = frozenset({"accept", "accept-language", "user-agent"})
 _BODY_HEADERS = frozenset({"content-type", "content-encoding", "content-language"})
 _METHOD_KEEPING_STATUSES = frozenset({307, 308})
 
 Headers = tuple[tuple[str, str], ...]
+MayUseSecret = Callable[[str, str], bool]  # its name, and the origin that would see it
 
 
 class CookieStore(Protocol):
@@ -44,20 +45,22 @@ class RequestBuilder:
         sessions: CookieStores | None = None,
         is_own_origin: Callable[[str], bool] = lambda origin: False,
         authorization_header: Callable[[str], str] = str,
-        may_use_secret: Callable[[str, str], bool] = lambda name, origin: True,
+        may_use_secret: MayUseSecret = lambda name, origin: True,
+        may_code_use_secret: MayUseSecret | None = None,
         connections: str = "",
         is_offline: bool = False,
     ) -> None:
         """is_own_origin: whether an origin may see the run's own login; credential: a secret as a header.
 
-        may_use_secret: whether a secret of this name may be shown to an origin at all.
+        may_use_secret: whether a secret of this name may be shown to an origin at all, also because a task says so.
+        may_code_use_secret: the same where code of this machine says so; None: no difference.
         connections: the name of the run's own, for requests that are not plain; none: those that all share.
         is_offline: nothing is really sent, so that logins and proxies are not needed.
         """
         self._is_offline = is_offline
         self._connections = connections
         self._timeout = timeout
-        self._public_headers = tuple(pair for pair in headers if not _is_sensitive_header(pair[0]))
+        self._public_headers = tuple(pair for pair in headers if not is_sensitive_header(pair[0]))
         self._headers = headers
         self._auth = auth
         self._secrets = secrets or {}
@@ -66,12 +69,15 @@ class RequestBuilder:
         self._is_own_origin = is_own_origin
         self._credential = authorization_header
         self._may_use_secret = may_use_secret
+        self._may_code_use_secret = may_code_use_secret or may_use_secret
         self._is_plain = not (headers or auth or proxy)
         if auth:
             self._secret(auth)  # said now, not on the first page
 
-    def build(self, url: str, request_options: RequestOptions | None, requested_url: str) -> Request:
-        """The request for `url`; `requested_url` is the one that `ask` was made for."""
+    def build(
+        self, url: str, request_options: RequestOptions | None, requested_url: str, *, by_code: bool = False
+    ) -> Request:
+        """The request for `url`; `requested_url` is the one that the options are for. by_code: of page.fetch."""
         cookie = self._cookie(url, request_options)
         if self._is_plain and request_options is None and not cookie:
             return Request(url, timeout=self._timeout)
@@ -81,9 +87,11 @@ class RequestBuilder:
             )
         options = request_options or RequestOptions()
         proxy = self._task_proxy(options.proxy) if options.proxy else self.proxy
-        self._check_proxy_may_see(url, proxy, options.auth if origin_of(url) == origin_of(requested_url) else "")
+        allows = self._may_code_use_secret if by_code else self._may_use_secret
+        task_auth = options.auth if origin_of(url) == origin_of(requested_url) else ""
+        self._check_proxy_may_see(url, proxy, task_auth, allows)
         headers = self._run_headers(origin_of(url))
-        if own_headers := self._task_headers(options, origin_of(url), origin_of(requested_url)):
+        if own_headers := self._task_headers(options, origin_of(url), origin_of(requested_url), allows):
             names = {name.lower() for name, _ in own_headers}
             headers = [pair for pair in headers if pair[0].lower() not in names] + list(own_headers)
         is_own = bool(headers) or options.method != "GET" or options.body is not None
@@ -100,13 +108,19 @@ class RequestBuilder:
             headers.append(("authorization", self._credential(self._secret(self._auth))))
         return headers
 
-    def _task_headers(self, options: RequestOptions, origin: str, requested_origin: str) -> tuple[tuple[str, str], ...]:
+    def _task_headers(
+        self, options: RequestOptions, origin: str, requested_origin: str, allows: MayUseSecret
+    ) -> Headers:
         """What the task asks for; nothing of it that is secret goes to another origin."""
         if origin != requested_origin:
             return _cross_origin_headers(options)
         if not options.auth:
             return options.headers
-        self._check_secret(options.auth, origin)
+        if not allows(options.auth, origin):
+            raise GiveUp(
+                "bad_request",
+                f"the secret {options.auth!r} is not for {origin}: bind it to that host in [secrets] of shoal.toml",
+            )
         return (*options.headers, ("authorization", self._credential(self._secret(options.auth))))
 
     def store_cookies(self, response: Response, request_options: RequestOptions | None) -> bool:
@@ -133,20 +147,13 @@ class RequestBuilder:
                 "bad_request", f"there is no secret called {name!r}: set SHOAL_SECRET_{name.upper()}"
             ) from None
 
-    def _check_secret(self, name: str, origin: str) -> None:
-        if not self._may_use_secret(name, origin):
-            raise GiveUp(
-                "bad_request",
-                f"the secret {name!r} is not for {origin}: bind it to that host in [secrets] of shoal.toml",
-            )
-
-    def _check_proxy_may_see(self, url: str, proxy: str, task_auth: str) -> None:
+    def _check_proxy_may_see(self, url: str, proxy: str, task_auth: str, allows: MayUseSecret) -> None:
         """A proxy reads what is not encrypted: a secret that is for some hosts only is not shown to it."""
         if not proxy or url.startswith("https:"):
             return
         origin = origin_of(url)
         for name in filter(None, (task_auth, self._auth if self._is_own_origin(origin) else "")):
-            if self._may_use_secret(name, origin) and not self._may_use_secret(name, _proxy_origin(proxy)):
+            if allows(name, origin) and not allows(name, proxy_origin(proxy)):
                 raise GiveUp(
                     "bad_request",
                     f"the secret {name!r} is not for the proxy, which could read it on the way to {origin}: "
@@ -171,7 +178,7 @@ def _cross_origin_headers(request_options: RequestOptions) -> Headers:
     return tuple(pair for pair in request_options.headers if pair[0].lower() in names)
 
 
-def _proxy_origin(proxy: str) -> str:
+def proxy_origin(proxy: str) -> str:
     scheme, _, rest = proxy.partition("://")
     return f"{scheme}://{rest.rpartition('@')[2].rstrip('/')}"
 
