@@ -25,7 +25,7 @@ from shoal.runs.cleanup import remove_leftovers
 from shoal.runs.relay import Relay
 from shoal.store.results.base import ResultBackend, open_results
 from shoal.view.metric_family import MetricFamily
-from shoal.view.metrics import FleetCounters, fleet_families
+from shoal.view.metrics import FleetCounters, fleet_families, server_families
 from shoal.view.snapshot import Snapshot
 from shoal.web.auth.authenticate import TokenAuthenticator
 from shoal.web.context import ServerContext
@@ -33,6 +33,7 @@ from shoal.web.fastapi_app import build_app, problem_response
 from shoal.web.http.limits import RequestLimits
 from shoal.web.http.prefix import PrefixedPages
 from shoal.web.http.startup_gate import StartupGate
+from shoal.web.loop_watchdog import LoopWatchdog
 from shoal.web.pages.render import compile_templates
 from shoal.web.submit import url_lists
 from shoal.web.submit.inline_templates import INTERVAL as INLINE_TEMPLATES_EVERY
@@ -68,6 +69,7 @@ class Application:
         self._store: ResultBackend | None = None
         self._webhook_sender: WebhookSender | None = None
         self.fleet_count = FleetCounters()  # so that sums in /metrics never fall
+        self.watchdog = LoopWatchdog()  # started by whoever has a loop of their own
 
     async def __aenter__(self) -> Self:
         """Open the queue, waiting for one that is not up yet."""
@@ -119,8 +121,13 @@ class Application:
         with contextlib.suppress(ActionRequired):
             if self.context is not None:
                 found = await self.context.snapshot()
-                return fleet_families(found, self.fleet_count, await self.context.lifetime_counters())
-        return fleet_families(Snapshot(at=0), self.fleet_count, reachable=False)
+                fleet = fleet_families(found, self.fleet_count, await self.context.lifetime_counters())
+                return fleet + self.own_families()
+        return fleet_families(Snapshot(at=0), self.fleet_count, reachable=False) + self.own_families()
+
+    def own_families(self) -> list[MetricFamily]:
+        """The figures of this server alone."""
+        return server_families(self.watchdog.blocked_count, self.watchdog.blocked_seconds)
 
     async def _open_queue(self) -> Queue | None:
         """The queue, waited for if it is not up yet. None: we were stopped meanwhile."""

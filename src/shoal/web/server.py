@@ -72,6 +72,7 @@ class Server(Application):
 
     async def __aenter__(self) -> Self:
         """Answers at once; everything but /health and /ready when the queue does."""
+        self.watchdog.start()
         self._tasks.append(asyncio.create_task(self._web.serve([self._socket]), name="web"))
         self._background_tasks.append(asyncio.create_task(sweep(self._web.server_state.connections), name="sweep"))
         return await super().__aenter__()
@@ -87,6 +88,7 @@ class Server(Application):
             await super().close()
         finally:
             self._socket.close()
+            self.watchdog.close()
 
 
 def serve_command(
@@ -116,7 +118,8 @@ async def serve(settings: Settings, *, say: Say, role: str = "server") -> int:
 async def _serve(server: Server, say: Say, on_ready: Say = lambda url: None, *, guest: bool = False) -> int:
     settings = server.settings
     say(f"{server.role} {server.name} · {app.queue_label(settings)} · {server.url}")
-    with stop_on_signals(server.stop, guest=guest):
+    signals = stop_on_signals(server.stop, guest=True) if guest else server.watchdog.stop_on_signals(server.stop)
+    with signals:
         async with server, opentelemetry.report_metrics(settings, server.name, server.families):
             if server.context is not None:
                 if server.authenticator is not None and await server.authenticator.tokens():
