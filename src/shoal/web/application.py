@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import time
+from pathlib import Path
 from typing import Self
 
 from fastapi import FastAPI
@@ -52,6 +53,7 @@ class Application:
         """host: the address that requests come to, which decides whether a token is needed."""
         self.settings = settings
         self.host = host
+        self.token_file: Path | None = None  # of the local token; None where there is none
         self.name = settings.name or socket.gethostname()
         self.role = role
         self.context: ServerContext | None = None
@@ -112,6 +114,8 @@ class Application:
             task.cancel()
         if left:
             await asyncio.wait(left, timeout=SHUTDOWN_GRACE)  # nobody asks a queue that is closed
+        if self.authenticator is not None and self.authenticator.local_token is not None:
+            self.authenticator.local_token.remove()
         for resource in (self._webhook_sender, self._store, self._queue):
             if resource is not None:
                 await resource.close()
@@ -144,7 +148,7 @@ class Application:
 
     async def _start(self, queue: Queue) -> None:
         settings = self.settings
-        authenticator = await TokenAuthenticator.open(queue, settings, host=self.host)
+        authenticator = await TokenAuthenticator.open(queue, settings, host=self.host, token_file=self.token_file)
         self._store = await open_results(settings.store) if settings.store else None
         context = self.context = ServerContext(
             queue, settings, authenticator=authenticator, store=self._store, name=self.name
