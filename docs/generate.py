@@ -289,6 +289,10 @@ def operations() -> str:
     return "\n".join(sections)
 
 
+def at_once(pool: tuple[int, int]) -> str:
+    return f"{pool[0]:,}; of one caller {pool[1]:,}"
+
+
 def server_limits() -> str:
     bounds: list[tuple[str, str, str]] = [
         (
@@ -301,8 +305,11 @@ def server_limits() -> str:
             f"`--api-at-once` ({SETTINGS['api_at_once'].default:,}); {web_limits.WAITERS} times as many wait",
             "429",
         ),
-        ("live streams, and batches in progress", f"{web_limits.MAX_STREAMS:,}", "429"),
-        ("lists being sent as a stream", f"{web_limits.MAX_UPLOADS}", "429"),
+        ("live streams", at_once(web_limits.STREAMS), "429"),
+        ("batches in progress", at_once(web_limits.BATCHES), "429"),
+        ("workers that wait for tasks", at_once(web_limits.WORKER_WAITS), "429"),
+        ("downloads", at_once(web_limits.DOWNLOADS), "429"),
+        ("lists being sent as a stream", at_once(web_limits.UPLOADS), "429"),
         ("connections", f"{guard.MAX_CONNECTIONS:,}, or what the system allows", "503"),
         ("bytes of a request", f"{body.MAX_BODY:,}", "413"),
         ("bytes of one with URLs in it", f"{body.MAX_LIST_BODY:,}", "413"),

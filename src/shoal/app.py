@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from shoal.config.load import Settings
+from shoal.config.local_token import find_token
 from shoal.config.queue_token import queue_token
 from shoal.core.lane import UNLIMITED_PACE, Pace, host_of_lane
 from shoal.core.name_format import file_name_of
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 
 async def open_queue(settings: Settings, *, small: bool = False) -> Queue:
     """Open the queue that the settings name; `small` is for workers, which need few connections each."""
-    options = OpenOptions(settings.state_file, small, settings.synchronous, queue_token(settings), settings.ca_file)
+    token = queue_token(settings) or find_token(settings.queue)
+    options = OpenOptions(settings.state_file, small, settings.synchronous, token, settings.ca_file)
     return await registry.open_queue(settings.queue, options)
 
 

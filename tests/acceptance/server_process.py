@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -81,15 +81,19 @@ def running_server(
     token: str = "",
     folder: Path | str | None = None,
     environment: Mapping[str, str] | None = None,
+    program: Sequence[str] = SHOAL,
     **settings: Any,
 ) -> Iterator[ServerProcess]:
-    """A server of this queue; settings as `allow_private="127.0.0.1:1234"`, flags as "--no-maintenance"."""
+    """A server of this queue; settings as `allow_private="127.0.0.1:1234"`, flags as "--no-maintenance".
+
+    program: what is started in place of shoal, with the same arguments.
+    """
     variables = {name: text for name, text in os.environ.items() if not name.startswith(("SHOAL_", "COV_"))}
     variables |= {f"SHOAL_{name.upper()}": _setting_text(value) for name, value in settings.items()}
     variables |= {"SHOAL_TOKEN": token} if token else {}
     where = folder or (Path(queue_url.removeprefix("sqlite:///")).parent if "sqlite" in queue_url else None)
     process = subprocess.Popen(
-        [*SHOAL, "serve", "--listen", "127.0.0.1:0", "--queue", queue_url, *flags],
+        [*program, "serve", "--listen", "127.0.0.1:0", "--queue", queue_url, *flags],
         cwd=where,
         env=variables | dict(environment or {}),
         stdin=subprocess.DEVNULL,

@@ -15,6 +15,8 @@ from typing import Any
 import httpx
 import pytest
 from server_process import ServerProcess, running_server
+from servers.apache import stock_apache
+from servers.haproxy import stock_haproxy
 from servers.nginx import stock_nginx
 from shell_user import ShellUser
 from wait import HANG, wait_until
@@ -111,10 +113,57 @@ def test_nobody_is_admin_behind_an_nginx_that_says_nothing(open_server: ServerPr
     assert (answer.status_code, answer.json()["type"]) == (403, f"urn:shoal:problem:{kind}")
 
 
+@needs_root
+@pytest.mark.parametrize(
+    ("lines", "kind"),
+    [
+        ("", "proxy-requires-token"),
+        ("ProxyAddHeaders Off", "user-requires-token"),
+        ("ProxyAddHeaders Off\nProxyPreserveHost On", "user-requires-token"),
+        ("ProxyAddHeaders Off\nSetEnv force-proxy-request-1.0 1", "proxy-requires-token"),
+    ],
+    ids=["stock", "without headers", "with the host's name", "http/1.0"],
+)
+def test_nobody_is_admin_behind_an_apache_that_says_nothing(open_server: ServerProcess, lines: str, kind: str) -> None:
+    with stock_apache(open_server.url.removeprefix("http://"), lines) as url:
+        answer = httpx.get(f"{url}/api/v1/runs", trust_env=False)
+    assert (answer.status_code, answer.json()["type"]) == (403, f"urn:shoal:problem:{kind}")
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("lines", "kind"),
+    [
+        ("", "user-requires-token"),
+        ("mode tcp", "user-requires-token"),
+        ("option forwardfor", "proxy-requires-token"),
+        ("http-request set-header Host localhost", "user-requires-token"),
+    ],
+    ids=["stock", "tcp", "forwardfor", "with this machine's name"],
+)
+def test_nobody_is_admin_behind_a_haproxy_that_says_nothing(open_server: ServerProcess, lines: str, kind: str) -> None:
+    with stock_haproxy(open_server.url.removeprefix("http://"), lines) as url:
+        answer = httpx.get(f"{url}/api/v1/runs", trust_env=False)
+    assert (answer.status_code, answer.json()["type"]) == (403, f"urn:shoal:problem:{kind}")
+
+
+@needs_root
+@pytest.mark.parametrize("proxy", [stock_nginx, stock_apache, stock_haproxy])
+def test_with_a_token_every_proxy_will_do(token_server: TokenServer, proxy: Any) -> None:
+    upstream = token_server.server.url.removeprefix("http://")
+    with proxy(upstream) as url, httpx.Client(base_url=url, trust_env=False) as client:
+        given = {"Authorization": f"Bearer {token_server.tokens['read']}"}
+        assert client.get("/api/v1/runs").status_code == 401
+        assert client.get("/api/v1/runs", headers=given).status_code == 200
+        with client.stream("GET", "/api/v1/events", headers=given) as stream:
+            assert next(stream.iter_bytes())
+
+
 @pytest.fixture(scope="module")
 def token_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenServer]:
     queue = f"sqlite:///{tmp_path_factory.mktemp('token_server')}/queue.db"
-    with running_server(queue, "--access-log", "--log-level", "debug", token=OWN) as made:
+    flags = ("--access-log", "--log-level", "debug", "--trusted-proxies", "127.0.0.1")
+    with running_server(queue, *flags, token=OWN) as made:
         yield TokenServer(made)
 
 
@@ -202,13 +251,20 @@ def test_health_is_open_to_all(token_server: TokenServer) -> None:
 
 def test_a_wrong_token_is_refused_and_guessing_takes_time(token_server: TokenServer) -> None:
     assert token_server.ask("GET", "/stats", headers={"Authorization": "Basic b3duOm93bg=="}).status_code == 401
-    there = {"X-Forwarded-For": "192.0.2.1"}  # as a proxy on this machine says it
+    there = {"X-Forwarded-For": "192.0.2.1"}  # as the proxy that is trusted says it
     guesses = [token_server.ask("GET", "/stats", f"guess-{number}", headers=there) for number in range(12)]
     statuses = [answer.status_code for answer in guesses]
     assert set(statuses[:8]) == {401} and statuses[-1] == 429 and int(guesses[-1].headers["retry-after"])
     assert token_server.ask("POST", "/login", data={"token": "guess"}, headers=there).status_code == 429
     assert token_server.ask("GET", "/stats", OWN, headers=there).status_code == 200  # who has one is let in
     assert token_server.ask("GET", "/stats", "guess").status_code == 401  # others have their own guesses
+
+
+def test_nobody_but_a_trusted_proxy_says_where_a_guess_comes_from(tmp_path: Path) -> None:
+    with running_server(f"sqlite:///{tmp_path}/queue.db", "--no-maintenance", token=OWN) as made:
+        guesses = [{"Authorization": "Bearer guess", "X-Forwarded-For": f"192.0.2.{number}"} for number in range(14)]
+        statuses = [made.get("/stats", headers=guess).status_code for guess in guesses]
+    assert set(statuses[:8]) == {401} and statuses[-1] == 429
 
 
 def test_nobody_we_know_may_not_send_much(token_server: TokenServer) -> None:
@@ -312,6 +368,31 @@ def test_servers_of_one_queue_share_sessions_and_tokens(tmp_path: Path) -> None:
             assert browser.get("/stats").status_code == 200
             browser.base_url = two.url
             assert browser.get("/stats").status_code == 200
+
+
+def test_logging_out_ends_the_session_on_every_server_for_whoever_has_its_cookie(tmp_path: Path) -> None:
+    queue = f"sqlite:///{tmp_path}/queue.db"
+    with (
+        running_server(queue, "--no-maintenance", token=OWN) as one,
+        running_server(queue, "--no-maintenance", token=OWN) as two,
+        browsing(one.url, OWN) as browser,
+        browsing(one.url, OWN) as other,
+    ):
+        cookie = "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
+        copied = {"Cookie": cookie, "Authorization": ""}
+        assert one.get("/stats", headers=copied).status_code == two.get("/stats", headers=copied).status_code == 200
+        with one.client.stream("GET", "/api/v1/events", headers=copied) as stream:
+            pieces = stream.iter_bytes()
+            assert next(pieces)
+            assert browser.post("/logout", headers={"Origin": "https://evil.example"}).status_code == 403
+            assert one.get("/stats", headers=copied).status_code == 200
+            assert browser.post("/logout").status_code == 303
+            assert one.get("/stats", headers=copied).status_code == 401  # here at once
+            for _ in pieces:  # what it was watching ends, too
+                pass
+        wait_until(lambda: two.get("/stats", headers=copied).status_code == 401)
+        assert other.get("/stats").status_code == 200  # other sessions of the token go on
+        assert browser.post("/logout").status_code == 303  # without a session it is no error
 
 
 def test_tokens_are_in_no_log_page_or_message(token_server: TokenServer) -> None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-import shutil
-import socket
 import ssl
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from wait import HANG, wait_until
 
 from servers.ports import free_port
+from servers.proxy_process import accepts, find_program, proxy_process
 
 SHIPPED_CONFIG = Path(__file__).parents[2] / "docs" / "nginx.conf"
 SERVERS = ("10.0.0.11:8080", "10.0.0.12:8080")  # as the shipped file names them
@@ -40,13 +39,7 @@ http {{
 
 
 def program() -> str:
-    """nginx; where there is none, tests are skipped on a laptop and fail in CI."""
-    if found := shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin"):
-        return found
-    missing = "no nginx here: install your system's package nginx-light"
-    if os.environ.get("CI"):
-        pytest.fail(missing)
-    pytest.skip(missing)
+    return find_program("nginx", "nginx-light")
 
 
 class Nginx:
@@ -130,28 +123,16 @@ http {{
 @contextmanager
 def stock_nginx(upstream: str, lines: str = "") -> Iterator[str]:
     """As most people set it up, with a user of its own: the URL under which it passes everything on."""
-    with tempfile.TemporaryDirectory(prefix="shoal-nginx-") as name:
-        folder, port = Path(name), free_port()
-        config = STOCK_CONFIG.format(folder=folder, port=port, upstream=upstream, lines=lines)
-        (folder / "nginx.conf").write_text(config)
-        with subprocess.Popen(
-            [program(), "-p", name, "-e", f"{name}/error.log", "-c", f"{name}/nginx.conf"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        ) as process:
-            try:
-                wait_until(lambda: _accepts(port) or process.poll() is not None)
-                assert process.poll() is None, (folder / "error.log").read_text()
-                yield f"http://127.0.0.1:{port}"
-            finally:
-                process.terminate()
+    command = program()
 
+    def config(folder: Path, port: int) -> str:
+        return STOCK_CONFIG.format(folder=folder, port=port, upstream=upstream, lines=lines)
 
-def _accepts(port: int) -> bool:
-    with suppress(OSError):
-        socket.create_connection(("127.0.0.1", port), HANG).close()
-        return True
-    return False
+    def arguments(folder: Path, file: Path) -> list[str]:
+        return [command, "-p", str(folder), "-e", f"{folder}/error.log", "-c", str(file)]
+
+    with proxy_process("nginx", config, arguments) as url:
+        yield url
 
 
 def _local_config(upstreams: Sequence[str], nginx_server: Nginx, folder: Path, changed: dict[str, str]) -> str:
@@ -177,6 +158,6 @@ def _wait(process: subprocess.Popen[bytes], nginx_server: Nginx) -> None:
     def answers() -> bool:
         if process.poll() is not None:
             pytest.fail(f"nginx did not start: {nginx_server.error_log}")
-        return _accepts(port)
+        return accepts(port)
 
     wait_until(answers)

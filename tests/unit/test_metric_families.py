@@ -17,8 +17,8 @@ from shoal.core.counters import DURATION_BOUNDS, ERROR_CLASSES, Counters, Worker
 from shoal.core.lane import LaneState, WorkerStatus
 from shoal.core.run import Run
 from shoal.core.stats import Stats
-from shoal.view.metric_family import MetricFamily
-from shoal.view.metrics import MAX_RUNS, FleetCounters, fleet_families, fleet_metrics, worker_families
+from shoal.view.metric_family import MetricFamily, prometheus_text
+from shoal.view.metrics import MAX_RUNS, FleetCounters, fleet_families, fleet_metrics, server_families, worker_families
 from shoal.view.snapshot import RunSnapshot, Snapshot
 from shoal.worker.pool.totals import PoolTotals
 
@@ -56,7 +56,7 @@ def samples(text: str) -> dict[str, float]:
 def both() -> str:
     """Everything that exists, of a worker and of the server."""
     worker = "".join(map(str, worker_families("w", PoolTotals(), reachable=True, stopping=False)))
-    return worker + fleet_metrics(SNAPSHOT)
+    return worker + fleet_metrics(SNAPSHOT) + prometheus_text(server_families(0, 0.0))
 
 
 def test_histogram_counts_upwards_and_ends_with_all() -> None:
@@ -192,6 +192,7 @@ def test_prometheus_has_no_word_to_say_against_the_metrics() -> None:
 def test_documentation_lists_every_metric_as_it_is_and_no_other() -> None:
     page = (DOCS / "metrics.md").read_text("utf-8")
     families = [*worker_families("w", PoolTotals(), reachable=True, stopping=False), *fleet_families(SNAPSHOT)]
+    families += server_families(0, 0.0)
     rows = set(re.findall(r"^\| `(\w+)` \| (\w+) \| .*? \| (.*) \|$", page, re.MULTILINE))
     assert rows == {(family.name, family.kind, family.help) for family in families}
     assert all(f"`{name}`" in page for name in ERROR_CLASSES)

@@ -18,8 +18,8 @@ from shoal.web.auth.access import Caller
 from shoal.web.auth.session import SESSION_SECONDS, Signer
 from shoal.web.auth.tokens import Token, digest_of, find_matching, settings_token
 from shoal.web.event_hub import EventHub
-from shoal.web.http.limits import HeldSlot, Slots
 from shoal.web.http.rate_bucket import TokenBuckets
+from shoal.web.http.slots import CallerSlots, Slots
 
 TOKEN = Token("ops", digest_of("text"), ("read",))
 
@@ -87,7 +87,19 @@ async def test_who_watches_hears_of_what_is_not_understood_and_goes_on() -> None
     await hub.close()
 
 
-async def test_slots_are_given_in_the_order_of_asking_and_come_back_once() -> None:
+async def test_one_caller_never_gets_more_than_their_share_of_a_pool() -> None:
+    slots = CallerSlots(5, 2)
+    assert [await slots.take("a") for _ in range(4)] == [True, True, False, False]
+    assert [await slots.take("b") for _ in range(3)] == [True, True, False]
+    assert [await slots.take(name) for name in ("c", "d")] == [True, False], "all are taken"
+    slots.release("a")
+    assert [await slots.take(name) for name in ("b", "d")] == [False, True]
+    for name in ("a", "b", "b", "c", "d"):
+        slots.release(name)
+    assert not slots._held and slots._free == 5, "nobody is remembered"
+
+
+async def test_slots_are_given_in_the_order_of_asking() -> None:
     slots, order = Slots(1, 2), []
     assert await slots.take()
     waiting = []
@@ -96,9 +108,7 @@ async def test_slots_are_given_in_the_order_of_asking_and_come_back_once() -> No
         waiting[-1].add_done_callback(lambda _, number=number: order.append(number))
         await asyncio.sleep(0)
     assert not await slots.take(), "the line is full"
-    held = HeldSlot(slots)
-    held.release()
-    held.release()
+    slots.release()
     await asyncio.sleep(0.001)
     assert order == [0]
     slots.release()

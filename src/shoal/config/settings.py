@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from hashlib import sha256
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,12 @@ def _field_names(value: object) -> tuple[str, ...]:
     if len(names) > MAX_UNIQUE_FIELDS or not all(0 < len(name) <= 200 for name in names):
         raise ValueError(value)
     return tuple(dict.fromkeys(names))
+
+
+def _networks(value: object) -> tuple[str, ...]:
+    """Addresses and networks, several also in one text."""
+    words = [word for line in units.lines(value) for word in line.replace(",", " ").split()]
+    return tuple(str(ip_network(word)) for word in words)
 
 
 def _parse_seen_set(value: object) -> str:
@@ -421,6 +428,15 @@ class Settings:
         "Server",
         scope="machine",
         least=1,
+        commands="serve",
+    )
+    trusted_proxies: tuple[str, ...] = declare(
+        (),
+        "A proxy whose X-Forwarded-For and X-Forwarded-Proto are believed; may be given several times.",
+        "Server",
+        scope="machine",
+        parse=_networks,
+        accepts="addresses or networks such as 127.0.0.1 or 10.0.0.0/24",
         commands="serve",
     )
     access_log: bool = switch(False, "Log every request, without secrets.", "Server", scope="machine", commands="serve")

@@ -28,6 +28,7 @@ FINAL_COUNTS = "final"  # by worker that has ended: what it counted last
 # The server's own
 TOKEN = "token"  # noqa: S105 - by name
 SESSION_KEY = "session-key"
+SESSION_ENDED = "session-ended"  # those that were logged out
 ACTIONS = "actions"  # the last actions of users
 IDEMPOTENCY = "idempotency."  # by key: what was answered
 URL_LIST = "urls."  # by run: the list as it was sent
@@ -38,7 +39,7 @@ WEBHOOK_STALL = "webhook.stall"  # runs whose stall was told
 WEBHOOK_KEY = "webhook.key"  # what messages are signed with
 
 _SERVER_ONLY = frozenset(
-    kind.partition(".")[0] for kind in (TOKEN, SESSION_KEY, ACTIONS, IDEMPOTENCY, URL_LIST, WEBHOOK)
+    kind.partition(".")[0] for kind in (TOKEN, SESSION_KEY, SESSION_ENDED, ACTIONS, IDEMPOTENCY, URL_LIST, WEBHOOK)
 )
 
 

@@ -136,6 +136,15 @@ def fleet_families(
     ]
 
 
+def server_families(blocked_count: int, blocked_seconds: float) -> list[MetricFamily]:
+    """Of one `shoal serve`."""
+    times = MetricFamily("coordinator_event_loop_blocks_total", "counter", "Times the server's event loop was blocked.")
+    seconds = MetricFamily(
+        "coordinator_event_loop_blocked_seconds_total", "counter", "How long the server's event loop was blocked."
+    )
+    return [times.add(blocked_count), seconds.add(round(blocked_seconds, 3))]
+
+
 def _store_families(snapshot: Snapshot) -> list[MetricFamily]:
     unfinished = [look for look in snapshot.runs if look.run.state in ("running", "paused")]
     return _queue_families(snapshot) + _run_families(unfinished[:MAX_RUNS])

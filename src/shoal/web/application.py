@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import time
+from pathlib import Path
 from typing import Self
 
 from fastapi import FastAPI
@@ -25,7 +26,7 @@ from shoal.runs.cleanup import remove_leftovers
 from shoal.runs.relay import Relay
 from shoal.store.results.base import ResultBackend, open_results
 from shoal.view.metric_family import MetricFamily
-from shoal.view.metrics import FleetCounters, fleet_families
+from shoal.view.metrics import FleetCounters, fleet_families, server_families
 from shoal.view.snapshot import Snapshot
 from shoal.web.auth.authenticate import TokenAuthenticator
 from shoal.web.context import ServerContext
@@ -33,6 +34,7 @@ from shoal.web.fastapi_app import build_app, problem_response
 from shoal.web.http.limits import RequestLimits
 from shoal.web.http.prefix import PrefixedPages
 from shoal.web.http.startup_gate import StartupGate
+from shoal.web.loop_watchdog import LoopWatchdog
 from shoal.web.pages.render import compile_templates
 from shoal.web.submit import url_lists
 from shoal.web.submit.inline_templates import INTERVAL as INLINE_TEMPLATES_EVERY
@@ -51,6 +53,7 @@ class Application:
         """host: the address that requests come to, which decides whether a token is needed."""
         self.settings = settings
         self.host = host
+        self.token_file: Path | None = None  # of the local token; None where there is none
         self.name = settings.name or socket.gethostname()
         self.role = role
         self.context: ServerContext | None = None
@@ -68,6 +71,7 @@ class Application:
         self._store: ResultBackend | None = None
         self._webhook_sender: WebhookSender | None = None
         self.fleet_count = FleetCounters()  # so that sums in /metrics never fall
+        self.watchdog = LoopWatchdog()  # started by whoever has a loop of their own
 
     async def __aenter__(self) -> Self:
         """Open the queue, waiting for one that is not up yet."""
@@ -110,6 +114,8 @@ class Application:
             task.cancel()
         if left:
             await asyncio.wait(left, timeout=SHUTDOWN_GRACE)  # nobody asks a queue that is closed
+        if self.authenticator is not None and self.authenticator.local_token is not None:
+            self.authenticator.local_token.remove()
         for resource in (self._webhook_sender, self._store, self._queue):
             if resource is not None:
                 await resource.close()
@@ -119,8 +125,13 @@ class Application:
         with contextlib.suppress(ActionRequired):
             if self.context is not None:
                 found = await self.context.snapshot()
-                return fleet_families(found, self.fleet_count, await self.context.lifetime_counters())
-        return fleet_families(Snapshot(at=0), self.fleet_count, reachable=False)
+                fleet = fleet_families(found, self.fleet_count, await self.context.lifetime_counters())
+                return fleet + self.own_families()
+        return fleet_families(Snapshot(at=0), self.fleet_count, reachable=False) + self.own_families()
+
+    def own_families(self) -> list[MetricFamily]:
+        """The figures of this server alone."""
+        return server_families(self.watchdog.blocked_count, self.watchdog.blocked_seconds)
 
     async def _open_queue(self) -> Queue | None:
         """The queue, waited for if it is not up yet. None: we were stopped meanwhile."""
@@ -137,7 +148,7 @@ class Application:
 
     async def _start(self, queue: Queue) -> None:
         settings = self.settings
-        authenticator = await TokenAuthenticator.open(queue, settings, host=self.host)
+        authenticator = await TokenAuthenticator.open(queue, settings, host=self.host, token_file=self.token_file)
         self._store = await open_results(settings.store) if settings.store else None
         context = self.context = ServerContext(
             queue, settings, authenticator=authenticator, store=self._store, name=self.name

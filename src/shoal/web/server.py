@@ -14,9 +14,11 @@ import uvicorn
 
 from shoal import app
 from shoal.config.load import Settings
+from shoal.config.local_token import token_file
 from shoal.launch.signals import stop_on_signals
 from shoal.view import opentelemetry
 from shoal.web.application import SHUTDOWN_GRACE, Application
+from shoal.web.auth import peer_user
 from shoal.web.http.access_log import AccessLog
 from shoal.web.http.guard import GuardedConnection, connection_limit, sweep
 from shoal.web.http.listen import BACKLOG, bind_socket, socket_url
@@ -51,6 +53,7 @@ class Server(Application):
         super().__init__(settings, host=str(host), maintenance=maintenance, role=role)
         self.port = int(port)
         self.url = socket_url(self._socket)
+        self.token_file = token_file(settings.state_folder, self.port)
         GuardedConnection.max_connections = connection_limit()
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # the rest is what clients did wrong
         self._web = _UvicornServer(
@@ -67,11 +70,15 @@ class Server(Application):
                 timeout_keep_alive=KEEP_ALIVE_TIMEOUT,
                 timeout_graceful_shutdown=SHUTDOWN_GRACE,
                 ws_max_size=65_536,
+                # Whoever may say where a request comes from has as many guesses at a token as they like.
+                proxy_headers=bool(settings.trusted_proxies),
+                forwarded_allow_ips=list(settings.trusted_proxies),
             )
         )
 
     async def __aenter__(self) -> Self:
         """Answers at once; everything but /health and /ready when the queue does."""
+        self.watchdog.start()
         self._tasks.append(asyncio.create_task(self._web.serve([self._socket]), name="web"))
         self._background_tasks.append(asyncio.create_task(sweep(self._web.server_state.connections), name="sweep"))
         return await super().__aenter__()
@@ -87,6 +94,7 @@ class Server(Application):
             await super().close()
         finally:
             self._socket.close()
+            self.watchdog.close()
 
 
 def serve_command(
@@ -116,15 +124,29 @@ async def serve(settings: Settings, *, say: Say, role: str = "server") -> int:
 async def _serve(server: Server, say: Say, on_ready: Say = lambda url: None, *, guest: bool = False) -> int:
     settings = server.settings
     say(f"{server.role} {server.name} · {app.queue_label(settings)} · {server.url}")
-    with stop_on_signals(server.stop, guest=guest):
+    signals = stop_on_signals(server.stop, guest=True) if guest else server.watchdog.stop_on_signals(server.stop)
+    with signals:
         async with server, opentelemetry.report_metrics(settings, server.name, server.families):
             if server.context is not None:
-                if server.authenticator is not None and await server.authenticator.tokens():
-                    say("Log in with a token.   shoal token list shows which there are")
-                on_ready(server.url)
+                on_ready(await _say_how_to_log_in(server, say))
                 await server.stopped()
     say("Stopped.")
     return 0
+
+
+async def _say_how_to_log_in(server: Server, say: Say) -> str:
+    """The URL to open in a browser."""
+    authenticator = server.authenticator
+    if authenticator is not None and await authenticator.tokens():
+        say("Log in with a token.   shoal token list shows which there are")
+    elif authenticator is not None and authenticator.local_token is not None and not peer_user.is_supported:
+        authenticator.local_token.write()
+        link = authenticator.local_token.new_link(server.url)
+        say("This system does not say whose programs connect to the server, so that a token is needed.")
+        say(f"  in a browser, once:  {link}")
+        say(f'  for other programs:  curl -H "Authorization: Bearer $(cat {authenticator.local_token_path})" …')
+        return link
+    return server.url
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

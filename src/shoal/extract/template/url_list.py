@@ -14,8 +14,8 @@ from shoal.extract.template.shorthand import parse_selector
 
 _TYPES: tuple[str, ...] = get_args(FieldType)
 _key = re.compile(
-    r"(?P<name>[^\s:=\[\]][^:=\[\]]*?)\s*(?P<list>\[\])?(?::(?P<type>[A-Za-z]+)(?P<too>\[\])?)?"
-).fullmatch
+    r"(?P<name>[^\s:=\[\]][^:=\[\]]*+)(?P<list>\[\])?(?::(?P<type>[A-Za-z]+)(?P<too>\[\])?)?"
+).fullmatch  # linear: names come from strangers
 _URL_FIELD = {"url": FieldSpec(Selector("page", "input"), type="any")}
 _SUMMARY = ("final_url", "status", "title", "description", "lang", "published", "text", "fetched_at")
 
@@ -28,9 +28,9 @@ def from_fields(name: str, fields: Mapping[str, str]) -> Template:
     problems: list[TemplateProblem] = []
     read = dict(_URL_FIELD)
     for key, text in fields.items():
-        field, known = _field(key, text, problems), _key(key)
+        field, known = _field(key, text, problems), _key(key.strip())
         if field is not None and known is not None:
-            read[known["name"]] = field
+            read[known["name"].rstrip()] = field
     if problems:
         raise TemplateError("-f", problems)
     return _single_kind_template(name, read)
@@ -53,16 +53,16 @@ def _field(key: str, text: str, problems: list[TemplateProblem]) -> FieldSpec | 
         hint = "-f 'price=.price', -f 'price:number=.price', -f 'tags[]=.tag' or -f 'sizes[]:integer=.size'"
         problems.append(TemplateProblem(0, 0, key, "it cannot be the name of a field", hint))
         return None
-    kind = parts["type"]
+    name, kind = parts["name"].rstrip(), parts["type"]
     if kind is not None and kind not in _TYPES:
         hint = suggest(SYNONYMS.get(kind, kind), _TYPES)
-        problems.append(TemplateProblem(0, 0, parts["name"], f"{kind!r} is not a type", hint))
+        problems.append(TemplateProblem(0, 0, name, f"{kind!r} is not a type", hint))
         return None
     at = parse_selector(text)
     if not text.strip() or not at.what:
-        problems.append(TemplateProblem(0, 0, parts["name"], "it does not say where the value is", f"{key}=h1::text"))
+        problems.append(TemplateProblem(0, 0, name, "it does not say where the value is", f"{key}=h1::text"))
         return None
     if found := selectors.selector_problem(at, None):
-        problems.append(TemplateProblem(0, 0, parts["name"], *found))
+        problems.append(TemplateProblem(0, 0, name, *found))
     own = "any" if at.language in ("json", "data", "meta", "value", "page") else "text"
     return FieldSpec(at, type=cast(FieldType, kind or own), list=bool(parts["list"] or parts["too"]))

@@ -216,7 +216,7 @@ async def _start_run(context: ServerContext, body: BatchRequest, seed: str) -> R
         template = whole
     else:
         wanted: Content = options.content or ("none" if options.fields else "text")
-        template, content = page_template("batch", options.fields or {}, wanted)
+        template, content = await asyncio.to_thread(page_template, "batch", options.fields or {}, wanted)
         template_ref = await store_template(context.queue, template)
     return await TemplateRun(
         template=template,

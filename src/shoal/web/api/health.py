@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from shoal.errors import ActionRequired
+from shoal.view.metric_family import prometheus_text
 from shoal.view.metrics import fleet_metrics
 from shoal.view.snapshot import Snapshot
 from shoal.web.api.models import problem_docs
@@ -95,6 +96,7 @@ async def metrics(request: Request, caller: ReaderDep) -> Response:
         with contextlib.suppress(ActionRequired):
             text = await context.cached(("metrics",), lambda: _render_metrics(context, server))
     text = text or fleet_metrics(Snapshot(at=0), server.fleet_count, reachable=False)
+    text += prometheus_text(server.own_families())
     return Response(text, 200, {"Cache-Control": "no-store"}, METRICS_TYPE)
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from functools import lru_cache
 from ipaddress import ip_address
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection, Request
@@ -19,7 +20,9 @@ from shoal.logs import redact
 from shoal.queue.base import Queue
 from shoal.web.auth import peer_user
 from shoal.web.auth.access import LOOPBACK_CALLER, Caller, Scope
-from shoal.web.auth.session import CSRF_FIELD, CSRF_HEADER, Signer
+from shoal.web.auth.ended_sessions import end_session, ended_sessions
+from shoal.web.auth.local_token import LocalToken
+from shoal.web.auth.session import CSRF_FIELD, CSRF_HEADER, Session, Signer
 from shoal.web.auth.tokens import Token, find_matching, list_tokens, settings_token
 from shoal.web.http.problem import Problem
 from shoal.web.http.rate_bucket import TokenBuckets
@@ -41,20 +44,27 @@ HOW_TO_ADD_ONE = "shoal token add NAME --scope admin, or set SHOAL_TOKEN"
 class TokenAuthenticator:
     """Authenticates the callers of a server. Without any token it is open, to this machine alone."""
 
-    def __init__(self, queue: Queue, settings: Settings, signer: Signer, *, local: bool) -> None:
+    def __init__(
+        self, queue: Queue, settings: Settings, signer: Signer, *, local: bool, token_file: Path | None = None
+    ) -> None:
+        """token_file: where the local token is written to if it is needed; None: there is none."""
         self._queue = queue
         own = server_token(settings)
         self._settings_tokens = (settings_token(own),) if own else ()
         self._local = local  # listens to this machine alone
         self.signer = signer
         self.is_queue_down: Callable[[], bool] = lambda: False  # whether the queue is known not to answer
+        self.local_token = LocalToken(signer.local_token(), token_file) if local and token_file else None
         self._tokens: tuple[Token, ...] = ()
+        self._ended: frozenset[str] = frozenset()  # sessions that were logged out
         self._read_at = 0.0
         self._wrong_tokens = TokenBuckets(1 / SECONDS_PER_GUESS, MAX_GUESSES)
 
     @classmethod
-    async def open(cls, queue: Queue, settings: Settings, *, host: str) -> TokenAuthenticator:
-        authenticator = cls(queue, settings, await Signer.open(queue), local=is_local(host))
+    async def open(
+        cls, queue: Queue, settings: Settings, *, host: str, token_file: Path | None = None
+    ) -> TokenAuthenticator:
+        authenticator = cls(queue, settings, await Signer.open(queue), local=is_local(host), token_file=token_file)
         if not authenticator._local and not await authenticator.tokens():
             where = f" --queue '{redact(settings.queue)}'" if settings.queue else ""
             raise UsageError(
@@ -67,9 +77,19 @@ class TokenAuthenticator:
         """All there are, at most a second old; while the queue is away, those there were."""
         age = time.monotonic() - self._read_at
         if not self._read_at or (age >= max_age and (age > OUTAGE_MAX_AGE or not self.is_queue_down())):
+            self._ended = await ended_sessions(self._queue)
             self._tokens = (*self._settings_tokens, *await list_tokens(self._queue))
             self._read_at = time.monotonic()
         return self._tokens
+
+    async def accepted_tokens(self, max_age: float = TOKENS_MAX_AGE) -> tuple[Token, ...]:
+        """The same, or where there are none, the local one."""
+        return await self.tokens(max_age) or ((self.local_token.token,) if self.local_token else ())
+
+    @property
+    def local_token_path(self) -> str:
+        """Where the token is that counts now; empty if that is for others to say."""
+        return str(self.local_token.file) if self.local_token and not self._tokens else ""
 
     def invalidate(self) -> None:
         """Tokens were changed from here."""
@@ -79,11 +99,13 @@ class TokenAuthenticator:
         """Who asks, if they may; 401 without a token, 403 where it is not enough."""
         caller = await self.identify(connection)
         if caller is None:
+            path = self.local_token_path
+            source = f"it is in the file {path}" if path else "shoal token add NAME creates one"
             raise Problem(
                 401,
                 "token-required",
                 "a token is required",
-                hint="send the header Authorization with Bearer TOKEN; shoal token add NAME creates one",
+                hint=f"send the header Authorization with Bearer TOKEN; {source}",
                 headers={"WWW-Authenticate": "Bearer"},
             )
         if connection.scope["type"] == "websocket":
@@ -120,8 +142,9 @@ class TokenAuthenticator:
         if not tokens:
             if not self._local:  # the last one was removed
                 return None
-            self._check_local(connection)
-            return LOOPBACK_CALLER
+            if self._is_own_program(connection):
+                return LOOPBACK_CALLER
+            tokens = await self.accepted_tokens()
         given = connection.headers.get("authorization", "")
         if given:
             kind, _, text = given.partition(" ")
@@ -129,11 +152,11 @@ class TokenAuthenticator:
                 raise _wrong_token("the Authorization header is not understood")
             token = await self.find_token(connection, text.strip())
             return Caller(token.name, frozenset(token.scopes), "token")
-        session = self.signer.read(connection.cookies.get(self.signer.cookie, ""))
-        if session is None:
+        session = self._session(connection)
+        if session is None or session.nonce in self._ended:
             return None
         session_token = next(filter(session.belongs_to, tokens), None) or next(
-            filter(session.belongs_to, await self.tokens(UNKNOWN_TOKEN_MAX_AGE)), None
+            filter(session.belongs_to, await self.accepted_tokens(UNKNOWN_TOKEN_MAX_AGE)), None
         )
         if session_token is None:
             return None
@@ -142,31 +165,54 @@ class TokenAuthenticator:
     async def is_still_valid(self, caller: Caller) -> bool:
         """Whether somebody who was let in may stay: their token may have been taken back meanwhile."""
         tokens = await self.tokens()
-        if caller.via == "loopback":
+        if caller.session in self._ended:
+            return False
+        if caller.name == LOOPBACK_CALLER.name:
             return not tokens
         return any(it.name == caller.name and caller.scopes == frozenset(it.scopes) for it in tokens)
 
     async def find_token(self, connection: HTTPConnection, text: str) -> Token:
         """The token of this text; who guesses has to wait longer and longer."""
-        address = connection.client.host if connection.client else ""
-        found = find_matching(await self.tokens(), text) or find_matching(
-            await self.tokens(UNKNOWN_TOKEN_MAX_AGE), text
+        found = find_matching(await self.accepted_tokens(), text) or find_matching(
+            await self.accepted_tokens(UNKNOWN_TOKEN_MAX_AGE), text
         )
         if found is not None:
             return found
-        wait = self._wrong_tokens.take(address)
+        raise self._wrong_guess(connection, "this token is unknown")
+
+    def use_link(self, connection: HTTPConnection, key: str) -> Token:
+        """The token that the link with this key stands for, once."""
+        if self.local_token is not None and not self._tokens and self.local_token.use_link(key):
+            return self.local_token.token
+        raise self._wrong_guess(connection, "this link was used before, or is not the last one")
+
+    async def end_session(self, connection: HTTPConnection) -> None:
+        """Log out the browser that asks, also on all other servers of the queue, within a second."""
+        session = self._session(connection)
+        if session is not None:
+            await end_session(self._queue, session)
+            self.invalidate()
+
+    def _session(self, connection: HTTPConnection) -> Session | None:
+        return self.signer.read(connection.cookies.get(self.signer.cookie, ""))
+
+    def _wrong_guess(self, connection: HTTPConnection, words: str) -> Problem:
+        wait = self._wrong_tokens.take(connection.client.host if connection.client else "")
         if wait:
-            raise Problem(
+            return Problem(
                 429,
                 "too-many-invalid-tokens",
                 "too many wrong tokens came from this address",
                 hint="wait a minute, and check the token",
                 headers={"Retry-After": str(int(wait) + 1)},
             )
-        raise _wrong_token("this token is unknown")
+        return _wrong_token(words)
 
-    def _check_local(self, connection: HTTPConnection) -> None:
-        """Nobody is asked for a token here: only this user's own programs, and pages of ours, may ask."""
+    def _is_own_program(self, connection: HTTPConnection) -> bool:
+        """Nobody is asked for a token here: only this user's own programs, and pages of ours, may ask.
+
+        False: the system does not say whose program it is, and the local token is asked for after all.
+        """
         headers = connection.headers
         if not is_local(_host_of(headers.get("host", ""))):
             raise Problem(
@@ -178,13 +224,17 @@ class TokenAuthenticator:
         # Proxies speak HTTP/1.0 unless they are told otherwise, and no client of today does.
         if connection.scope.get("http_version") == "1.0" or any(is_proxy_header(name) for name in headers):
             raise Problem(403, "proxy-requires-token", "requests through a proxy need a token", hint=HOW_TO_ADD_ONE)
-        if not _is_same_user(connection):
+        same_user = _is_same_user(connection)
+        if same_user is False or (same_user is None and self.local_token is None):
             raise Problem(
                 403,
                 "user-requires-token",
                 "without a token, this server answers only to programs of the user who started it",
                 hint=HOW_TO_ADD_ONE,
             )
+        if same_user is None and self.local_token is not None:
+            self.local_token.write()
+        return same_user is True
 
     async def _check_csrf(self, connection: HTTPConnection, caller: Caller) -> None:
         """A page of somebody else's cannot act in the name of whoever looks at it."""
@@ -208,17 +258,21 @@ class TokenAuthenticator:
             raise Problem(403, "cross-origin-request", "this request came from a page of another site")
 
 
-def _is_same_user(connection: HTTPConnection) -> bool:
-    """Whether the other end is a process of this process's user; a proxy's workers have a user of their own."""
+def _is_same_user(connection: HTTPConnection) -> bool | None:
+    """Whether the other end is a process of this process's user; a proxy's workers have a user of their own.
+
+    None: the system does not say (macOS, other network namespaces).
+    """
     if not peer_user.is_supported:
-        return True
+        return None
     client, server = connection.client, connection.scope.get("server")
     if client is None or server is None or server[1] is None:
         return False
     known: dict[str, int | None] = connection.scope.setdefault(peer_user.CONNECTION_KEY, {})
     if "peer_uid" not in known:
         known["peer_uid"] = peer_user.peer_uid((client.host, client.port), (server[0], server[1]))
-    return known["peer_uid"] == os.geteuid()
+    uid = known["peer_uid"]
+    return None if uid is None else uid == os.geteuid()
 
 
 @lru_cache(maxsize=256)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
@@ -11,7 +12,7 @@ CONNECTION_KEY = "shoal.connection"  # in a request's scope: what was found out 
 _TABLES = (("/proc/net/tcp", False), ("/proc/net/tcp6", True))
 _UID_COLUMN = 7  # counted from the local address on, without it
 
-is_supported = sys.platform == "linux"
+is_supported = sys.platform == "linux" and os.access(_TABLES[0][0], os.R_OK)
 
 
 def peer_uid(client: Endpoint, server: Endpoint) -> int | None:

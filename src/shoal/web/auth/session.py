@@ -65,6 +65,11 @@ class Signer:
             return None
         return found if found.until > time.time() else None
 
+    def local_token(self) -> str:
+        """The text of the queue's local token, as long and as random as any other."""
+        digest = hmac.new(self._key, b"local-token:", sha256).digest()
+        return "shoal_" + urlsafe_b64encode(digest).decode().rstrip("=")
+
     def csrf_token(self, caller: Caller) -> str:
         """What forms of our own pages carry, for this caller alone."""
         return self._sign("csrf", caller.session or caller.via)
@@ -88,17 +93,25 @@ async def sign_in(connection: HTTPConnection, token: str, response: Response) ->
     authenticator = connection.app.state.context.authenticator
     authenticator.check_origin(connection)  # nobody is logged in by a page of somebody else's
     found: Token = await authenticator.find_token(connection, token)
+    begin_session(connection, found, response)
+    return Caller(found.name, frozenset(found.scopes), "session")
+
+
+def begin_session(connection: HTTPConnection, token: Token, response: Response) -> None:
+    signer: Signer = connection.app.state.context.authenticator.signer
     response.set_cookie(
-        authenticator.signer.cookie,
-        authenticator.signer.new_cookie(found),
+        signer.cookie,
+        signer.new_cookie(token),
         max_age=SESSION_SECONDS,
         httponly=True,
         samesite="strict",
         # A proxy that does TLS may be one whose word for it is not taken; the browser knows, too.
         secure="https" in (connection.url.scheme, connection.headers.get("origin", "").partition(":")[0]),
     )
-    return Caller(found.name, frozenset(found.scopes), "session")
 
 
-def sign_out(connection: HTTPConnection, response: Response) -> None:
-    response.delete_cookie(connection.app.state.context.authenticator.signer.cookie, httponly=True, samesite="strict")
+async def sign_out(connection: HTTPConnection, response: Response) -> None:
+    """End the session: here for everybody who has its cookie, and in this browser."""
+    authenticator = connection.app.state.context.authenticator
+    await authenticator.end_session(connection)
+    response.delete_cookie(authenticator.signer.cookie, httponly=True, samesite="strict")

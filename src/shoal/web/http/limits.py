@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import deque
 from collections.abc import Callable
 
 from starlette.requests import HTTPConnection, Request
@@ -18,65 +17,28 @@ from shoal.web.context import ServerContext
 from shoal.web.http.body import BodyReader, limit_stream, server_busy
 from shoal.web.http.problem import Problem
 from shoal.web.http.rate_bucket import TokenBuckets
+from shoal.web.http.slots import CallerSlots, Pool, Slots
 
 PROBE_CHECK_INTERVAL = 1.0  # seconds after which a request that waits looks whether its queue is away
-MAX_STREAMS = 1_000  # answers that take as long as the client likes, at once
-MAX_UPLOADS = 32
+# What takes as long as the client likes, each in a pool of its own: at once, and of one caller.
+STREAMS = (1_000, 200)
+BATCHES = (1_000, 200)
+WORKER_WAITS = (8_000, 4_000)  # one for each process of a fleet, which may share a token
+DOWNLOADS = (500, 100)
+UPLOADS = (32, 16)
 BURST, WAITERS = 5, 20  # times the rate at once, times the number at work waiting
 # Answered whatever else happens.
 ALWAYS_ANSWERED = frozenset(("/health", "/ready", "/api/health", "/api/ready"))
 # Wait by their nature.
-is_long_running = re.compile(r"/api/v1/events|/api/crawl/batch|/api/v1/queue/wait").fullmatch
+EVENTS, BATCH, WORKER_WAIT = "/api/v1/events", "/api/crawl/batch", "/api/v1/queue/wait"
+LONG_RUNNING = frozenset((EVENTS, BATCH, WORKER_WAIT))
 is_upload = re.compile(r"/api/v1/runs/[^/]+/tasks").fullmatch
+is_download = re.compile(
+    r"/api/v1/runs/[^/]+/records\.(?:jsonl|csv)|/runs/[^/]+/dead\.(?:jsonl|csv)|/api/crawl/batch/[^/]+"
+).fullmatch
 # The last of these says itself whether there is a queue.
 NEEDS_NO_QUEUE = ("/static/", "/metrics", "/api/crawl/distributed/status")
 QUEUE_API = "/api/v1/queue/"  # workers and producers: as fast as the queue, with messages of their own size
-
-
-class Slots:
-    """So many at work, so many waiting in line."""
-
-    def __init__(self, at_once: int, waiting: int) -> None:
-        self._free = at_once
-        self._max_waiting = waiting
-        self._waiters: deque[asyncio.Future[None]] = deque()
-
-    async def take(self) -> bool:
-        """False if the line is too long already."""
-        if self._free > 0:
-            self._free -= 1
-            return True
-        if len(self._waiters) >= self._max_waiting:
-            return False
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():
-                self.release()  # it was our turn at the very moment
-            raise
-        return True
-
-    def release(self) -> None:
-        while self._waiters:
-            waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
-        self._free += 1
-
-
-class HeldSlot:
-    """The slot of one request, which may be given back before its end."""
-
-    def __init__(self, slots: Slots) -> None:
-        self._slots: Slots | None = slots
-
-    def release(self) -> None:
-        slots, self._slots = self._slots, None
-        if slots is not None:
-            slots.release()
 
 
 class RequestLimits:
@@ -95,8 +57,12 @@ class RequestLimits:
         self._context = context
         self._rate_limiter = TokenBuckets(settings.api_rate, settings.api_rate * BURST)
         self._short_slots = Slots(settings.api_at_once, settings.api_at_once * WAITERS)
-        self._long_slots = Slots(MAX_STREAMS, 0)
-        self._upload_slots = Slots(MAX_UPLOADS, 0)
+        self._stream_slots = CallerSlots(*STREAMS)
+        self._long_slots = {
+            EVENTS: self._stream_slots, BATCH: CallerSlots(*BATCHES), WORKER_WAIT: CallerSlots(*WORKER_WAITS)
+        }  # fmt: skip
+        self._download_slots = CallerSlots(*DOWNLOADS)
+        self._upload_slots = CallerSlots(*UPLOADS)
         self._body_reader = BodyReader()
         self._streaming: set[asyncio.Task[object]] = set()
         self._closing = False
@@ -107,13 +73,13 @@ class RequestLimits:
             return
         try:
             path, waits_for_queue = scope["path"], not scope["path"].startswith(NEEDS_NO_QUEUE)
-            if scope["type"] == "http" and scope["method"] == "GET" and not is_long_running(path) and waits_for_queue:
+            if scope["type"] == "http" and scope["method"] == "GET" and path not in LONG_RUNNING and waits_for_queue:
                 await self._fail_on_outage(scope, receive, send)
             else:
                 await self._apply_limits(scope, receive, send)
         except Problem as problem:
             if scope["type"] == "websocket":
-                await send({"type": "websocket.close", "code": 1013, "reason": problem.detail[:100]})
+                await _refuse_websocket(problem, scope, receive, send)
             else:
                 scope["app"] = self._app
                 await self._problem_response(Request(scope), problem)(scope, receive, send)
@@ -157,32 +123,40 @@ class RequestLimits:
         if self._context.queue_probe.is_down and not path.startswith(NEEDS_NO_QUEUE):
             raise self._queue_unavailable()
         caller = await self._caller(scope)
-        self._check_rate(scope, caller)
+        name = _caller_name(scope, caller)
+        self._check_rate(scope, caller, name)
         size = 0
-        if scope["type"] == "websocket" or is_long_running(path):
-            slots = self._long_slots
-        elif scope["method"] == "POST" and is_upload(path):
-            slots = self._upload_slots
+        slots = self._pool(scope)
+        if slots is self._upload_slots:
             receive = limit_stream(receive)
-        else:
-            slots = self._short_slots
         if scope["type"] == "http" and slots is not self._upload_slots and not path.startswith(QUEUE_API):
             # First: who sends slowly takes nobody's place.
             receive, size = await self._body_reader.read(scope, receive, authenticated=caller is not None)
         try:
-            if not await slots.take():
-                raise server_busy()
-            await self._serve(HeldSlot(slots), scope, receive, send)
+            if not await slots.take(name):
+                raise server_busy() if slots is self._short_slots else _too_many()
+            try:
+                await self._serve(scope, receive, send)
+            finally:
+                slots.release(name)
         finally:
             self._body_reader.bytes_held -= size
 
-    def _check_rate(self, scope: Scope, caller: Caller | None) -> None:
-        """Who asks too often waits; a token is what counts, then the address."""
+    def _pool(self, scope: Scope) -> Pool:
+        """What takes long has pools of its own: none of them can be filled at the cost of another."""
+        path = scope["path"]
+        if scope["type"] == "websocket":
+            return self._stream_slots
+        if path in self._long_slots:
+            return self._long_slots[path]
+        if scope["method"] == "POST" and is_upload(path):
+            return self._upload_slots
+        return self._download_slots if scope["method"] == "GET" and is_download(path) else self._short_slots
+
+    def _check_rate(self, scope: Scope, caller: Caller | None, name: str) -> None:
+        """Who asks too often waits."""
         if caller is not None and caller.has_scope("work") and scope["path"].startswith(QUEUE_API):
             return
-        client = scope.get("client")
-        name = f"token {caller.name}" if caller is not None and caller.via != "loopback" else ""
-        name = name or f"address {client[0] if client else ''}"
         wait = self._rate_limiter.take(name)
         if wait:
             raise Problem(
@@ -199,8 +173,7 @@ class RequestLimits:
         except (Problem, ShoalError):
             return None  # said where the request is answered
 
-    async def _serve(self, held: HeldSlot, scope: Scope, receive: Receive, send: Send) -> None:
-        scope.setdefault("state", {})["slot"] = held
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         task = asyncio.current_task()
         assert task is not None
         started = False
@@ -211,11 +184,10 @@ class RequestLimits:
             started = started or kind == "http.response.start"
             await send(message)
             if kind == "http.response.body" and message.get("more_body"):
-                if task not in self._streaming:
-                    self._become_stream(task, held)
+                self._streaming.add(task)
                 await asyncio.sleep(0)  # others, too, have their turn between two pieces
 
-        if scope["type"] == "http" and is_long_running(scope["path"]):
+        if scope["type"] == "http" and scope["path"] in LONG_RUNNING:
             self._streaming.add(task)
         try:
             await self._app(scope, receive, send_watched)
@@ -226,19 +198,36 @@ class RequestLimits:
             await _end(send, scope, receive, started=started)
         finally:
             self._streaming.discard(task)
-            held.release()
-
-    def _become_stream(self, task: asyncio.Task[object], held: HeldSlot) -> None:
-        """An answer that comes in pieces: it may take long, and others need not wait for it."""
-        self._streaming.add(task)
-        if len(self._streaming) <= MAX_STREAMS:
-            held.release()
 
     def close(self) -> None:
         """The server stops: what would go on for ever ends now, as if it had ended by itself."""
         self._closing = True
         for task in self._streaming:
             task.cancel()
+
+
+def _caller_name(scope: Scope, caller: Caller | None) -> str:
+    """Whose share it is: a token is what counts, then the address."""
+    client = scope.get("client")
+    is_known = caller is not None and caller.via != "loopback"
+    return f"token {caller.name}" if caller is not None and is_known else f"address {client[0] if client else ''}"
+
+
+def _too_many() -> Problem:
+    return Problem(
+        429,
+        "too-many-open",
+        "too many streams, downloads or waiting requests of this kind are open",
+        hint="close some of them, or retry later; limits are listed in docs/api.md",
+        headers={"Retry-After": "5"},
+    )
+
+
+async def _refuse_websocket(problem: Problem, scope: Scope, receive: Receive, send: Send) -> None:
+    if "websocket.http.response" in scope.get("extensions", {}):
+        await problem.response(scope["path"])(scope, receive, send)
+    else:
+        await send({"type": "websocket.close", "code": 1013, "reason": problem.detail[:100]})
 
 
 async def _end(send: Send, scope: Scope, receive: Receive, *, started: bool) -> None:

@@ -233,7 +233,8 @@ async def _template(queue: Queue, submission: models.RunSubmission) -> tuple[Tem
         return await stored_template(queue, submission.template, submission.template_version or 0)
     name = submission.name or "pages"
     try:
-        template = from_fields(name, submission.fields) if submission.fields else summary(name)
+        # In a thread: a hundred long selectors take seconds to compile, and others are not kept waiting.
+        template = await asyncio.to_thread(from_fields, name, submission.fields) if submission.fields else summary(name)
     except TemplateError as error:
         raise Problem(
             422,

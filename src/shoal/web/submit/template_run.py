@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
@@ -47,8 +48,8 @@ class TemplateRun(msgspec.Struct, frozen=True, kw_only=True):
     async def start(self, queue: Queue) -> Run:
         """Start the run and put its URLs into it. Repeating it with the same seed is harmless."""
         settings = settings_for_template(self.settings, self.template.settings, f"template {self.template.name}")
-        # Says what is wrong with headers and the like.
-        request_builder_for(settings, TemplateScraper(self.template))
+        # Says what is wrong with headers and the like; in a thread, because selectors take their time to compile.
+        request_builder_for(settings, await asyncio.to_thread(TemplateScraper, self.template))
         stored = StoredUrls(self.urls)
         refused = await self._check_urls(UrlList(stored, settings)) if self.strict else ""
         name = run_name() + "".join(secrets.choice(NAME_ALPHABET) for _ in range(4))
