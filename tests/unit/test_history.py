@@ -206,11 +206,15 @@ def test_a_worker_that_started_anew_counts_from_nothing() -> None:
     first = worker_status("w", 100, took=row(b1=100), failed={"http.5xx": 10}, lanes={"h": LaneCounters(100, 10, 5.0)})
     _, base = measure(Baseline(), seen(0, first))
     later = worker_status(
-        "w", 130, took=row(b1=120, b2=10), failed={"http.5xx": 12}, lanes={"h": LaneCounters(130, 12, 6.5)}
+        "w",
+        130,
+        took=row(b1=120, b2=10),
+        failed={"http.5xx": 11, "handler": 1},
+        lanes={"h": LaneCounters(130, 12, 6.5, 0, 1)},
     )
     sample, base = measure(base, seen(10, later))
-    assert sample.took == row(b1=20, b2=10) and sample.failed == {"http.5xx": 2} and sample.span == 10
-    assert sample.by_worker["w"].done == 30 and sample.hosts["h"] == HostPoint(30, 2, 1.5)
+    assert sample.took == row(b1=20, b2=10) and sample.failed == {"http.5xx": 1, "handler": 1} and sample.span == 10
+    assert sample.by_worker["w"].done == 30 and sample.hosts["h"] == HostPoint(30, 2, 1.5, code_errors=1)
     anew = worker_status("w", 7, BEGIN + 12_000_000, took=row(b0=7), lanes={"h": LaneCounters(7, 0, 0.1)})
     sample, _ = measure(base, seen(20, anew))
     assert sample.by_worker["w"].done == 7 and sample.took == row(b0=7) and sample.hosts["h"].done == 7

@@ -127,4 +127,5 @@ async def _show_next(queue: Queue, chosen: list[Run]) -> None:
     name = chosen[0].name
     print_line()
     print_hint(f"Next: shoal why URL --run {name}    every attempt at one of them")
-    print_hint(f"      shoal revive {name} --all         requeue them")
+    if chosen[0].can_revive:
+        print_hint(f"      shoal revive {name} --all         requeue them")

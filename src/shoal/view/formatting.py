@@ -101,7 +101,12 @@ def format_open_tasks(stats: Stats) -> str:
 def format_time_left(ahead: Forecast) -> str:
     if not ahead.seconds:
         return ""
-    return f"about {format_duration(ahead.seconds)} left"
+    return f"{format_about(ahead)} left"
+
+
+def format_about(ahead: Forecast) -> str:
+    """How long it takes: a figure that more pages can only raise is not told as if it were certain."""
+    return f"{'at least' if ahead.at_least else 'about'} {format_duration(ahead.seconds or 0.0)}"
 
 
 def format_slowest_host(ahead: Forecast) -> str:
@@ -112,7 +117,7 @@ def format_host_forecast(ahead: Forecast) -> str:
     """How the deciding host comes to its time: "shop.example  84 left at 1/s = 1:24"."""
     at = f" at {format_rate(1 / ahead.lane_spacing)}/s" if ahead.lane_spacing else ""
     held = f"held for {format_duration(ahead.lane_held)}, then " if ahead.lane_held else ""
-    total = format_duration(ahead.seconds or 0)
+    total = format_about(ahead) if ahead.at_least else format_duration(ahead.seconds or 0)
     return f"{clean(ahead.lane)}  {held}{count(ahead.lane_left)} left{at} = {total}"
 
 

@@ -148,7 +148,8 @@ def waiting_reason(
     if task.state == "done":
         return f"it is done, {ago(task.finished_at, now)}"
     if task.state == "dead":
-        return f"it failed permanently: {task.cause}; shoal revive requeues it"
+        again = "; shoal revive requeues it" if run.can_revive else ""
+        return f"it failed permanently: {task.cause}{again}"
     if task.state == "cancelled":
         return f"it was dropped: {task.cause or 'the run was cancelled'}"
     if task.state == "leased":

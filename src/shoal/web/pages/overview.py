@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import msgspec
 from fastapi import Query, Request
 from starlette.responses import Response
 
 from shoal.control.actions import recent_actions
-from shoal.view.formatting import format_duration
+from shoal.view.formatting import format_about, format_duration
 from shoal.view.snapshot import Snapshot
 from shoal.web.context import ServerContext
 from shoal.web.pages import advice
@@ -53,7 +54,8 @@ def completion_words(found: Snapshot) -> str:
     if not with_forecast or len(with_forecast) < len(going):
         return ""
     last = max(with_forecast, key=lambda it: it.forecast.seconds or 0.0)
-    words = f"All runs finish in about {format_duration(last.forecast.seconds or 0.0)}"
+    at_least = any(it.forecast.at_least for it in with_forecast)
+    words = f"All runs finish in {format_about(msgspec.structs.replace(last.forecast, at_least=at_least))}"
     if not last.forecast.lane:
         return words + "."
     others = f"; all others in {format_duration(last.forecast.others)}" if last.forecast.others else ""

@@ -58,6 +58,7 @@ def environment() -> Environment:
     )
     made.filters |= {
         "count": formatting.count, "size": formatting.size, "lasting": formatting.format_duration,
+        "about": formatting.format_about,
         "stamp": formatting.iso_time,
         "moment": formatting.local_time, "printable": text.printable, "excerpt": text.excerpt,
         "shorten": text.shorten,
