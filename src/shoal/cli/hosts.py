@@ -12,6 +12,7 @@ from shoal.cli.command import Command, Group
 from shoal.cli.console import clean, count, format_duration, print_json, print_line, print_table
 from shoal.cli.find_run import find_run, show_listing, with_queue
 from shoal.cli.options import as_json, click_options
+from shoal.commands.action_log import log_command
 from shoal.config.load import Settings
 from shoal.config.setting import read_value
 from shoal.control import host_actions
@@ -218,6 +219,7 @@ def _change(
 async def _change_one(queue: Queue, host: str, change: LaneChange, as_json: bool) -> None:
     name = (await require_host(queue, host)).name
     await queue.set_lane(msgspec.structs.replace(change, lane=name))
+    await log_command(queue, host_actions.action_name(change), name, **host_actions.change_details(change))
     (lane,) = await queue.lanes(names=(name,), limit=1)
     at = await queue.now()
     if as_json:
@@ -233,7 +235,9 @@ async def _change_many(queue: Queue, which: HostSelection, change: LaneChange, a
     if dry_run:
         found = await host_actions.count_hosts(queue, which, change, seconds=TIMEOUT)
     else:
-        found = await host_actions.change_hosts(queue, "", which, change, seconds=TIMEOUT)
+        found = await host_actions.change_hosts(queue, None, which, change, seconds=TIMEOUT)
+        word, about = host_actions.action_name(change), host_actions.describe_filter(which)
+        await log_command(queue, word, about, count=found.count, **host_actions.change_details(change))
     if as_json:
         print_json({"names": found.names, "count": found.count, "dry_run": dry_run})
         return

@@ -23,6 +23,7 @@ from shoal.cli.find_run import NoRuns, with_queue
 from shoal.cli.hints import print_hint
 from shoal.cli.options import as_json, click_options, field_option
 from shoal.cli.run import read_fields
+from shoal.commands.action_log import log_command
 from shoal.config.load import Settings
 from shoal.control import schedules
 from shoal.core.schedule import Firing, Schedule
@@ -132,7 +133,9 @@ def add(
 
     async def job() -> tuple[Schedule, int]:
         async with opened_queue(settings) as queue:
-            return await save_schedule(queue, plan), await queue.now()
+            saved = await save_schedule(queue, plan)
+            await log_command(queue, "replace schedule" if plan.options.replace else "add schedule", saved.name)
+            return saved, await queue.now()
 
     import asyncio
 
@@ -248,6 +251,7 @@ def pause(settings: Settings, name: str) -> int:
 
     async def job(queue: Queue) -> None:
         await schedules.pause(queue, name)
+        await log_command(queue, "pause schedule", name)
         print_hint(f"Schedule {name} is paused.\n  Resume with: shoal schedule resume {name}")
 
     return _with_schedule(settings, name, job)
@@ -264,6 +268,7 @@ def resume(settings: Settings, name: str) -> int:
 
     async def job(queue: Queue) -> None:
         found = await schedules.resume(queue, name)
+        await log_command(queue, "resume schedule", name)
         print_line(f"Schedule {name} is resumed; next at {_format_utc(found.next)}.")
 
     return _with_schedule(settings, name, job)
@@ -277,6 +282,7 @@ def remove(settings: Settings, name: str) -> int:
 
     async def job(queue: Queue) -> None:
         found = await schedules.remove(queue, name)
+        await log_command(queue, "remove schedule", name)
         print_line(f"Schedule {name} is removed; it had fired {count(found.fired, 'time')}.")
 
     return _with_schedule(settings, name, job)
@@ -292,6 +298,7 @@ def run(settings: Settings, name: str, anyway: bool, as_json: bool) -> int:
 
     async def job(queue: Queue) -> None:
         started = await schedules.run_now(queue, name, anyway=anyway)
+        await log_command(queue, "run schedule", name, run=started.name)
         if as_json:
             print_json({"schedule": name, "run_id": started.name})
         else:

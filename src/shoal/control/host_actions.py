@@ -70,9 +70,15 @@ async def count_hosts(
 
 
 async def change_hosts(
-    queue: Queue, who: str, which: HostSelection, change: LaneChange, *, seconds: float = MAX_SECONDS, after: str = ""
+    queue: Queue,
+    actor: UserActions | None,
+    which: HostSelection,
+    change: LaneChange,
+    *,
+    seconds: float = MAX_SECONDS,
+    after: str = "",
 ) -> ChangedHosts:
-    """Change all that match, for so long at most; kept as one action of `who`, if anybody is named."""
+    """Change all that match, for so long at most; kept as one action of `actor`, if there is one."""
     done: list[str] = []
     next, ends = "", time.monotonic() + seconds
     async for page, last in matching_hosts(queue, which, change, after=after):
@@ -84,10 +90,8 @@ async def change_hosts(
         if last and time.monotonic() > ends:
             next = last
             break
-    if who:
-        await UserActions(queue, who).log_action(
-            action_name(change), describe_filter(which), count=len(done), **_change_details(change)
-        )
+    if actor is not None:
+        await actor.log_action(action_name(change), describe_filter(which), count=len(done), **change_details(change))
     return ChangedHosts(len(done), tuple(done[:MAX_NAMES]), next)
 
 
@@ -141,7 +145,7 @@ def describe_filter(which: HostSelection) -> str:
     return f"{said} like {which.like}" if which.like else f"all {said}"
 
 
-def _change_details(change: LaneChange) -> dict[str, Any]:
+def change_details(change: LaneChange) -> dict[str, Any]:
     if change.spacing_override == -1.0 and change.limit == -1:
         return {"reset": True}
     seconds = change.park_for if change.park_for and change.park_for < INDEFINITELY else None

@@ -149,7 +149,7 @@ async def _change_many(
     if which.dry_run:
         found = await host_actions.count_hosts(context.queue, chosen, change, after=which.after)
     else:
-        found = await host_actions.change_hosts(context.queue, caller.name, chosen, change, after=which.after)
+        found = await host_actions.change_hosts(context.queue, context.actor(caller), chosen, change, after=which.after)
         context.invalidate()
     return json_response(
         {

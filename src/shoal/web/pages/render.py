@@ -21,6 +21,7 @@ from shoal.core.forecast import held_seconds
 from shoal.runs.progress import describe_cause
 from shoal.version import __version__
 from shoal.view import formatting, hosts
+from shoal.view.run_log import describe_actor
 from shoal.view.workers import worker_state
 from shoal.web.auth.access import Caller
 from shoal.web.auth.session import csrf_token
@@ -58,7 +59,7 @@ def environment() -> Environment:
     )
     made.filters |= {
         "count": formatting.count, "size": formatting.size, "lasting": formatting.format_duration,
-        "about": formatting.format_about,
+        "about": formatting.format_about, "actor": describe_actor,
         "stamp": formatting.iso_time,
         "moment": formatting.local_time, "printable": text.printable, "excerpt": text.excerpt,
         "shorten": text.shorten,
