@@ -232,7 +232,7 @@ def test_one_host_decides_and_more_workers_will_not_help() -> None:
     assert "scale_up" not in kinds(said)
     one = only(said, "host_bottleneck")
     assert one.host == "shop.test" and one.run == "r" and "will not help" in one.title
-    assert "840 left at 1/s = 14:00" in one.why and one.figures["left_on_host"] == 840
+    assert "840 left at 1 page/s = 14:00" in one.why and one.figures["left_on_host"] == 840
     assert one.actions[0].command == "shoal hosts set shop.test --rate 2"
     assert one.actions[0].path == "/api/v1/hosts/shop.test/pace"
     assert autoscale(looked, series(busy))["desired_workers"] == 1

@@ -26,6 +26,7 @@ from shoal.cli.run import read_fields
 from shoal.commands.action_log import log_command
 from shoal.config.load import Settings
 from shoal.control import schedules
+from shoal.core.cron_words import describe_cron
 from shoal.core.schedule import Firing, Schedule
 from shoal.errors import UsageError
 from shoal.queue.base import Queue
@@ -143,7 +144,7 @@ def add(
     if as_json:
         print_json(schedule_document(made, now))
         return 0
-    print_line(f"Schedule {made.name}: {made.cron} {made.zone}, {_count_urls(made)} to start from.")
+    print_line(f"Schedule {made.name}: {describe_cron(made.cron, made.zone)}, {_count_urls(made)} to start from.")
     print_line(f"  First at {_format_utc(made.next)}, in {format_duration((made.next - now) / 1e6)}.")
     for at, text, why in plan.rejected[:MAX_REJECTED_SHOWN]:
         print_line(wrap(f"  Line {at} is not a URL to fetch: {clean(text)}: {clean(why)}", indent="  "))
@@ -176,7 +177,7 @@ def list_(settings: Settings, as_json: bool) -> int:
         if as_json:
             print_json([schedule_document(one, now) for one in found])
         elif found:
-            heads = ("schedule", "when", "zone", "overlap", "next", "last", "fired", "skipped", "missed")
+            heads = ("schedule", "when", "cron", "overlap", "next", "last", "fired", "skipped", "missed")
             print_table(heads, [_row(one, now) for one in found], right="fired skipped missed")
         else:
             print_hint(NO_SCHEDULES)
@@ -194,8 +195,8 @@ def _row(found: Schedule, now: int) -> tuple[object, ...]:
     last = found.history[0] if found.history else None
     return (
         found.name,
+        describe_cron(found.cron, found.zone),
         found.cron,
-        found.zone,
         found.overlap,
         upcoming,
         (last.run or "skipped") if last else "",
@@ -223,7 +224,8 @@ def _show(found: Schedule, now: int) -> None:
     print_line(f"Schedule {found.name}{', paused' if found.paused else ''}")
     upcoming = next_time(found, now)
     pairs: list[tuple[str, object]] = [
-        ("when", f"{found.cron} {found.zone}"),
+        ("when", describe_cron(found.cron, found.zone)),
+        ("cron", f"{found.cron} {found.zone}"),
         ("scraper", clean(found.order.scraper)),
         ("start", _count_urls(found)),
         ("overlap", found.overlap),

@@ -132,6 +132,11 @@ class UserActions:
         await self._queue.set_lane(LaneChange(host, park_for=0.0))
         await self.log_action("release", host)
 
+    async def change_lane(self, what: str, change: LaneChange) -> None:
+        """Another change of one host, by its name."""
+        await self._queue.set_lane(change)
+        await self.log_action(what, change.lane)
+
     async def pace(self, host: str, *, spacing: float | None = None, limit: int | None = None) -> None:
         """Seconds between two requests, and requests at once; below 0 takes back what was set."""
         await self._queue.set_lane(LaneChange(host, spacing_override=spacing, limit=limit))

@@ -96,6 +96,16 @@ async def release(context: ContextDep, caller: OperatorDep, host: HostName) -> R
     return await _host_response(context, found.name)
 
 
+@router.post("/{host}/forget", summary="Forget what was learnt of a host", responses=response_docs(HostDocument, 404))
+async def forget(context: ContextDep, caller: OperatorDep, host: HostName) -> Response:
+    """Slower paces, holds, and parks for failures; what people set or parked until released stays."""
+    found = await _find_host(context, host)
+    change = host_actions.change_for(host_actions.forget_change(), found, await context.queue.now())
+    await context.actor(caller).change_lane("forget", change)
+    context.invalidate()
+    return await _host_response(context, found.name)
+
+
 @router.post("/{host}/pace", summary="Set a host's rate limits", responses=response_docs(HostDocument, 404))
 async def pace(context: ContextDep, caller: OperatorDep, host: HostName, change: models.PaceRequest) -> Response:
     """For all runs and workers, overriding their own limits."""
@@ -129,6 +139,12 @@ async def park_many(context: ContextDep, caller: OperatorDep, which: models.Park
 async def release_many(context: ContextDep, caller: OperatorDep, which: models.HostSelection) -> Response:
     """All that are held back and match, in steps."""
     return await _change_many(context, caller, which, host_actions.release_change())
+
+
+@router.post("/forget", summary="Forget what was learnt of many hosts", responses=response_docs(HostList))
+async def forget_many(context: ContextDep, caller: OperatorDep, which: models.HostSelection) -> Response:
+    """All of which something was learnt and that match, in steps."""
+    return await _change_many(context, caller, which, host_actions.forget_change())
 
 
 @router.post("/pace", summary="Set the rate limits of many hosts", responses=response_docs(HostList))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from shoal.control import host_actions
 from shoal.control.actions import UserActions
 from shoal.core.task import LaneChange
@@ -31,6 +33,8 @@ async def log_verb(queue: Queue, who: str, verb: str, args: list[Any], named: di
 
 def _is_decision(change: LaneChange) -> bool:
     """What a person decides; what workers learn from answers has a spacing or a hold of its own."""
+    if change.spacing is not None:
+        return change == msgspec.structs.replace(host_actions.forget_change(), lane=change.lane)
     return change.park_for is not None or change.spacing_override is not None or change.limit is not None
 
 

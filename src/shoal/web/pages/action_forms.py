@@ -183,6 +183,13 @@ def _host_action(name: str, change: Callable[[UserActions, str], Awaitable[objec
     return handle
 
 
+async def _forget_host(form: ActionForm) -> FlashMessage:
+    lane = await _lane(form)
+    change = host_actions.change_for(host_actions.forget_change(), lane, await form.context.queue.now())
+    await form.actor.change_lane("forget", change)
+    return FlashMessage("host.forget", lane.name)
+
+
 def _pace_action(name: str, pace_of: Callable[[FormFields], tuple[float, int]]) -> Handler:
     async def handle(form: ActionForm) -> FlashMessage:
         lane, (spacing, limit) = await _lane(form), pace_of(form.fields)
@@ -292,6 +299,7 @@ _HANDLERS: dict[str, Handler] = {
     "host.release": _host_action("host.release", UserActions.release),
     "host.pace": _pace_action("host.pace", _pace_of),
     "host.reset": _pace_action("host.reset", lambda fields: (-1.0, -1)),
+    "host.forget": _forget_host,
     "hosts.park": _hosts_action("hosts.park"),
     "hosts.release": _hosts_action("hosts.release"),
     "hosts.pace": _hosts_action("hosts.pace"),

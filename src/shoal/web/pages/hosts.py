@@ -12,6 +12,7 @@ from shoal.core.lane import LaneState
 from shoal.core.run import Run
 from shoal.runs.host_limits import asked_spacing
 from shoal.view.formatting import describe_reason, format_least_time
+from shoal.view.host_evidence import describe_robots, last_answers
 from shoal.web.context import ServerContext
 from shoal.web.http.problem import not_found
 from shoal.web.pages.charts import Hours, heatmap_context
@@ -90,12 +91,17 @@ async def host(request: Request, context: ContextDep, caller: ReaderDep, name: s
 
     async def gather() -> dict[str, Any]:
         found = await context.snapshot()
+        runs = await _runs(context, lane)
+        latest = [it for it, _, _ in runs] or [it.run for it in found.runs]
         return {
             "lane": lane,
             "now": found.at,
             "least": format_least_time(lane, found.at),
             "slow_reason": "" if lane.held_until else describe_reason(lane),
-            "runs": await _runs(context, lane),
+            "runs": runs,
+            "answers": await last_answers(context.queue, lane.name, latest),
+            "robots": describe_robots(context.settings, lane.name, found.at / 1e6),
+            "has_learnt": lane.learned > 0 or (lane.held_until > found.at and not lane.is_held_indefinitely(found.at)),
             "history": f"/api/v1/history?hours={hours}&host={segment(lane.name)}",
             "spans": time_spans(f"/hosts/{segment(lane.name)}", hours),
         }
