@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from fastapi import Query, Request
+from fastapi import Request
 from starlette.responses import Response
 
 from shoal.control.actions import recent_actions
@@ -13,6 +13,7 @@ from shoal.view.formatting import format_about, format_duration
 from shoal.view.snapshot import Snapshot
 from shoal.web.context import ServerContext
 from shoal.web.pages import advice
+from shoal.web.pages.charts import Hours
 from shoal.web.pages.queries import ContextDep, ReaderDep, page_router, queue_option, time_spans
 from shoal.web.pages.render import page
 from shoal.web.pages.runs import sparklines
@@ -22,13 +23,11 @@ RUNS_SHOWN, ACTIONS_SHOWN = 12, 8
 
 
 @router.get("/")
-async def overview(
-    request: Request, context: ContextDep, caller: ReaderDep, hours: Annotated[int, Query(ge=1, le=24)] = 1
-) -> Response:
+async def overview(request: Request, context: ContextDep, caller: ReaderDep, hours: Hours = 1) -> Response:
     return await page(request, caller, "overview.html", lambda: _gather(context, hours), nav="overview")
 
 
-async def _gather(context: ServerContext, hours: int) -> dict[str, Any]:
+async def _gather(context: ServerContext, hours: float) -> dict[str, Any]:
     found = await context.snapshot()
     actions, _ = await context.cached(("actions",), lambda: recent_actions(context.queue))
     return {
@@ -42,7 +41,7 @@ async def _gather(context: ServerContext, hours: int) -> dict[str, Any]:
         "actions": actions[:ACTIONS_SHOWN],
         "ends": completion_words(found),
         "queue_option": queue_option(context.settings),
-        "history": f"/api/v1/history?hours={hours}",
+        "history": f"/api/v1/history?hours={hours:g}",
         "spans": time_spans("/", hours),
     }
 
