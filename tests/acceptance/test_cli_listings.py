@@ -270,7 +270,7 @@ WHYS = {
     f"{SHOP}/item/3": ("delayed", "it is retried in", 0),
     f"{SHOP}/item/4": ("leased", "worker w1 has it", 0),
     f"{SHOP}/item/5": ("ready", "it is next", 0),
-    "http://slow.example/2": ("ready", "waits for its turn at slow.example: 1 before it, one every 50 s", 0),
+    "http://slow.example/2": ("ready", "waits for its turn at slow.example: 1 before it, 1 page every 50 s", 0),
     "http://parked.example/": ("ready", "parked for 8:", 0),
     f"{SHOP}/private": ("unknown", "links to it were refused (robots)", 0),
     "http://nobody.example/": ("unknown", "never seen", 2),

@@ -40,7 +40,7 @@ def test_hosts_are_listed_set_parked_and_released(fleet: LocalFleet) -> None:
     assert hosts(fleet, "--run", "two")["shop.example"]["ready"] == 1
 
     said = fleet.user.shoal("hosts", "set", "http://Shop.example/x", "--rate", "30/m", "--in-flight", "1")
-    assert said.code == 0 and "shop.example: one request every 2 s, 1 at once" in said.out
+    assert said.code == 0 and "shop.example: 1 page every 2 s, 1 at once" in said.out
     shop = hosts(fleet)["shop.example"]
     assert (shop["spacing"], shop["max_in_flight"], shop["rule"], shop["limit"]) == (2.0, 1, 2.0, 1)
     assert "a person" in fleet.user.shoal("hosts").out

@@ -143,7 +143,7 @@ def test_the_map_tells_what_failed_where_in_numbers(server: ServerProcess) -> No
     assert part.status_code == 200 and part.text.strip().startswith("<section")
     assert re.findall(r'href="/hosts/([^"]+)"', part.text) == ["cdn.example"]
     assert "Kept for the 30 busiest hosts" in part.text
-    assert server.get("/charts/heat?hours=25", headers=HTML).status_code == 422
+    assert server.get("/charts/heat?hours=169", headers=HTML).status_code == 422
 
 
 def test_dead_letters_are_a_file_all_or_of_one_cause(server: ServerProcess) -> None:

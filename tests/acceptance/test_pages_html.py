@@ -340,6 +340,19 @@ def test_dead_letters_are_revived_and_dropped_by_cause(shown: Path) -> None:
         assert server.ask(f"/api/v1/runs/{RUN}")["state"] == "cancelled"
         shown_run = server.get(f"/runs/{RUN}", headers=HTML).text
         assert f"Undo the cancel of run {RUN}?" in shown_run and f"shoal cancel --undo {RUN}" in shown_run
+        letter = server.ask(f"/api/v1/runs/{RUN}/tasks", params={"state": "dead"})["items"][0]["id"]
+        places = (
+            f"/runs/{RUN}/dead",
+            f"/runs/{RUN}/dead?cause=http*",
+            f"/runs/{RUN}/tasks?state=dead&url=*",
+            f"/tasks/{letter}",
+        )
+        for path in places:
+            said = server.get(path, headers=HTML)
+            assert said.status_code == 200 and "Drop" in said.text
+            assert ".revive" not in said.text, (
+                f"{path} offers what would be refused: dead letters of a cancelled run stay"
+            )
         assert perform_action(server, "run.undo", RUN, confirmed="1").status_code == 303
         assert server.ask(f"/api/v1/runs/{RUN}")["state"] != "cancelled"
         assert "Undo the cancel" not in server.get(f"/runs/{RUN}", headers=HTML).text

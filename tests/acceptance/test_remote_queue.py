@@ -126,6 +126,8 @@ def _look_and_act(remote: Remote, gone: str) -> None:
     remote.output_of("revive", "--all")
     assert "paused" in remote.output_of("pause") + remote.output_of("status")
     remote.output_of("resume")
+    kept = [(it["what"], it["who"], it["via"]) for it in remote.server.ask("/api/v1/actions")["items"]]
+    assert kept[:3] == [(what, "boxes", "queue") for what in ("resume", "pause", "revive")]
     assert wait_for_exit(remote.fleet.user.start("worker", "--exit-when-done", *QUICK)).code == 0
     assert "done 21 + dead 0" in remote.output_of("status")
 

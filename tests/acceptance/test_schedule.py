@@ -168,14 +168,14 @@ def test_the_life_of_a_schedule(sqlite_fleet: LocalFleet, here: InProcessCommand
     assert "No schedules here yet." in here("list")
     target = sqlite_fleet.scraper()
     out = here("add", target, "0 9 * * mon-fri", "--zone", "Europe/Berlin", "--overlap", "queue")
-    assert "Schedule plain: 0 9 * * mon-fri Europe/Berlin, 1 URL to start from." in out
+    assert "Schedule plain: Monday to Friday at 09:00 Europe/Berlin, 1 URL to start from." in out
     assert "shoal worker plain.py" in out
     assert "schedule plain already exists" in here("add", target, "@daily", code=2)
     here("add", target, "@daily", "--replace", "--overlap", "queue")
     (listed,) = here.ask("list")
     assert (listed["cron"], listed["overlap"], listed["zone"]) == ("@daily", "queue", "UTC")
     assert listed["next_at"].endswith("T00:00:00.000Z")
-    assert "plain     @daily" in here("list")
+    assert "plain     every day at 00:00 UTC  @daily" in here("list")
     here("pause", "plain")
     found = here.ask("show", "plain")
     assert found["paused"] and found["next_at"] is None

@@ -9,10 +9,13 @@ import signal
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from local_fleet import LocalFleet, local_fleet, stop_process, wait_for_exit, wait_for_line
+from servers import postgres
 from servers.redis import own_server
 from small_site import GatedPage, page, slow_page
 from wait import FOREVER, HANG, wait_until
@@ -236,6 +239,53 @@ def test_worker_told_to_end_now_does_not_wait_for_a_queue_that_is_gone(tmp_path:
         assert done.code == 0
         assert "when their leases expire" in done.err
         gate.open.set()
+
+
+@contextmanager
+def killable_server(kind: str) -> Iterator[tuple[str, Callable[[], None], Callable[[], None]]]:
+    """Where its queue is, what kills it, and what starts it again."""
+    if kind == "redis":
+        with own_server("--appendonly", "yes") as server:
+            yield server.url("gone"), server.kill, server.start
+        return
+    database = postgres.Server()
+    try:
+        yield database.url("gone"), database.kill, database.start
+    finally:
+        if database.process is None:
+            database.start()
+        database.remove()
+
+
+@pytest.mark.parametrize("kind", ["redis", "postgres"])
+def test_worker_ends_soon_after_one_signal_though_the_queue_is_away_and_logs_that_it_is(
+    kind: str, tmp_path: Path
+) -> None:
+    with killable_server(kind) as (url, kill, start), local_fleet("sqlite", tmp_path) as fleet:
+        fleet.queue = fleet.user.environment["SHOAL_QUEUE"] = url
+        gate = GatedPage()
+        fleet.site.pages["/gate"] = gate
+        fleet.submit(["/gate"])
+        log = tmp_path / "worker.log"
+        worker = fleet.worker(fleet.scraper(), "--log-format", "json", "--log-file", str(log))
+        gate.asked.acquire()
+
+        def events() -> list[str]:
+            found = [json.loads(line)["event"] for line in log.read_text().splitlines()] if log.exists() else []
+            return [event for event in found if event.startswith("queue_")]
+
+        kill()
+        wait_until(lambda: events() == ["queue_down"])
+        start()
+        wait_until(lambda: events() == ["queue_down", "queue_back"])
+        kill()
+        wait_until(lambda: events() == ["queue_down", "queue_back", "queue_down"])
+        began = time.monotonic()
+        done = stop_process(worker)
+        took = time.monotonic() - began
+        gate.open.set()
+    assert done.code == 0 and "when their leases expire" in done.err and "Traceback" not in done.err
+    assert took < 15.0, "about 5 s on a machine that has the time; it used to wait 20 s and more for the queue"
 
 
 def test_worker_is_watched_through_its_health_port(sqlite_fleet: LocalFleet) -> None:

@@ -226,13 +226,13 @@ def test_work_that_servers_do_themselves_asks_for_no_workers() -> None:
 
 def test_one_host_decides_and_more_workers_will_not_help() -> None:
     slow = (lane("shop.test", 840, 1.0), lane("other.test", 10, 1.0))
-    looked = snapshot(run(lanes=slow, rate=2.0, claimable=1), workers=1)
+    looked = snapshot(run(lanes=slow, rate=2.0, claimable=1, done=1), workers=1)
     busy = Sample(0, done=20, ready=850, held=849, leased=1, workers={"working": 1})
     said = recommend(looked, series(busy))
     assert "scale_up" not in kinds(said)
     one = only(said, "host_bottleneck")
     assert one.host == "shop.test" and one.run == "r" and "will not help" in one.title
-    assert "840 left at 1/s = 14:00" in one.why and one.figures["left_on_host"] == 840
+    assert "840 left at 1 page/s = 14:00" in one.why and one.figures["left_on_host"] == 840
     assert one.actions[0].command == "shoal hosts set shop.test --rate 2"
     assert one.actions[0].path == "/api/v1/hosts/shop.test/pace"
     assert autoscale(looked, series(busy))["desired_workers"] == 1
@@ -377,18 +377,67 @@ def group(cause: str, count: int, host: str = "h.test", message: str = "") -> De
 
 def test_dead_letters_with_one_cause_are_told_with_the_way_back() -> None:
     looked = snapshot(run(lanes=many_hosts(40), dead=100))
-    dead = {"r": [group("handler.KeyError", 80, message="'price'"), group("http.404", 20)]}
+    dead = {"r": [group("http.503", 80, message="busy"), group("http.404", 5)]}
     said = only(recommend(looked, NOTHING, dead=dead), "common_cause")
-    assert said.figures["count"] == 80 and "'price'" in said.why and "100 failed in all" in said.why
+    assert said.figures["count"] == 94 and "busy" in said.why and "100 failed in all" in said.why
     back = said.actions[1]
-    assert back.command == "shoal revive r --where cause=handler.KeyError"
-    assert (back.path, back.body) == ("/api/v1/runs/r/revive", {"cause": "handler.KeyError"})
+    assert back.command == "shoal revive r --where cause=http.503"
+    assert (back.path, back.body) == ("/api/v1/runs/r/revive", {"cause": "http.503"})
     gone = only(recommend(looked, NOTHING, dead={"r": [group("http.404", 100)]}), "common_cause")
     assert len(gone.actions) == 1 and gone.level == "watch", "pages that are gone need no revival"
-    some = only(recommend(looked, NOTHING, dead={"r": [group("http.503", 9), group("dns", 1)]}), "common_cause")
-    assert some.title == "About 90 pages of run r failed for the same reason", "some stand for all"
-    spread = {"r": [group(f"c{n}", 10) for n in range(10)]}
+    some = only(recommend(looked, NOTHING, dead={"r": [group("http.503", 19), group("dns", 1)]}), "common_cause")
+    assert some.title == "About 95 pages of run r failed for the same reason", "some stand for all"
+    spread = {"r": [group(f"c{n}", 5) for n in range(20)]}
     assert "common_cause" not in kinds(recommend(looked, NOTHING, dead=spread))
+
+
+def test_every_large_cause_is_told_the_largest_first() -> None:
+    looked = snapshot(run(lanes=many_hosts(40), dead=100))
+    dead = {"r": [group("http.503", 30), group("dns", 46, "gone.test"), group("timeout.total", 20), group("tls", 4)]}
+    said = [one.figures["cause"] for one in recommend(looked, NOTHING, dead=dead) if one.kind == "common_cause"]
+    assert said == ["dns", "http.503", "timeout.total"]
+
+
+def code_error(**more: Any) -> Recommendation:
+    looked = snapshot(run(lanes=many_hosts(40), dead=80, **more))
+    dead = {"r": [group("handler.KeyError", 80, message="KeyError: 'price' (books.py:12)")]}
+    return only(recommend(looked, NOTHING, dead=dead), "code_error")
+
+
+def test_an_error_in_the_code_names_file_and_line_and_says_fix_and_revive() -> None:
+    said = code_error()
+    assert said.title == "80 pages of run r failed in books.py line 12" and said.level == "act"
+    assert "KeyError: 'price'" in said.why and "http://h.test/1" in said.why and "not the site" in said.why
+    assert (said.figures["file"], said.figures["line"]) == ("books.py", 12) and not said.host
+    see, fix = said.actions
+    assert fix.words == "fix books.py line 12, restart its workers, then revive"
+    assert fix.command == "shoal revive r --where cause=handler.KeyError"
+    assert not any("park" in step.words + step.command for step in (see, fix))
+    alone = code_error(spec={"mode": "single"})
+    assert alone.actions[1].words == "fix books.py line 12, revive, then run the same command again"
+
+
+@pytest.mark.parametrize("cause", ["handler.KeyError", "http.503"])
+def test_what_cannot_be_revived_is_not_offered(cause: str) -> None:
+    looked = snapshot(run(lanes=many_hosts(40), dead=80, display_state="cancelled"))
+    said = recommend(looked, NOTHING, dead={"r": [group(cause, 80)]})[0]
+    assert [step.words for step in said.actions] == ["see them"] and said.level == "watch"
+
+
+def test_a_host_is_not_blamed_for_errors_in_the_code_that_reads_its_pages() -> None:
+    broken = Sample(
+        0, done=2, failed={"handler": 18}, hosts={"h.test": HostPoint(2, 18, code_errors=18)}, workers={"working": 1}
+    )
+    assert "host_failing" not in kinds(recommend(snapshot(run(lanes=many_hosts(40))), series(broken)))
+    both = Sample(
+        0,
+        done=2,
+        failed={"handler": 12, "http.5xx": 6},
+        hosts={"h.test": HostPoint(2, 18, code_errors=12)},
+        workers={"working": 1},
+    )
+    said = only(recommend(snapshot(run(lanes=many_hosts(40))), series(both)), "host_failing")
+    assert said.title == "h.test fails 30 % of requests" and said.figures["class"] == "http.5xx"
 
 
 def test_memory_near_the_limit_and_code_that_holds_the_loop_up_are_told() -> None:

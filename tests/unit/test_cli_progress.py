@@ -86,7 +86,7 @@ def test_the_live_display_draws_over_itself(columns: list[int]) -> None:
     assert "336/488  69 %   9.0 pages/s" in shown[0]
     assert "ok 336 · records 336" in shown[1]
     assert "retrying 5" in shown[1]
-    assert "slowest: shop.example  84 left at 1/s = 1:24" in shown[2]
+    assert "slowest: shop.example  84 left at 1 page/s = 1:24" in shown[2]
     assert "parked for 1:00: cdn.example: 429 three times" in shown[3]
     assert len(shown) == 5
 

@@ -118,6 +118,19 @@ def test_host_that_was_not_told_of_before_is_no_burst() -> None:
     assert difference(before, now).lanes["old"].done == 3
 
 
+def test_errors_in_the_code_are_told_apart_from_those_of_a_host() -> None:
+    recorder = CounterRecorder()
+    causes = ("handler.KeyError", "handler_timeout", "memory", "http.503", "missing_field")
+    for it in (outcome(), *(outcome("dead", cause) for cause in causes)):
+        recorder.count_attempt("h", it)
+        recorder.count_settled(it)
+    now = recorder.snapshot()
+    assert (now.lanes["h"].done, now.lanes["h"].failed, now.lanes["h"].code_errors) == (1, 5, 3)
+    assert decode(encode(now)).lanes == now.lanes
+    assert difference(Counters(), now).lanes["h"].code_errors == 3
+    assert combine(now, now).lanes["h"].code_errors == 6
+
+
 def test_busiest_hosts_are_those_of_now_and_few() -> None:
     recorder = CounterRecorder()
     for number in range(2 * MAX_REPORTED_LANES):

@@ -13,7 +13,7 @@ import pytest
 from fake_clock import FakeClock
 from unreliable_queue import UnreliableQueue
 
-from shoal.control.history import CHUNK, HOUR, SLOT, Chunk, History, Hour, merge_by_minute
+from shoal.control.history import CHUNK, COARSE, HOUR, MINUTE, SLOT, Chunk, History, Hour, merge_by
 from shoal.control.history_baseline import MAX_BYTES, pack_baseline, unpack_baseline
 from shoal.control.history_sample import Baseline, HostPoint, Observation, RunPoint, Sample, measure, merge
 from shoal.core.counters import DURATION_BOUNDS, Counters, LaneCounters, empty_buckets, encode
@@ -130,7 +130,7 @@ async def test_a_chunk_that_is_in_its_hour_already_counts_once(queue: SqliteQueu
     document = await queue.document(kinds.HISTORY, f"fine/{start}")
     assert document is not None
     chunk = msgspec.json.decode(document.text, type=Chunk)
-    hour = Hour(merge_by_minute(chunk.samples), [start])
+    hour = Hour(merge_by(chunk.samples, MINUTE), [start])
     beginning = start // HOUR * HOUR
     await queue.compare_and_swap(kinds.HISTORY, f"hour/{beginning}", msgspec.json.encode(hour).decode(), 0)
     index = await queue.document(kinds.HISTORY, "index")
@@ -206,11 +206,15 @@ def test_a_worker_that_started_anew_counts_from_nothing() -> None:
     first = worker_status("w", 100, took=row(b1=100), failed={"http.5xx": 10}, lanes={"h": LaneCounters(100, 10, 5.0)})
     _, base = measure(Baseline(), seen(0, first))
     later = worker_status(
-        "w", 130, took=row(b1=120, b2=10), failed={"http.5xx": 12}, lanes={"h": LaneCounters(130, 12, 6.5)}
+        "w",
+        130,
+        took=row(b1=120, b2=10),
+        failed={"http.5xx": 11, "handler": 1},
+        lanes={"h": LaneCounters(130, 12, 6.5, 0, 1)},
     )
     sample, base = measure(base, seen(10, later))
-    assert sample.took == row(b1=20, b2=10) and sample.failed == {"http.5xx": 2} and sample.span == 10
-    assert sample.by_worker["w"].done == 30 and sample.hosts["h"] == HostPoint(30, 2, 1.5)
+    assert sample.took == row(b1=20, b2=10) and sample.failed == {"http.5xx": 1, "handler": 1} and sample.span == 10
+    assert sample.by_worker["w"].done == 30 and sample.hosts["h"] == HostPoint(30, 2, 1.5, code_errors=1)
     anew = worker_status("w", 7, BEGIN + 12_000_000, took=row(b0=7), lanes={"h": LaneCounters(7, 0, 0.1)})
     sample, _ = measure(base, seen(20, anew))
     assert sample.by_worker["w"].done == 7 and sample.took == row(b0=7) and sample.hosts["h"].done == 7
@@ -321,3 +325,29 @@ async def test_what_a_chunk_is_measured_against_is_no_way_to_fill_the_memory() -
     bomb = base64.b85encode(zlib.compress(b"\x00" * (MAX_BYTES + 1))).decode()
     for text in ("", "no base", bomb, base64.b85encode(b"no zlib").decode(), pack_baseline(Baseline())[:-4]):
         assert unpack_baseline(text) == Baseline()
+
+
+async def test_a_week_is_kept_and_what_is_older_than_a_day_by_ten_minutes(queue: SqliteQueue, clock: FakeClock) -> None:
+    await started(queue, 2_000)
+    history = History(queue)
+    await history.add_sample()
+    for _ in range(8 * 24 * 4):
+        clock.step(900)
+        await fetch(queue, 1)
+        await history.add_sample()
+        clock.step(0.001)
+    series = await History(queue).read(8 * 24 * HOUR)
+    began = series.samples[0].at
+    assert 7 * 24 * HOUR <= series.now - began <= (7 * 24 + 3) * HOUR
+    assert total(series.samples) == pytest.approx((series.now - began) / 900, abs=2), "nothing is lost on the way"
+    index = await queue.document(kinds.HISTORY, "index")
+    assert index is not None
+    kept = msgspec.json.decode(index.text)
+    assert set(kept["coarse"]) < set(kept["hours"]) and len(kept["hours"]) - len(kept["coarse"]) <= 28
+
+
+def test_ten_minutes_become_one_sample_and_stay_so() -> None:
+    samples = [Sample(at, span=60.0, done=1) for at in range(600, 1800, 60)]
+    merged = merge_by(samples, COARSE)
+    assert [(one.at, one.done, one.span) for one in merged] == [(1140, 10, 600.0), (1740, 10, 600.0)]
+    assert merge_by(merged, COARSE) == merged

@@ -35,12 +35,14 @@ def lane(spacing: float = 0.0, **more: Any) -> LaneState:
 TABLE: tuple[tuple[LaneState, float, str], ...] = (
     (lane(0.05), 0.05, ""),
     (lane(0.05), 1.0, ""),
-    (lane(1.0, learned=1.0, requested=0.05, reason="429"), 0.05, "shop.example at 1/s, not 20/s: 429"),
-    (lane(1.0, learned=1.0, requested=0.05), 0.05, "shop.example at 1/s, not 20/s: learned from its answers"),
+    (lane(1.0, learned=1.0, requested=0.05, reason="429"), 0.05, "shop.example at 1 page/s, not 20 pages/s: 429"),
+    (lane(1.0, learned=1.0, requested=0.05), 0.05,
+     "shop.example at 1 page/s, not 20 pages/s: learned from its answers"),
     (lane(5.0, learned=5.0, requested=0.0, reason="crawl-delay"), 0.0,
-     "shop.example at 0.2/s: Crawl-delay in its robots.txt"),
+     "shop.example at 1 page every 5 s: Crawl-delay in its robots.txt"),
     (lane(2.0, spacing_override=2.0, reason="429"), 1.0,
-     "shop.example at 0.5/s, not 1/s: a person set that; shoal hosts set shop.example --reset removes it"),
+     "shop.example at 1 page every 2 s, not 1 page/s: a person set that;"
+     " shoal hosts set shop.example --reset removes it"),
     (lane(1.0, held_until=NOW + 30_000_000, reason="429, Retry-After: 30"), 1.0,
      "slowed down for 30 s: shop.example: 429, Retry-After: 30"),
     (lane(1.0, held_until=NOW + round(INDEFINITELY * 1e6), parked=True, reason="their sale"), 1.0,
@@ -88,7 +90,7 @@ async def limits(queue: SqliteQueue, run: Run) -> list[str]:
 async def test_a_slower_pace_that_an_unfinished_run_asks_for_is_explained(queue: SqliteQueue) -> None:
     old = await started(queue, "old")  # at one page a second, as every run is that asks for nothing else
     new = await started(queue, "new", rate=20.0)
-    assert await limits(queue, new) == ["shop.example at 1/s, not 20/s: run old asks for that"]
+    assert await limits(queue, new) == ["shop.example at 1 page/s, not 20 pages/s: run old asks for that"]
     assert await limits(queue, old) == []
     await queue.set_run(old.id, "pause")
     (words,) = await limits(queue, new)
@@ -118,7 +120,7 @@ async def test_status_tells_what_holds_a_host_back(queue: SqliteQueue) -> None:
     new = await started(queue, "new", rate=20.0)
     found = await gather_status(queue, Settings(), new, rate=1.0)
     served = type(found)(**{name: getattr(found, name) for name in found.__struct_fields__} | {"workers": [object()]})
-    assert ("slower", "shop.example at 1/s, not 20/s: run old asks for that") in limiting_factors(served)
+    assert ("slower", "shop.example at 1 page/s, not 20 pages/s: run old asks for that") in limiting_factors(served)
 
 
 def test_the_progress_line_has_the_reason() -> None:
@@ -127,4 +129,4 @@ def test_the_progress_line_has_the_reason() -> None:
     slow = lane(1.0, learned=1.0, requested=0.05, reason="429")
     limit = HostLimit(slow, "learned", 0.05)
     ui.update(RunProgress(Stats(seen=9, ready=9), (slow,), NOW, limits=(limit,)))
-    assert re.search(r"· shop\.example at 1/s, not 20/s: 429 ·", stream.getvalue())
+    assert re.search(r"· shop\.example at 1 page/s, not 20 pages/s: 429 ·", stream.getvalue())

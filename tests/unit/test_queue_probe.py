@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from shoal.control import queue_probe
+from shoal.control.queue_probe import QueueProbe
 from shoal.errors import QueueUnavailable
-from shoal.web import queue_probe
-from shoal.web.queue_probe import QueueProbe
 
 
 class QuietQueue:
@@ -44,7 +44,9 @@ async def state_after(probe: QueueProbe, is_down: bool) -> None:
 
 @pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize("refuses", [True, False])
-async def test_a_queue_that_does_not_answer_is_down_until_it_does(refuses: bool) -> None:
+async def test_a_queue_that_does_not_answer_is_down_until_it_does_and_both_are_logged_once(
+    refuses: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     queue: Any = QuietQueue()
     probe = QueueProbe(queue)
     running = asyncio.create_task(probe.run())
@@ -54,7 +56,26 @@ async def test_a_queue_that_does_not_answer_is_down_until_it_does(refuses: bool)
     queue.refuses = False
     queue.answers.set()
     await state_after(probe, False)
-    assert probe.last_error == ""
+    assert probe.last_error == "" and not probe.away.is_set()
+    assert [record.message for record in caplog.records] == ["queue_down", "queue_back"]
+    running.cancel()
+
+
+async def test_the_return_is_logged_also_after_a_short_outage(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(queue_probe, "INTERVAL", 0.01)
+    queue: Any = QuietQueue()
+    queue.refuses = True
+    probe = QueueProbe(queue)
+    running = asyncio.create_task(probe.run())
+    await asyncio.wait_for(probe.away.wait(), 30)
+    assert not probe.is_down
+    queue.refuses = False
+    async with asyncio.timeout(30):
+        while probe.away.is_set():
+            await asyncio.sleep(0.005)
+    assert [record.message for record in caplog.records] == ["queue_down", "queue_back"]
     running.cancel()
 
 

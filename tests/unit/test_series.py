@@ -96,3 +96,14 @@ def test_quantiles_from_buckets_lie_in_the_bucket_of_the_true_one() -> None:
                 <= 1
             )
     assert quantile([], 0.5) is None and quantile(empty_buckets(DURATION_BOUNDS), 0.5) is None
+
+
+@pytest.mark.parametrize("hours", [0.25, 1, 24, 168])
+def test_the_axis_begins_where_the_data_begin(hours: float) -> None:
+    """A minute of data is not a dot at the edge of an hour, or of a week."""
+    young = Series(float(NOW), tuple(sample(NOW - ago) for ago in range(55, 0, -10)))
+    times, bins = binned(young, hours)
+    assert times[1] - times[0] == 10 and 60 <= times[-1] - times[0] <= 90
+    assert sum(one is not None for one in bins) == 6
+    old = Series(float(NOW), (sample(NOW - 900_000), *young.samples))
+    assert times[0] > binned(old, hours)[0][0], "who has more is shown more, as far as was asked for"

@@ -11,8 +11,9 @@ from shoal.cli.console import ago, count, print_json, print_line, print_table
 from shoal.cli.find_run import RUN_HELP, find_run, parse_filter, run_argument, show_listing, with_queue
 from shoal.cli.hints import print_hint
 from shoal.cli.options import as_json, click_options
+from shoal.commands.action_log import log_command
 from shoal.config.load import Settings
-from shoal.control.actions import revive_dead_letters
+from shoal.control.actions import filter_details, revive_dead_letters
 from shoal.core.run import Run
 from shoal.errors import UsageError
 from shoal.queue.base import DeadLetterGroup, Queue, TaskView
@@ -84,6 +85,7 @@ def revive(settings: Settings, run: str | None, where: str, everything: bool, as
     async def job(queue: Queue) -> None:
         chosen = await find_run(queue, run)
         revived = await revive_dead_letters(queue, chosen.id, wanted)
+        await log_command(queue, "revive", chosen.name, count=revived, **filter_details(wanted))
         if as_json:
             print_json({"run": chosen.name, "revived": revived})
             return
@@ -138,4 +140,5 @@ async def _show_next(queue: Queue, chosen: list[Run]) -> None:
     name = chosen[0].name
     print_line()
     print_hint(f"Next: shoal why URL --run {name}    every attempt at one of them")
-    print_hint(f"      shoal revive {name} --all         requeue them")
+    if chosen[0].can_revive:
+        print_hint(f"      shoal revive {name} --all         requeue them")

@@ -12,6 +12,7 @@ from shoal.cli.console import count, print_json
 from shoal.cli.find_run import with_queue
 from shoal.cli.hints import print_hint
 from shoal.cli.options import as_json, click_options
+from shoal.commands.action_log import log_command
 from shoal.config.load import Settings
 from shoal.control.actions import find_workers
 from shoal.errors import UsageError
@@ -64,6 +65,8 @@ def drain(settings: Settings, worker: str | None, everybody: bool, pause: bool, 
         if not chosen:
             raise UsageError("no worker is connected to this queue", hint="shoal worker FILE.py")
         asked = [status.id for status in chosen if await queue.command_worker(status.id, wanted)]
+        for id in asked:
+            await log_command(queue, wanted or "resume", id)
         if as_json:
             print_json({"asked": wanted or "resume", "workers": asked})
             return

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
-import msgspec
 
 from shoal.cli.command import Command, Group
-from shoal.cli.console import clean, count, format_duration, print_json, print_line, print_table
+from shoal.cli.console import clean, count, print_json, print_line, print_table
 from shoal.cli.find_run import find_run, show_listing, with_queue
 from shoal.cli.options import as_json, click_options
+from shoal.commands.action_log import log_command
 from shoal.config.load import Settings
 from shoal.config.setting import read_value
 from shoal.control import host_actions
@@ -22,13 +22,13 @@ from shoal.core.task import LaneChange
 from shoal.errors import UsageError
 from shoal.queue.base import Queue
 from shoal.view.documents import host_document
-from shoal.view.formatting import format_in_flight
-from shoal.view.hosts import format_pace, hold_reason, pace_set_by, rank_hosts, require_host
+from shoal.view.formatting import format_in_flight, format_pace
+from shoal.view.hosts import hold_reason, pace_set_by, rank_hosts, require_host
 
 F = TypeVar("F", bound=Callable[..., Any])
 TIMEOUT = 3600.0  # seconds; whoever waits at a terminal may stop it at any moment
 SHOWN = 5
-ACTION_TEXTS = {"park": "parked", "release": "released", "pace": "changed"}
+ACTION_TEXTS = {"park": "parked", "release": "released", "pace": "changed", "forget": "cleared of what was learnt"}
 CONDITIONS = ("parked", "held", "overridden")
 CONDITION_HELP = "parked, held (parked included) or overridden (with limits set by a person)."
 
@@ -101,7 +101,7 @@ def _show(lanes: list[LaneState], now: int, *, more: bool, none: str) -> None:
             lane.name,
             count(lane.ready),
             format_in_flight(lane),
-            format_pace(lane),
+            format_pace(lane.spacing),
             pace_set_by(lane),
             hold_reason(lane, now),
         )
@@ -189,6 +189,24 @@ def release(settings: Settings, as_json: bool, **which: Any) -> None:
     _change(settings, host_actions.release_change(), as_json, **which)
 
 
+@hosts.command(
+    cls=Command,
+    examples="""
+    shoal hosts forget shop.example               its answers decide anew
+    shoal hosts forget --only held --dry-run
+    """,
+)
+@host_filter_options
+@as_json
+@click_options("look")
+def forget(settings: Settings, as_json: bool, **which: Any) -> None:
+    """Forget what was learnt of HOST, or of all that match: slower paces, holds, and parks for failures.
+
+    What people set or parked until released stays. Workers learn anew from the next answers.
+    """
+    _change(settings, host_actions.forget_change(), as_json, **which)
+
+
 def _change(
     settings: Settings,
     change: LaneChange,
@@ -216,14 +234,16 @@ def _change(
 
 
 async def _change_one(queue: Queue, host: str, change: LaneChange, as_json: bool) -> None:
-    name = (await require_host(queue, host)).name
-    await queue.set_lane(msgspec.structs.replace(change, lane=name))
+    found = await require_host(queue, host)
+    name = found.name
+    await queue.set_lane(host_actions.change_for(change, found, await queue.now()))
+    await log_command(queue, host_actions.action_name(change), name, **host_actions.change_details(change))
     (lane,) = await queue.lanes(names=(name,), limit=1)
     at = await queue.now()
     if as_json:
         print_json(host_document(lane, at))
         return
-    pace = f"one request every {format_duration(lane.spacing)}" if lane.spacing else "no rate limit"
+    pace = format_pace(lane.spacing) if lane.spacing else "no rate limit"
     most = f"{lane.max_in_flight} at once" if lane.max_in_flight else "any number at once"
     now = hold_reason(lane, at)
     print_line(f"{clean(name)}: {pace}, {most}{f'; {clean(now)}' if now else ''}.")
@@ -233,7 +253,9 @@ async def _change_many(queue: Queue, which: HostSelection, change: LaneChange, a
     if dry_run:
         found = await host_actions.count_hosts(queue, which, change, seconds=TIMEOUT)
     else:
-        found = await host_actions.change_hosts(queue, "", which, change, seconds=TIMEOUT)
+        found = await host_actions.change_hosts(queue, None, which, change, seconds=TIMEOUT)
+        word, about = host_actions.action_name(change), host_actions.describe_filter(which)
+        await log_command(queue, word, about, count=found.count, **host_actions.change_details(change))
     if as_json:
         print_json({"names": found.names, "count": found.count, "dry_run": dry_run})
         return

@@ -232,7 +232,15 @@ def held_parts(progress: RunProgress, most: int = 1) -> list[str]:
 
 
 def forecast_progress(progress: RunProgress, rate: float, max_pages: int) -> Forecast:
-    return forecast(progress.stats, progress.lanes, rate=rate, now=progress.now, max_pages=max_pages)
+    return forecast(
+        progress.stats,
+        progress.lanes,
+        rate=rate,
+        now=progress.now,
+        max_pages=max_pages,
+        found_at=progress.found_at,
+        seeding=progress.seeding,
+    )
 
 
 def header_lines(info: RunInfo) -> list[str]:

@@ -13,6 +13,7 @@ from shoal.cli.find_run import RUN_HELP, find_run, run_argument, with_queue
 from shoal.cli.hints import print_hint
 from shoal.cli.options import as_json, click_options
 from shoal.cli.runs import run_document
+from shoal.commands.action_log import log_command
 from shoal.config.load import Settings
 from shoal.queue.base import Queue, RunAction
 from shoal.runs.undo_cancel import undo_cancel
@@ -40,6 +41,7 @@ def _control_run(
         if confirm and (notice := await end_notice(queue, found)):
             confirm(notice)
         changed = await (undo_cancel(queue, found) if action == "undo" else queue.set_run(found.id, action))
+        await log_command(queue, action, changed.name)
         stats = await queue.stats(changed.id)
         if as_json:
             print_json(run_document(changed, stats))

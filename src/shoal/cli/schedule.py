@@ -23,8 +23,10 @@ from shoal.cli.find_run import NoRuns, with_queue
 from shoal.cli.hints import print_hint
 from shoal.cli.options import as_json, click_options, field_option
 from shoal.cli.run import read_fields
+from shoal.commands.action_log import log_command
 from shoal.config.load import Settings
 from shoal.control import schedules
+from shoal.core.cron_words import describe_cron
 from shoal.core.schedule import Firing, Schedule
 from shoal.errors import UsageError
 from shoal.queue.base import Queue
@@ -132,7 +134,9 @@ def add(
 
     async def job() -> tuple[Schedule, int]:
         async with opened_queue(settings) as queue:
-            return await save_schedule(queue, plan), await queue.now()
+            saved = await save_schedule(queue, plan)
+            await log_command(queue, "replace schedule" if plan.options.replace else "add schedule", saved.name)
+            return saved, await queue.now()
 
     import asyncio
 
@@ -140,7 +144,7 @@ def add(
     if as_json:
         print_json(schedule_document(made, now))
         return 0
-    print_line(f"Schedule {made.name}: {made.cron} {made.zone}, {_count_urls(made)} to start from.")
+    print_line(f"Schedule {made.name}: {describe_cron(made.cron, made.zone)}, {_count_urls(made)} to start from.")
     print_line(f"  First at {_format_utc(made.next)}, in {format_duration((made.next - now) / 1e6)}.")
     for at, text, why in plan.rejected[:MAX_REJECTED_SHOWN]:
         print_line(wrap(f"  Line {at} is not a URL to fetch: {clean(text)}: {clean(why)}", indent="  "))
@@ -173,7 +177,7 @@ def list_(settings: Settings, as_json: bool) -> int:
         if as_json:
             print_json([schedule_document(one, now) for one in found])
         elif found:
-            heads = ("schedule", "when", "zone", "overlap", "next", "last", "fired", "skipped", "missed")
+            heads = ("schedule", "when", "cron", "overlap", "next", "last", "fired", "skipped", "missed")
             print_table(heads, [_row(one, now) for one in found], right="fired skipped missed")
         else:
             print_hint(NO_SCHEDULES)
@@ -191,8 +195,8 @@ def _row(found: Schedule, now: int) -> tuple[object, ...]:
     last = found.history[0] if found.history else None
     return (
         found.name,
+        describe_cron(found.cron, found.zone),
         found.cron,
-        found.zone,
         found.overlap,
         upcoming,
         (last.run or "skipped") if last else "",
@@ -220,7 +224,8 @@ def _show(found: Schedule, now: int) -> None:
     print_line(f"Schedule {found.name}{', paused' if found.paused else ''}")
     upcoming = next_time(found, now)
     pairs: list[tuple[str, object]] = [
-        ("when", f"{found.cron} {found.zone}"),
+        ("when", describe_cron(found.cron, found.zone)),
+        ("cron", f"{found.cron} {found.zone}"),
         ("scraper", clean(found.order.scraper)),
         ("start", _count_urls(found)),
         ("overlap", found.overlap),
@@ -248,6 +253,7 @@ def pause(settings: Settings, name: str) -> int:
 
     async def job(queue: Queue) -> None:
         await schedules.pause(queue, name)
+        await log_command(queue, "pause schedule", name)
         print_hint(f"Schedule {name} is paused.\n  Resume with: shoal schedule resume {name}")
 
     return _with_schedule(settings, name, job)
@@ -264,6 +270,7 @@ def resume(settings: Settings, name: str) -> int:
 
     async def job(queue: Queue) -> None:
         found = await schedules.resume(queue, name)
+        await log_command(queue, "resume schedule", name)
         print_line(f"Schedule {name} is resumed; next at {_format_utc(found.next)}.")
 
     return _with_schedule(settings, name, job)
@@ -277,6 +284,7 @@ def remove(settings: Settings, name: str) -> int:
 
     async def job(queue: Queue) -> None:
         found = await schedules.remove(queue, name)
+        await log_command(queue, "remove schedule", name)
         print_line(f"Schedule {name} is removed; it had fired {count(found.fired, 'time')}.")
 
     return _with_schedule(settings, name, job)
@@ -292,6 +300,7 @@ def run(settings: Settings, name: str, anyway: bool, as_json: bool) -> int:
 
     async def job(queue: Queue) -> None:
         started = await schedules.run_now(queue, name, anyway=anyway)
+        await log_command(queue, "run schedule", name, run=started.name)
         if as_json:
             print_json({"schedule": name, "run_id": started.name})
         else:

@@ -11,6 +11,7 @@ from shoal.cli.command import Command, Group
 from shoal.cli.console import ago, clean, count, format_duration, print_json, print_line, print_table
 from shoal.cli.find_run import show_listing, with_queue
 from shoal.cli.options import as_json, click_options
+from shoal.commands.action_log import log_command
 from shoal.config.load import Settings
 from shoal.errors import UsageError
 from shoal.queue.base import Queue, SeenSet
@@ -80,6 +81,7 @@ def forget(settings: Settings, name: str, urls: tuple[str, ...]) -> None:
     async def job(queue: Queue) -> None:
         await require_seen_set(queue, name)
         gone = await queue.forget_seen(name, digests)
+        await log_command(queue, "forget seen URLs", name, count=gone)
         print_line(f"Forgot {count(gone)} of {count(len(urls), 'URL')} in {name}.")
 
     with_queue(settings, job)
@@ -97,6 +99,7 @@ def clear(settings: Settings, name: str, yes: bool) -> None:
         if not yes:
             _confirm(found)
         gone = await queue.clear_seen(name)
+        await log_command(queue, "clear seen-set", name, count=gone)
         print_line(f"Cleared {name}: {count(gone, 'URL')} forgotten.")
 
     with_queue(settings, job)

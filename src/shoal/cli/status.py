@@ -21,6 +21,7 @@ from shoal.view.formatting import (
     ago,
     clean,
     count,
+    format_about,
     format_account,
     format_duration,
     format_in_flight,
@@ -90,7 +91,7 @@ def _show(found: Status) -> None:
     if run.finished_at:
         pairs.append(("ended", f"{local_time(run.finished_at)}, {ago(run.finished_at, now)}"))
     elif stats.open and run.state == "running" and found.workers:
-        left = f"about {format_duration(found.forecast.seconds)}" if found.forecast.seconds else "unknown"
+        left = format_about(found.forecast) if found.forecast.seconds else "unknown"
         pairs.append(("time left", left))
     if stats.skipped:
         reasons = sorted(stats.skipped.items(), key=lambda pair: -pair[1])

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -14,6 +13,7 @@ from shoal.cli.command import Command, Group
 from shoal.cli.console import clean, count, local_time, print_json, print_line, print_table
 from shoal.cli.hints import print_hint
 from shoal.cli.options import as_json, click_options
+from shoal.commands.action_log import log_command, user_name
 from shoal.config.load import Settings
 from shoal.errors import UsageError
 from shoal.queue.base import Queue
@@ -60,7 +60,7 @@ def token() -> None:
 @click_options("look")
 def add(settings: Settings, name: str, scopes: tuple[str, ...], as_json: bool) -> int:
     """Create a token and print it once: it cannot be shown again."""
-    made, text = _with_queue(settings, lambda queue: tokens.add(queue, name, scopes, _user_name()))
+    made, text = _with_queue(settings, lambda queue: _add(queue, name, scopes))
     if as_json:
         print_json(made.document() | {"token": text})
         return 0
@@ -96,7 +96,13 @@ def remove(settings: Settings, names: tuple[str, ...]) -> int:
     """Revoke tokens: their holders are refused, and sessions begun with them end."""
 
     async def work(queue: Queue) -> list[str]:
-        return [name for name in names if not await tokens.remove(queue, name)]
+        unknown = []
+        for name in names:
+            if await tokens.remove(queue, name):
+                await log_command(queue, "remove token", name)
+            else:
+                unknown.append(name)
+        return unknown
 
     unknown = _with_queue(settings, work)
     if unknown:
@@ -105,16 +111,15 @@ def remove(settings: Settings, names: tuple[str, ...]) -> int:
     return 0
 
 
+async def _add(queue: Queue, name: str, scopes: tuple[Any, ...]) -> tuple[tokens.Token, str]:
+    made = await tokens.add(queue, name, scopes, user_name())
+    await log_command(queue, "add token", name)
+    return made
+
+
 def _with_queue(settings: Settings, work: Callable[[Queue], Awaitable[T]]) -> T:
     async def opened() -> T:
         async with app.opened_queue(settings, small=True) as queue:
             return await work(queue)
 
     return asyncio.run(opened())
-
-
-def _user_name() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return ""

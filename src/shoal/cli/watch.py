@@ -31,7 +31,7 @@ from shoal.view.formatting import (
     format_in_flight,
     format_least_time,
     format_open_tasks,
-    format_rate,
+    format_pace,
     format_time_left,
 )
 from shoal.view.rates import RateMeter
@@ -260,7 +260,7 @@ def _host_rows(found: Status) -> Iterator[tuple[str, ...]]:
             clean(lane.name),
             count(lane.ready),
             format_in_flight(lane),
-            f"{format_rate(1 / lane.spacing)}/s" if lane.spacing else "free",
+            format_pace(lane.spacing),
             format_least_time(lane, found.now),
             host_reason(found, lane),
         )

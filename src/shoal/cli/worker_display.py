@@ -64,7 +64,7 @@ class WorkerUi:
             # First: a narrow terminal cuts the end.
             "" if snapshot.reachable else "the queue does not answer",
             f"{count(totals.done)} done",
-            f"{self._rates.per_second:.1f}/s",
+            f"{self._rates.per_second:.1f} pages/s",
             f"{count(totals.failed)} failed" if totals.failed else "",
             f"{count(totals.claimed)} claimed",
             count(totals.children, "process").replace("processs", "processes"),

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
+from shoal.commands.action_log import log_command
 from shoal.core.lane import LaneState, Pace
 from shoal.core.run import TASK_BITS, NewRun, Run
 from shoal.core.stats import Stats
@@ -84,7 +85,9 @@ class RunMove:
         run = await self._pause_and_wait(run, record)
         target_run = await self._copy_run(run, source_id)
         await self._cancel_source(run, record)
-        return await self._resume_at_target(run, target_run, record)
+        moved = await self._resume_at_target(run, target_run, record)
+        await log_command(self.source, "move", run.name)
+        return moved
 
     # leaving
 

@@ -46,7 +46,7 @@ from shoal.runs.spec import RunMode
 from shoal.runs.start import StartRequest, in_batches
 from shoal.store.export import Exporter, check_output
 from shoal.view import opentelemetry
-from shoal.view.formatting import count, format_rate
+from shoal.view.formatting import count, format_pace
 from shoal.worker.pool.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -335,7 +335,7 @@ class LocalRun:
         spacing = max(pace.spacing for pace in paces)
         if not spacing:
             return "as fast as the site answers"
-        return f"at most {format_rate(1 / spacing)} {'page' if spacing == 1 else 'pages'}/s per site"
+        return f"at most {format_pace(spacing)} per site"
 
     async def _finish_ended(self, queue: Queue, run: Run, exporter: Exporter | None) -> int:
         if self._request.input:

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from shoal import app
+from shoal.commands.action_log import log_command
 from shoal.config.load import Settings, with_defaults
 from shoal.control.join_command import has_secret, join_command, queue_given_by_flag
 from shoal.core.run import NewRun, Run
@@ -137,6 +138,8 @@ class Submission:
             if found == "ended":
                 status: SubmitStatus = "finished" if run.state == "finished" else "cancelled"
                 return SubmitResult(status, run, 0, 0, 0, join_command(settings, run))
+            if found == "new":
+                await log_command(queue, "submit", run.name)
             if request.input is None:
                 made = self._result(run, found, started.tasks.added, started.tasks.known, 0)
                 return msgspec.structs.replace(made, seen=started.tasks.seen)

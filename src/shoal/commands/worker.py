@@ -7,7 +7,8 @@ import contextlib
 import math
 import sys
 import time
-from typing import Protocol, TypeVar
+from collections.abc import Coroutine
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -16,6 +17,7 @@ from shoal.config.load import Settings
 from shoal.config.run_settings import settings_for_run
 from shoal.control import join_command, schedule_runner
 from shoal.control.maintenance import RUNNING_STATES, Maintenance
+from shoal.control.queue_probe import QueueProbe
 from shoal.core.run import Run
 from shoal.errors import UsageError
 from shoal.launch.job import FleetJob
@@ -32,6 +34,7 @@ from shoal.view import opentelemetry
 from shoal.view.health_server import HealthServer, parse_listen_address
 from shoal.view.metric_family import MetricFamily, prometheus_text
 from shoal.view.metrics import worker_families
+from shoal.worker.futures import cancel_all
 from shoal.worker.plan import WorkerPlan
 from shoal.worker.pool.supervisor import Supervisor
 from shoal.worker.pool.totals import PoolTotals
@@ -43,7 +46,10 @@ POLL_EVERY = 0.25
 RUNS_EVERY = 0.5
 NAMES_SHOWN = 5  # scrapers
 CHECKUP_TIMEOUT = 3.0  # seconds for a look at the server at the start
-FINISH = 10.0  # seconds for pages in progress after the first signal
+# Seconds from the first signal on: for pages in progress, and until the end. Many kill what takes longer than ten.
+FINISH, STOP_WITHIN = 6.0, 9.0
+AWAY_GRACE = 2.0  # seconds for processes to end while nothing can be handed back
+PROBE_INTERVAL = 2.0
 SILENCE_LIMIT = 15.0  # seconds without an answer of the queue after which we are not ready
 STOPPED_UNREACHABLE = "Stopped. The queue does not answer; tasks in progress go to others when their leases expire."
 
@@ -113,6 +119,7 @@ class FleetWorker:
         self._ui = ui
         self._exit_when_done = exit_when_done
         self._stopped = asyncio.Event()
+        self._stopped_at = 0.0
         self._run: Run | None = None
         self._seen_runs: dict[int, Run] = {}  # every run of ours that was ever seen
         self._pool: Supervisor | None = None
@@ -128,9 +135,8 @@ class FleetWorker:
         if queue is None:
             return 0
         try:
-            name = await unused_supervisor_name(queue, self._settings, self._fleet_job.name)
-            self._fleet_job = msgspec.structs.replace(self._fleet_job, name=name)
-            await self._pick_run(queue)
+            if await self._until_stopped(self._prepare(queue)) is None:
+                return 0
             store = await open_results(self._settings.store) if self._settings.store else None
             try:
                 return await self._with_store(queue, store)
@@ -139,6 +145,12 @@ class FleetWorker:
                     await store.close()
         finally:
             await queue.close()
+
+    async def _prepare(self, queue: Queue) -> bool:
+        name = await unused_supervisor_name(queue, self._settings, self._fleet_job.name)
+        self._fleet_job = msgspec.structs.replace(self._fleet_job, name=name)
+        await self._pick_run(queue)
+        return True
 
     async def _with_store(self, queue: Queue, store: ResultBackend | None) -> int:
         settings = self._settings
@@ -160,17 +172,16 @@ class FleetWorker:
             if self._health_address is not None:
                 await probe.start(*self._health_address)
             self._announce(probe.url)
-            await self._report_concerns(queue)
-            await self._report_unserved(queue)
-            ended = asyncio.Event()
+            ended, queue_probe = asyncio.Event(), QueueProbe(queue, interval=PROBE_INTERVAL)
+            probing = asyncio.create_task(queue_probe.run(), name="queue-probe")
             maintenance_task = asyncio.create_task(self._maintenance.run(ended), name="maintenance")
             try:
-                await pool.start()
-                code = await self._watch(queue, pool, maintenance_task)
+                code = await self._until_stopped(self._run_pool(queue, pool, maintenance_task))
             finally:
-                await self._stop_pool(pool)
+                await self._stop_pool(pool, queue_probe.away)
+                probing.cancel()
                 ended.set()
-                await asyncio.wait([maintenance_task], timeout=1.0 if pool.has_unreported_exits else 5.0)
+                await asyncio.wait([maintenance_task], timeout=0.5 if queue_probe.away.is_set() else 2.0)
                 maintenance_task.cancel()
         if code is None:
             done = "Stopped; tasks in progress are done or returned."
@@ -273,6 +284,12 @@ class FleetWorker:
                 names = ", ".join(sorted(others)[:NAMES_SHOWN]) + (" …" if len(others) > NAMES_SHOWN else "")
                 self._ui.message(f"Unfinished runs of these are not served here: {names}")
 
+    async def _run_pool(self, queue: Queue, pool: Supervisor, maintenance_task: asyncio.Task[None]) -> int | None:
+        await self._report_concerns(queue)
+        await self._report_unserved(queue)
+        await pool.start()
+        return await self._watch(queue, pool, maintenance_task)
+
     async def _watch(self, queue: Queue, pool: Supervisor, maintenance_task: asyncio.Task[None]) -> int | None:
         """Until stopped (None), drained, or done; an exit status."""
         looked = 0.0
@@ -323,10 +340,28 @@ class FleetWorker:
             self._ui.message("Nothing to do: no run served here is unfinished.")
         return code
 
-    async def _stop_pool(self, pool: Supervisor) -> None:
-        if self._stopped.is_set():
-            await pool.drain(FINISH)
-        await pool.stop()
+    async def _until_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """What work answers; None: we were stopped, however long the queue would have kept it waiting."""
+        working, stopped = asyncio.create_task(work), asyncio.create_task(self._stopped.wait())
+        try:
+            await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
+            return working.result() if working.done() else None
+        finally:
+            await cancel_all(working, stopped)
+
+    async def _stop_pool(self, pool: Supervisor, queue_away: asyncio.Event) -> None:
+        """Pages in progress are finished, unless the queue is away: then nobody could be told of them."""
+        if not self._stopped.is_set():
+            await pool.stop()
+            return
+        draining, away = asyncio.create_task(pool.drain(FINISH)), asyncio.create_task(queue_away.wait())
+        await asyncio.wait((draining, away), return_when=asyncio.FIRST_COMPLETED)
+        await cancel_all(draining, away)
+        left = max(AWAY_GRACE, self._stopped_at + STOP_WITHIN - time.monotonic())
+        if queue_away.is_set():
+            await pool.stop(AWAY_GRACE, report_timeout=0.5)
+        else:
+            await pool.stop(left / 2, report_timeout=left / 2)
 
     def stop(self) -> None:
         """Stop after the tasks in progress; asked again, at once."""
@@ -334,6 +369,7 @@ class FleetWorker:
             if self._pool is not None:
                 self._pool.kill()
             return
+        self._stopped_at = time.monotonic()
         self._stopped.set()
         self._ui.message("Stopping after tasks in progress. Ctrl-C again: stop now. Nothing is lost either way.")
 

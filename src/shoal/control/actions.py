@@ -31,6 +31,7 @@ REVIVE_BATCH = 2_000  # the same where nobody else asks this process
 MAX_SECONDS = 20.0  # seconds that one request may change things for; the rest is for the next
 
 WorkerAction = Literal["drain", "pause", ""]
+ActionOrigin = Literal["command", "api", "page", "queue"]
 
 
 class LoggedAction(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -39,6 +40,7 @@ class LoggedAction(msgspec.Struct, frozen=True, omit_defaults=True):
     what: str  # "pause", "revive", "park" …
     about: str  # the run, task, host or worker
     more: dict[str, Any] = {}
+    via: str = ""  # how: command, api, page, or queue for a remote queue
 
 
 class ChangedTasks(msgspec.Struct, frozen=True):
@@ -51,9 +53,10 @@ class ChangedTasks(msgspec.Struct, frozen=True):
 class UserActions:
     """Takes actions on behalf of a user, and logs them."""
 
-    def __init__(self, queue: Queue, who: str) -> None:
+    def __init__(self, queue: Queue, who: str, via: ActionOrigin = "api") -> None:
         self._queue = queue
         self.who = who
+        self._via = via
 
     async def control_run(self, run: Run, action: RunAction) -> Run:
         """pause, resume, cancel, or undo of a cancel."""
@@ -75,7 +78,7 @@ class UserActions:
             return await self._queue.revive(run.id, some)
 
         changed = await self._in_batches(run, "dead", where, MAX_SECONDS, revive)
-        await self.log_action("revive", run.name, count=changed.count, **_filter_details(where))
+        await self.log_action("revive", run.name, count=changed.count, **filter_details(where))
         return changed
 
     async def drop(
@@ -91,7 +94,7 @@ class UserActions:
             return await self._queue.drop(run.id, some, state=state, limit=BATCH_SIZE)
 
         changed = await self._in_batches(run, state, where, seconds, drop)
-        await self.log_action("drop", run.name, count=changed.count, state=state, **_filter_details(where))
+        await self.log_action("drop", run.name, count=changed.count, state=state, **filter_details(where))
         return changed
 
     async def _in_batches(
@@ -129,6 +132,11 @@ class UserActions:
         await self._queue.set_lane(LaneChange(host, park_for=0.0))
         await self.log_action("release", host)
 
+    async def change_lane(self, what: str, change: LaneChange) -> None:
+        """Another change of one host, by its name."""
+        await self._queue.set_lane(change)
+        await self.log_action(what, change.lane)
+
     async def pace(self, host: str, *, spacing: float | None = None, limit: int | None = None) -> None:
         """Seconds between two requests, and requests at once; below 0 takes back what was set."""
         await self._queue.set_lane(LaneChange(host, spacing_override=spacing, limit=limit))
@@ -157,10 +165,9 @@ class UserActions:
     async def log_action(self, what: str, about: str, **more: Any) -> None:
         """Also for what was done elsewhere: a schedule paused, a template kept, a run submitted."""
         details = {name: _truncate(redact(value)) for name, value in more.items() if value not in (None, "", (), [])}
-        log("action", who=self.who, what=what, about=about, **details)
-        await append_action(
-            self._queue, LoggedAction(await self._queue.now(), self.who, what, _truncate(redact(about)), details)
-        )
+        log("action", who=self.who, what=what, about=about, via=self._via, **details)
+        now, about = await self._queue.now(), _truncate(redact(about))
+        await append_action(self._queue, LoggedAction(now, self.who, what, about, details, self._via))
 
 
 def _truncate(value: Any) -> Any:
@@ -287,7 +294,7 @@ def find_workers(
     return found
 
 
-def _filter_details(where: TaskFilter) -> dict[str, Any]:
+def filter_details(where: TaskFilter) -> dict[str, Any]:
     given: dict[str, Any] = msgspec.to_builtins(where)
     if ids := given.pop("ids", ()):
         given["tasks"] = len(ids)

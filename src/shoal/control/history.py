@@ -1,9 +1,9 @@
-"""The history of the fleet over the last day, kept in the queue by whoever does the maintenance.
+"""The history of the fleet over the last week, kept in the queue by whoever does the maintenance.
 
 One sample for every slot of ten seconds (every third where there are many workers), however many try: a sample is
 added to its chunk by swap, together with what the next one is measured against. Before a new chunk is begun the last
 one is closed, so that nobody can still add to it what the new one counts, too. An hour later chunks become minutes of
-an hour.
+an hour, and a day later these become stretches of ten minutes.
 
 What workers leave when they end is counted with a sample, which remembers whose it was, and then removed.
 
@@ -17,6 +17,7 @@ from itertools import groupby
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from shoal.control.history_baseline import pack_baseline, unpack_baseline
 from shoal.control.history_sample import (
@@ -40,14 +41,16 @@ from shoal.worker.pool.final_counts import FinalCountsDocument, delete_final_cou
 
 INDEX = "index"
 SLOT, CHUNK, MINUTE, HOUR = 10, 300, 60, 3600  # seconds
+COARSE = 600  # seconds that a sample stands for after a day
 MAX_STRIDE = 3  # with many workers a sample is large, and comes every so many slots
 WORKERS_PER_STRIDE = 400
 FINE_RETENTION = HOUR  # so long chunks are kept as they are
-RETENTION = 25 * HOUR
+MINUTE_RETENTION = 25 * HOUR  # so long hours are kept by the minute
+RETENTION = (7 * 24 + 1) * HOUR
 MAX_RUNS = 500  # unfinished ones that are sampled
 MAX_ENDED_RUNS = 20  # of those that ended, so many are looked at
 MAX_ATTEMPTS = 5  # to change the index against others, or to add the last sample
-ROLL_UP_BATCH = 24  # chunks
+ROLL_UP_BATCH, COARSE_BATCH = 24, 6  # chunks, and hours
 
 
 class Index(msgspec.Struct, frozen=True):
@@ -55,6 +58,7 @@ class Index(msgspec.Struct, frozen=True):
 
     fine: tuple[int, ...] = ()
     hours: tuple[int, ...] = ()
+    coarse: tuple[int, ...] = ()  # of the hours, those that have one sample for ten minutes
 
 
 class Chunk(msgspec.Struct):
@@ -67,7 +71,7 @@ class Chunk(msgspec.Struct):
 
 
 class Hour(msgspec.Struct):
-    """One sample a minute, and the chunks they came from."""
+    """One sample a minute, or for ten, and the chunks they came from."""
 
     samples: list[Sample] = []
     chunks: list[int] = []
@@ -128,14 +132,14 @@ class History:
         # A closed one keeps its base: whoever closed it may not live to begin the next.
         if name and not (chunk.closed or await self._close(name, chunk, version)):
             return False
-        await self._update_index(lambda known: Index(_including(known.fine, start), known.hours))
+        await self._update_index(lambda known: replace(known, fine=_including(known.fine, start)))
         added = await self._append_sample(_chunk_name(start), Chunk(base=chunk.base), 0, slot, now)
         if added:
             await self._compact(now // 1_000_000)
         return added
 
     async def _close(self, name: str, chunk: Chunk, version: int) -> bool:
-        return bool(await self._write(name, msgspec.structs.replace(chunk, closed=True), version))
+        return bool(await self._write(name, replace(chunk, closed=True), version))
 
     async def _append_sample(self, name: str, chunk: Chunk, version: int, slot: int, now: int) -> bool:
         final_counts: list[FinalCountsDocument] = []
@@ -197,7 +201,7 @@ class History:
         return LifetimeCounters(await self.baseline(), final_counts)
 
     async def read(self, seconds: float) -> Series:
-        """What is known of the last so many seconds: of the last hour by slots, before that by minutes."""
+        """What is known of the last so many seconds: of the last hour by slots, then by minutes, then by ten."""
         now = await self._queue.now() / 1e6
         index, _ = await self._read(INDEX, Index)
         since = now - seconds
@@ -248,26 +252,43 @@ class History:
         old = [start for start in index.fine if start + CHUNK + FINE_RETENTION <= now]
         for start in sorted(old)[:ROLL_UP_BATCH]:
             await self._roll_up(start)
+        by_minute = [start for start in index.hours if start not in index.coarse]
+        for start in sorted(start for start in by_minute if start + HOUR + MINUTE_RETENTION <= now)[:COARSE_BATCH]:
+            await self._coarsen(start)
         for start in [start for start in index.hours if start + HOUR + RETENTION <= now]:
             await self._drop_hour(start)
 
+    async def _coarsen(self, start: int) -> None:
+        """An hour that is a day old: done twice, it stays as it is."""
+        hour, version = await self._read(f"hour/{start}", Hour)
+        if version:
+            merged = Hour(merge_by(hour.samples, COARSE), hour.chunks)
+            if not await self._write(f"hour/{start}", merged, version):
+                return  # somebody else is at it
+            self._hours.pop(start, None)
+        await self._update_index(lambda known: replace(known, coarse=_including(known.coarse, start)))
+
     async def _drop_hour(self, start: int) -> None:
         await self._remove(f"hour/{start}")
-        await self._update_index(lambda known: Index(known.fine, _excluding(known.hours, start)))
+
+        def without(known: Index) -> Index:
+            return replace(known, hours=_excluding(known.hours, start), coarse=_excluding(known.coarse, start))
+
+        await self._update_index(without)
 
     async def _roll_up(self, start: int) -> None:
         """Five minutes become five samples of their hour. The hour says which it has: none counts twice."""
         beginning = start // HOUR * HOUR
-        await self._update_index(lambda known: Index(known.fine, _including(known.hours, beginning)))
+        await self._update_index(lambda known: replace(known, hours=_including(known.hours, beginning)))
         chunk, version = await self._read(_chunk_name(start), Chunk)
         hour, there = await self._read(f"hour/{beginning}", Hour)
         if version and start not in hour.chunks:
-            samples = sorted((*hour.samples, *merge_by_minute(chunk.samples)), key=lambda one: one.at)
+            samples = sorted((*hour.samples, *merge_by(chunk.samples, MINUTE)), key=lambda one: one.at)
             if not await self._write(f"hour/{beginning}", Hour(samples, [*hour.chunks, start]), there):
                 return  # somebody else is at it
         if version:
             await self._remove(_chunk_name(start))
-        await self._update_index(lambda known: Index(_excluding(known.fine, start), known.hours))
+        await self._update_index(lambda known: replace(known, fine=_excluding(known.fine, start)))
 
     async def _update_index(self, change: Callable[[Index], Index]) -> None:
         for _ in range(MAX_ATTEMPTS):
@@ -294,9 +315,9 @@ class History:
             await self._queue.compare_and_swap(kinds.HISTORY, name, None, document.version)
 
 
-def merge_by_minute(samples: Iterable[Sample]) -> list[Sample]:
-    """One sample a minute."""
-    return [merge(list(group)) for _, group in groupby(samples, key=lambda one: one.at // MINUTE)]
+def merge_by(samples: Iterable[Sample], seconds: int) -> list[Sample]:
+    """One sample for so many seconds."""
+    return [merge(list(group)) for _, group in groupby(samples, key=lambda one: one.at // seconds)]
 
 
 def _chunk_name(start: int) -> str:

@@ -46,6 +46,7 @@ class HostPoint(msgspec.Struct, array_like=True, gc=False):
     seconds: float = 0.0
     bytes: int = 0
     ready: int = 0
+    code_errors: int = 0  # of those failed: the code is to blame, not the host
 
 
 class WorkerPoint(msgspec.Struct, array_like=True, gc=False):
@@ -304,6 +305,7 @@ def _add_lane(lanes: dict[str, HostPoint], name: str, increase: LaneCounters) ->
     point.failed += increase.failed
     point.seconds = round(point.seconds + increase.seconds, 3)
     point.bytes += increase.bytes
+    point.code_errors += increase.code_errors
 
 
 def merge(samples: Sequence[Sample]) -> Sample:
@@ -318,7 +320,7 @@ def merge(samples: Sequence[Sample]) -> Sample:
         made.failed = add_counts(made.failed, one.failed)
         made.took = add_buckets(made.took, one.took)
     made.runs = _busiest(_sum_points((one.runs for one in samples), POINT_COUNTERS), MAX_RUNS, _run_activity)
-    fields = ("done", "failed", "seconds", "bytes")
+    fields = ("done", "failed", "seconds", "bytes", "code_errors")
     made.hosts = _busiest(_sum_points((one.hosts for one in samples), fields), MAX_HOSTS, _host_activity)
     worked = _sum_points((one.by_worker for one in samples), ("done", "failed"))
     made.by_worker = _busiest(worked, MAX_WORKERS, _worker_activity)

@@ -51,6 +51,17 @@ def release_change() -> LaneChange:
     return LaneChange("", park_for=0.0)
 
 
+def forget_change() -> LaneChange:
+    """What its answers and its robots.txt taught: a slower pace, a hold, or that it was parked for failing."""
+    return LaneChange("", spacing=0.0, park_for=0.0)
+
+
+def change_for(change: LaneChange, lane: LaneState, now: int) -> LaneChange:
+    """The change of one host: one that a person parked until it is released stays so, whatever is forgotten."""
+    stays = change.spacing is not None and lane.is_held_indefinitely(now)
+    return msgspec.structs.replace(change, lane=lane.name, park_for=None if stays else change.park_for)
+
+
 def pace_change(spacing: float | None = None, limit: int | None = None) -> LaneChange:
     """Seconds between two requests, and requests at once; below 0 takes back what was set."""
     return LaneChange("", spacing_override=spacing, limit=limit)
@@ -70,24 +81,28 @@ async def count_hosts(
 
 
 async def change_hosts(
-    queue: Queue, who: str, which: HostSelection, change: LaneChange, *, seconds: float = MAX_SECONDS, after: str = ""
+    queue: Queue,
+    actor: UserActions | None,
+    which: HostSelection,
+    change: LaneChange,
+    *,
+    seconds: float = MAX_SECONDS,
+    after: str = "",
 ) -> ChangedHosts:
-    """Change all that match, for so long at most; kept as one action of `who`, if anybody is named."""
+    """Change all that match, for so long at most; kept as one action of `actor`, if there is one."""
     done: list[str] = []
-    next, ends = "", time.monotonic() + seconds
+    next, ends, now = "", time.monotonic() + seconds, await queue.now()
     async for page, last in matching_hosts(queue, which, change, after=after):
         for first in range(0, len(page), BATCH_SIZE):
             for lane in page[first : first + BATCH_SIZE]:
-                await queue.set_lane(msgspec.structs.replace(change, lane=lane.name))
+                await queue.set_lane(change_for(change, lane, now))
                 done.append(lane.name)
             await asyncio.sleep(0)
         if last and time.monotonic() > ends:
             next = last
             break
-    if who:
-        await UserActions(queue, who).log_action(
-            action_name(change), describe_filter(which), count=len(done), **_change_details(change)
-        )
+    if actor is not None:
+        await actor.log_action(action_name(change), describe_filter(which), count=len(done), **change_details(change))
     return ChangedHosts(len(done), tuple(done[:MAX_NAMES]), next)
 
 
@@ -116,7 +131,9 @@ async def matching_hosts(
 
 
 def _would_change(change: LaneChange, lane: LaneState, now: int) -> bool:
-    """Who is free needs no release, and what nobody has set is not taken back."""
+    """Who is free needs no release, and what nobody has set or learnt is not taken back."""
+    if change.spacing is not None:
+        return lane.learned > 0 or (lane.held_until > now and not lane.is_held_indefinitely(now))
     if change.park_for == 0.0:
         return lane.parked or lane.held_until > now
     spacing, limit = change.spacing_override, change.limit
@@ -126,6 +143,8 @@ def _would_change(change: LaneChange, lane: LaneState, now: int) -> bool:
 
 
 def action_name(change: LaneChange) -> str:
+    if change.spacing is not None:
+        return "forget"
     if change.park_for is None:
         return "pace"
     return "park" if change.park_for else "release"
@@ -141,7 +160,7 @@ def describe_filter(which: HostSelection) -> str:
     return f"{said} like {which.like}" if which.like else f"all {said}"
 
 
-def _change_details(change: LaneChange) -> dict[str, Any]:
+def change_details(change: LaneChange) -> dict[str, Any]:
     if change.spacing_override == -1.0 and change.limit == -1:
         return {"reset": True}
     seconds = change.park_for if change.park_for and change.park_for < INDEFINITELY else None

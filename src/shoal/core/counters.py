@@ -17,6 +17,7 @@ ERROR_CLASSES = (
     "timeout", "dns", "connect", "tls", "redirects", "robots", "refused",
     "too_large", "content", "handler", "worker_lost", "expired", "other",
 )  # fmt: skip
+CODE_ERRORS = ("handler",)  # classes for which the code that reads a page is to blame, and never its host
 
 
 class LaneCounters(msgspec.Struct, array_like=True, gc=False):
@@ -26,6 +27,7 @@ class LaneCounters(msgspec.Struct, array_like=True, gc=False):
     failed: int = 0
     seconds: float = 0.0
     bytes: int = 0
+    code_errors: int = 0  # of those failed: in CODE_ERRORS
 
 
 class Counters(msgspec.Struct, omit_defaults=True):
@@ -111,7 +113,8 @@ def difference(before: Counters, now: Counters) -> Counters:
     """What was counted between two reports of one process; `lag` is that of the later."""
     sums = {name: max(0, getattr(now, name) - getattr(before, name)) for name in _SUMS}
     failed = _count_differences(before.failed, now.failed)
-    most = LaneCounters(sums["done"], sum(failed.values()), sums["took_sum"], sums["bytes"])
+    code_errors = sum(failed.get(name, 0) for name in CODE_ERRORS)
+    most = LaneCounters(sums["done"], sum(failed.values()), sums["took_sum"], sums["bytes"], code_errors)
     return Counters(
         failed=failed,
         dead=_count_differences(before.dead, now.dead),
@@ -171,7 +174,11 @@ def _count_differences(before: Mapping[str, int], now: Mapping[str, int]) -> dic
 
 def _add_lane(one: LaneCounters, other: LaneCounters) -> LaneCounters:
     return LaneCounters(
-        one.done + other.done, one.failed + other.failed, one.seconds + other.seconds, one.bytes + other.bytes
+        one.done + other.done,
+        one.failed + other.failed,
+        one.seconds + other.seconds,
+        one.bytes + other.bytes,
+        one.code_errors + other.code_errors,
     )
 
 
@@ -183,6 +190,7 @@ def _lane_difference(before: LaneCounters | None, now: LaneCounters, most: LaneC
         min(max(0, now.failed - was.failed), most.failed),
         min(max(0.0, now.seconds - was.seconds), most.seconds),
         min(max(0, now.bytes - was.bytes), most.bytes),
+        min(max(0, now.code_errors - was.code_errors), most.code_errors),
     )
 
 

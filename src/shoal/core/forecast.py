@@ -9,6 +9,9 @@ import msgspec
 from shoal.core.lane import LaneState
 from shoal.core.stats import Stats
 
+# Nothing more is expected when none was found for so long, and not while so many pages were fetched.
+QUIET_SECONDS, QUIET_PAGES = 30.0, 20
+
 
 class Forecast(msgspec.Struct, frozen=True):
     seconds: float | None  # None: nobody can tell
@@ -17,6 +20,7 @@ class Forecast(msgspec.Struct, frozen=True):
     lane_spacing: float = 0.0
     lane_held: float = 0.0  # seconds before it takes any request at all
     others: float = 0.0  # when everything else is done
+    at_least: bool = False  # pages are still being found: it takes this long, and longer with each of them
 
 
 def lane_seconds(lane: LaneState, now: int) -> float:
@@ -28,13 +32,35 @@ def held_seconds(lane: LaneState, now: int) -> float:
     return max(0.0, (lane.held_until - now) / 1e6)
 
 
-def forecast(stats: Stats, lanes: Sequence[LaneState], *, rate: float, now: int, max_pages: int = 0) -> Forecast:
-    """Combine the pace of hosts with the pages per second seen lately (0: unknown)."""
-    left = stats.open
+def forecast(
+    stats: Stats,
+    lanes: Sequence[LaneState],
+    *,
+    rate: float,
+    now: int,
+    max_pages: int = 0,
+    found_at: int = 0,
+    seeding: bool = False,
+) -> Forecast:
+    """Combine the pace of hosts with the pages per second seen lately (0: unknown).
+
+    found_at: when a page was last found that was not known before (0: none was). seeding: some are still added.
+    """
+    left, room = stats.open, max(0, max_pages - stats.done - stats.failed)
     if max_pages:
-        left = min(left, max(0, max_pages - stats.done - stats.failed))
+        left = min(left, room)
     if not left:
-        return Forecast(0.0)
+        return Forecast(0.0, at_least=seeding)
+    ahead = _forecast_open(left, lanes, rate=rate, now=now)
+    if max_pages and stats.open >= room:
+        return ahead  # whatever else is found will not be fetched
+    quiet = max(QUIET_SECONDS, QUIET_PAGES / rate if rate > 0 else 0.0)
+    growing = seeding or not stats.done or (found_at > 0 and now - found_at < quiet * 1e6)
+    return msgspec.structs.replace(ahead, at_least=growing)
+
+
+def _forecast_open(left: int, lanes: Sequence[LaneState], *, rate: float, now: int) -> Forecast:
+    """As if no page were ever found again."""
     if any(lane.ready and lane.is_held_indefinitely(now) for lane in lanes):
         return Forecast(None)
     ranked = sorted(((lane_seconds(lane, now), lane) for lane in lanes), key=lambda pair: -pair[0])

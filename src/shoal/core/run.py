@@ -56,6 +56,11 @@ class Run(msgspec.Struct, frozen=True):
     dead_retention: float = 0.0
 
     @property
+    def can_revive(self) -> bool:
+        """Whether its dead letters can go back to work: those of a cancelled or moved run stay where they are."""
+        return self.state != "cancelled"
+
+    @property
     def began_at(self) -> int:
         """When it was created, in whatever queue that was: a name and this are one run for ever."""
         return int(self.spec.get("began_at") or self.created_at)

@@ -15,6 +15,7 @@ from shoal.errors import QueueUnavailable, UsageError
 from shoal.queue.base import Queue, TaskView
 from shoal.queue.follow_ups import FollowUps
 from shoal.runs import identity
+from shoal.runs.discovery import Discovery
 from shoal.runs.host_limits import HostLimit, find_host_limits
 from shoal.runs.missing_capabilities import find_missing
 from shoal.runs.outputs import RunOutputs
@@ -71,6 +72,7 @@ class RunDriver:
         self._lanes_due = 0.0
         self._last_export = 0.0
         self._follow_ups = FollowUps(queue)
+        self._discovery = Discovery(queue)
 
     def stop(self) -> None:
         self._stopped.set()
@@ -167,6 +169,8 @@ class RunDriver:
                 limits=self._limits,
                 stuck=tuple(stuck),
                 missing=tuple(map(str, missing)),
+                found_at=await self._discovery.last_at(self.run, stats),
+                seeding=not self._is_seeded(),
             )
         )
 

@@ -43,6 +43,8 @@ class RunProgress(msgspec.Struct, frozen=True):
     paused: bool = False
     limits: tuple[HostLimit, ...] = ()  # what keeps hosts below the pace that the run asks for
     stuck: tuple[TaskView, ...] = ()  # some of what is to be tried again, where nothing else is left to do
+    found_at: int = 0  # when a page was last found, by the store's clock; 0: none was
+    seeding: bool = False  # URLs are still being added
     missing: tuple[str, ...] = ()  # sentences: "12 tasks need browser, and no worker has it: …"
 
 

@@ -45,6 +45,15 @@ def format_rate(per_second: float) -> str:
     return f"{per_second:.0f}" if per_second >= 100 else f"{per_second:.3g}"
 
 
+def format_pace(spacing: float) -> str:
+    """How often a host may be asked, by the seconds between two pages: 2 pages/s · 1 page/s · 1 page every 5 s."""
+    if not spacing:
+        return "no limit"
+    if spacing > 1:
+        return f"1 page every {f'{spacing:.3g} s' if spacing < 60 else format_duration(spacing)}"
+    return f"{format_rate(1 / spacing)} {'page' if spacing == 1 else 'pages'}/s"
+
+
 def format_duration(seconds: float) -> str:
     """How long: 0.02 s · 0.4 s · 7 s · 1:24 · 12h21 · 3 d 4 h."""
     if 0.001 <= seconds < 0.1:
@@ -102,7 +111,12 @@ def format_open_tasks(stats: Stats) -> str:
 def format_time_left(ahead: Forecast) -> str:
     if not ahead.seconds:
         return ""
-    return f"about {format_duration(ahead.seconds)} left"
+    return f"{format_about(ahead)} left"
+
+
+def format_about(ahead: Forecast) -> str:
+    """How long it takes: a figure that more pages can only raise is not told as if it were certain."""
+    return f"{'at least' if ahead.at_least else 'about'} {format_duration(ahead.seconds or 0.0)}"
 
 
 def format_slowest_host(ahead: Forecast) -> str:
@@ -110,10 +124,10 @@ def format_slowest_host(ahead: Forecast) -> str:
 
 
 def format_host_forecast(ahead: Forecast) -> str:
-    """How the deciding host comes to its time: "shop.example  84 left at 1/s = 1:24"."""
-    at = f" at {format_rate(1 / ahead.lane_spacing)}/s" if ahead.lane_spacing else ""
+    """How the deciding host comes to its time: "shop.example  84 left at 1 page/s = 1:24"."""
+    at = f" at {format_pace(ahead.lane_spacing)}" if ahead.lane_spacing else ""
     held = f"held for {format_duration(ahead.lane_held)}, then " if ahead.lane_held else ""
-    total = format_duration(ahead.seconds or 0)
+    total = format_about(ahead) if ahead.at_least else format_duration(ahead.seconds or 0)
     return f"{clean(ahead.lane)}  {held}{count(ahead.lane_left)} left{at} = {total}"
 
 
@@ -133,7 +147,7 @@ def format_held_host(lane: LaneState, now: int) -> str:
 
 
 def format_host_limit(limit: HostLimit, now: int) -> str:
-    """What keeps a host below the pace that a run asks for: "shop.example at 1/s, not 20/s: …"."""
+    """What keeps a host below the pace that a run asks for: "shop.example at 1 page/s, not 20 pages/s: …"."""
     lane = limit.lane
     if limit.kind == "held":
         return format_held_host(lane, now)
@@ -144,8 +158,8 @@ def format_host_limit(limit: HostLimit, now: int) -> str:
         reason += f"; nobody works on it, and shoal cancel {clean(limit.run)} ends it"
     if limit.kind == "in_flight":
         return f"{name}: {reason}"
-    asked = f", not {format_rate(1 / limit.asked)}/s" if limit.asked else ""
-    return f"{name} at {format_rate(1 / lane.spacing)}/s{asked}: {reason}"
+    asked = f", not {format_pace(limit.asked)}" if limit.asked else ""
+    return f"{name} at {format_pace(lane.spacing)}{asked}: {reason}"
 
 
 def limit_reason(limit: HostLimit) -> str:

@@ -8,7 +8,7 @@ from shoal.control import actions
 from shoal.core.lane import LaneState
 from shoal.errors import UsageError
 from shoal.queue.base import Queue
-from shoal.view.formatting import format_duration, format_hold
+from shoal.view.formatting import format_hold
 
 MAX_CANDIDATES = 200  # hosts among which a name that was mistyped is looked for
 
@@ -33,15 +33,6 @@ def hold_reason(lane: LaneState, now: int) -> str:
         return ""
     word = "parked" if lane.parked else "slowed down"
     return f"{word} {format_hold(lane, now)}" + (f": {lane.reason}" if lane.reason else "")
-
-
-def format_spacing(seconds: float) -> str:
-    """0.25 s · 2.5 s · 1:30: a pace as it was set; rounded it would be another one."""
-    return f"{seconds:.3g} s" if seconds < 60 else format_duration(seconds)
-
-
-def format_pace(lane: LaneState) -> str:
-    return f"one every {format_spacing(lane.spacing)}" if lane.spacing else "free"
 
 
 async def rank_hosts(queue: Queue, now: int, *, run: int | None = None, limit: int = 50) -> list[LaneState]:

@@ -8,17 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shoal.control.history import Series
 from shoal.control.history_sample import Sample
-from shoal.core.counters import error_class
+from shoal.core.counters import CODE_ERRORS
 from shoal.core.lane import LaneState, WorkerStatus
 from shoal.queue.base import MAX_OUTBOX_PER_RUN, DeadLetterGroup
 from shoal.runs.missing_capabilities import find_missing
 from shoal.runs.progress import describe_cause
-from shoal.view.dead_letters import count_by_cause
+from shoal.view.common_causes import common_causes
 from shoal.view.formatting import ago, clean, count, describe_reason, first_and_more, format_duration, local_time, size
 from shoal.view.hosts import hold_reason
-from shoal.view.recommendation import Recommendation, RecommendedStep, host_step, run_step
+from shoal.view.recommendation import Recommendation, RecommendedStep, host_step
 from shoal.view.run_state import workers_for_run
-from shoal.view.snapshot import RunSnapshot, Snapshot
+from shoal.view.snapshot import Snapshot
 from shoal.view.status import code_version_warnings
 from shoal.view.workers import mixed_code_warnings, worker_state
 
@@ -28,11 +28,7 @@ STALLED_AFTER = 180.0  # seconds without any progress
 MEMORY_SHARE = 0.85  # of the memory a worker may have
 MAX_LAG = 1.0  # seconds
 OUTBOX_SHARE = 0.5  # of the records that may wait for the store, or of the entries that may wait in an outbox
-# Dead letters have one cause when so large a share has it, and so many.
-SINGLE_CAUSE_SHARE, MIN_DEAD_LETTERS = 0.5, 5
 MAX_SHOWN = 5
-TRANSIENT_CAUSES = ("timeout", "connect", "dns", "http.5xx", "http.429", "tls", "worker_lost")
-PERMANENT_CAUSES = ("http.404", "robots", "refused")
 
 
 def find_problems(
@@ -46,7 +42,7 @@ def find_problems(
     yield from _code_differences(snapshot)
     yield from _waiting_records(snapshot)
     yield from _full_outboxes(snapshot)
-    yield from _single_cause_failures(snapshot, dead)
+    yield from common_causes(snapshot, dead)
     yield from _memory_pressure(snapshot, series)
 
 
@@ -56,7 +52,7 @@ def _failing_hosts(snapshot: Snapshot, series: Series) -> Iterator[Recommendatio
     all_failed = sum(failed.values())
     classes = Counter[str]()
     for one in samples:
-        classes.update(one.failed)
+        classes.update({name: number for name, number in one.failed.items() if name not in CODE_ERRORS})
     parked = {lane.name for lane in snapshot.parked}
     for host, number in failed.most_common(MAX_SHOWN):
         tries = number + done[host]
@@ -97,11 +93,12 @@ def _failing_host_steps(host: str, *, parked: bool) -> tuple[RecommendedStep, ..
 
 
 def _by_host(samples: Sequence[Sample]) -> tuple[Counter[str], Counter[str]]:
+    """Requests that a host answered well, and that it failed: an error in the code that reads a page is not its own."""
     done, failed = Counter[str](), Counter[str]()
     for one in samples:
         for host, point in one.hosts.items():
-            done[host] += point.done
-            failed[host] += point.failed
+            done[host] += point.done + point.code_errors
+            failed[host] += point.failed - point.code_errors
     return done, failed
 
 
@@ -112,7 +109,7 @@ def _failing_since(samples: Sequence[Sample], host: str) -> int:
         point = one.hosts.get(host)
         if point is None or not point.done + point.failed:
             continue
-        if point.failed < FAILURE_SHARE * (point.done + point.failed):
+        if point.failed - point.code_errors < FAILURE_SHARE * (point.done + point.failed):
             break
         since = one.at - int(one.span)
     return since or (samples[-1].at if samples else 0)
@@ -265,55 +262,6 @@ def _full_outboxes(snapshot: Snapshot) -> Iterator[Recommendation]:
             run=one.run.name,
             actions=(RecommendedStep("see whether one is alive", "shoal workers"),),
         )
-
-
-def _single_cause_failures(
-    snapshot: Snapshot, dead: Mapping[str, Sequence[DeadLetterGroup]]
-) -> Iterator[Recommendation]:
-    for one in snapshot.runs:
-        groups = dead.get(one.run.name, ())
-        causes = count_by_cause(groups)
-        if not causes:
-            continue
-        cause, number = max(causes.items(), key=lambda pair: pair[1])
-        looked, total = sum(causes.values()), max(one.stats.dead, sum(causes.values()))
-        number = round(number * total / looked)  # of very many only some were looked at
-        if number < MIN_DEAD_LETTERS or number < SINGLE_CAUSE_SHARE * total:
-            continue
-        yield _single_cause_failure(one, cause, number, total, [group for group in groups if group.cause == cause])
-
-
-def _single_cause_failure(
-    one: RunSnapshot, cause: str, number: int, total: int, groups: Sequence[DeadLetterGroup]
-) -> Recommendation:
-    name, kind = clean(one.run.name), error_class(cause)
-    hosts = sorted({group.lane for group in groups})
-    where = clean(hosts[0]) if len(hosts) == 1 else count(len(hosts), "host")
-    message = next((group.message for group in groups if group.message not in ("", cause)), "")
-    differences = f": {clean(message)}" if message else ""
-    steps = [RecommendedStep("see them", f"shoal dead {name} --list --where {shlex.quote('cause=' + clean(cause))}")]
-    if kind not in PERMANENT_CAUSES:
-        when = "when it responds again" if kind in TRANSIENT_CAUSES else "when the cause is fixed"
-        more = f" --where cause={clean(cause)}"
-        steps.append(run_step(f"requeue them {when}", one.run.name, "revive", {"cause": cause}, more))
-    about = "" if sum(group.count for group in groups) == number else "about "
-    return Recommendation(
-        "common_cause",
-        "watch" if kind in PERMANENT_CAUSES or one.run.state != "running" else "act",
-        f"{about.capitalize()}{count(number, 'page')} of run {name} failed for the same reason",
-        f"{describe_cause(cause)} at {where}{differences}; {count(total)} failed in all",
-        {
-            "cause": cause,
-            "count": number,
-            "dead": total,
-            "hosts": hosts[:MAX_SHOWN],
-            "sample": groups[0].sample,
-            "last_at": max(group.last_at for group in groups),
-        },
-        run=one.run.name,
-        host=hosts[0] if len(hosts) == 1 else "",
-        actions=tuple(steps),
-    )
 
 
 def _memory_pressure(snapshot: Snapshot, series: Series) -> Iterator[Recommendation]:

@@ -106,6 +106,12 @@ _ACTION_TEXTS = {
 }  # fmt: skip
 
 
+def describe_actor(action: LoggedAction) -> str:
+    """Who did it, and how."""
+    how = {"command": "by command", "api": "through the API", "page": "on a page", "queue": "through a remote queue"}
+    return f"{action.who}, {how[action.via]}" if action.via in how else action.who
+
+
 def _action_entry(action: LoggedAction) -> RunLogEntry:
     facts = dict(action.more)
     facts.pop("run", None)
@@ -113,7 +119,9 @@ def _action_entry(action: LoggedAction) -> RunLogEntry:
     if (number := facts.pop("count", None)) is not None:
         what = f"{what}: {number:,}" if isinstance(number, int) else what
     kind: EntryKind = "wait" if action.what == "pause" else "failed" if action.what in ("cancel", "drop") else "now"
-    return RunLogEntry(action.at, what, kind, ", ".join(_format_detail(*pair) for pair in facts.items()), action.who)
+    return RunLogEntry(
+        action.at, what, kind, ", ".join(_format_detail(*pair) for pair in facts.items()), describe_actor(action)
+    )
 
 
 def _format_detail(name: str, value: Any) -> str:

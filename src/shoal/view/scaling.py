@@ -162,6 +162,7 @@ def _host_bottleneck(one: RunSnapshot) -> Recommendation:
         f"{format_host_forecast(ahead)}{others}",
         {
             "seconds_left": None if ahead.seconds is None else round(ahead.seconds, 1),
+            "at_least": ahead.at_least,
             "left_on_host": ahead.lane_left,
             "spacing": ahead.lane_spacing,
             "held_seconds": round(ahead.lane_held, 1),

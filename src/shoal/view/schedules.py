@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from shoal.core.cron_words import describe_cron
 from shoal.core.schedule import Schedule, next_firing
 from shoal.view.formatting import iso_time
 
@@ -19,6 +20,7 @@ def schedule_document(found: Schedule, now: int) -> dict[str, Any]:
         "name": found.name,
         "cron": found.cron,
         "zone": found.zone,
+        "when": describe_cron(found.cron, found.zone),
         "overlap": found.overlap,
         "paused": found.paused,
         "scraper": found.order.scraper,

@@ -6,6 +6,7 @@ Every list of a document has one value a point of time; None where nobody looked
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import ceil
 from typing import Any, TypeVar
 
 from shoal.control.history import MAX_STRIDE, SLOT, Series
@@ -14,8 +15,9 @@ from shoal.core.counters import DURATION_BOUNDS
 from shoal.view.formatting import iso_time
 
 POINTS = 300
-HOURS = 24
-STEPS = (10, 20, 30, 60, 120, 300, 600, 900, 1800, 3600)  # seconds a point may stand for
+HOURS = 24 * 7
+STEPS = (10, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 28_800)  # seconds a point may stand for
+MIN_SPAN = 60.0  # seconds that an axis shows at least
 CLASSES_SHOWN = 6  # of errors; the others are "other"
 
 Value = float | int | None
@@ -112,12 +114,18 @@ def busiest(series: Series, seconds: float, which: str, most: int = 8) -> list[s
 
 
 def binned(series: Series, hours: float, points: int = POINTS) -> tuple[list[int], list[Sample | None]]:
-    """Points of time evenly spaced, and what is known of each; the newest is the last that is whole."""
+    """Points of time evenly spaced, and what is known of each, from the first of which anything is known.
+
+    The newest is the last that is whole.
+    """
     points = max(2, min(points, POINTS))
     span = max(SLOT, min(hours, HOURS) * 3600.0)
+    if series.samples:  # an axis begins where the data do: a fleet of a minute is not a dot at the edge of an hour
+        first_sample = series.samples[0]
+        span = min(span, max(MIN_SPAN, series.now - first_sample.at + first_sample.span + SLOT))
     step = next((one for one in STEPS if span / one <= points), STEPS[-1])
     last = int(series.now) // step
-    count = max(2, min(points, int(span // step)))
+    count = max(2, min(points, ceil(span / step) + (span < min(hours, HOURS) * 3600.0)))
     kept: list[list[Sample]] = [[] for _ in range(count)]
     for one in series.samples:
         at = one.at // step - (last - count + 1)

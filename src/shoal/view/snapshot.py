@@ -16,6 +16,7 @@ from shoal.core.run import Run, RunState
 from shoal.core.stats import Stats
 from shoal.queue import document_kinds as kinds
 from shoal.queue.base import Queue
+from shoal.runs.discovery import Discovery
 from shoal.runs.host_limits import find_host_limits
 from shoal.view.ended_runs import ENDED_STATES, EndedRuns
 from shoal.view.ended_runs import sum_stats as sum_stats
@@ -96,6 +97,7 @@ class FleetMonitor:
         self._meters: dict[int, RunMeters] = {}
         self._rates: dict[int, RunRate] = {}
         self._ended: dict[tuple[int, int], str] = {}
+        self._discovery = Discovery(queue)
 
     async def snapshot(self) -> Snapshot:
         queue = self._queue
@@ -109,6 +111,7 @@ class FleetMonitor:
         sown = {document.name for document in await queue.documents(kinds.SEEDING)}
         lanes = await self._lanes(unfinished, known)
         going = sum_stats([known[run.id] for run in unfinished])
+        self._discovery.keep(set(lanes))
         latest = {run.id: known[run.id] for run in ended}
         shown = [
             await self._run_snapshot(run, known[run.id], at, alive, lanes.get(run.id), run.name in sown)
@@ -172,7 +175,10 @@ class FleetMonitor:
         rate = rates.pages
         workers = await live_workers_for_run(queue, settings, run, alive)
         state = await display_state(queue, settings, run, alive)
-        ahead = forecast(stats, lanes or (), rate=rate, now=at, max_pages=run.max_pages)
+        found_at = await self._discovery.last_at(run, stats) if lanes is not None else 0
+        ahead = forecast(
+            stats, lanes or (), rate=rate, now=at, max_pages=run.max_pages, found_at=found_at, seeding=seeding
+        )
         found = Status(
             run=run, state=state, stats=stats, now=at, lanes=list(lanes or ()), workers=workers, dead=[],
             again=[], rate=rate, seeding=seeding, hint=resume_hint(settings, run), forecast=ahead,

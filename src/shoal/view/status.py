@@ -15,6 +15,7 @@ from shoal.core.lane import LaneState, WorkerStatus
 from shoal.core.run import Run
 from shoal.core.stats import Stats
 from shoal.queue.base import MAX_OUTBOX_PER_RUN, DeadLetterGroup, Queue, TaskView
+from shoal.runs.discovery import last_found_at
 from shoal.runs.host_limits import HostLimit, find_host_limits
 from shoal.runs.identity import is_seeding, run_code_version
 from shoal.runs.missing_capabilities import find_missing
@@ -83,6 +84,8 @@ async def gather_status(
         stats = await queue.stats(run.id)
         rate = max(0, stats.done - before) / SAMPLE_SECONDS
     now = await queue.now()
+    seeding = run.state == "running" and await is_seeding(queue, run)
+    found_at = await last_found_at(queue, run, stats) if stats.open else 0
     hosts = await _lanes(queue, run, lanes) if stats.open else []
     again: list[TaskView] = []
     if dead and stats.delayed:
@@ -97,9 +100,11 @@ async def gather_status(
         dead=await queue.dead_groups(run.id) if dead and stats.dead else [],
         again=again,
         rate=rate,
-        seeding=run.state == "running" and await is_seeding(queue, run),
+        seeding=seeding,
         hint=resume_hint(settings, run),
-        forecast=forecast(stats, hosts, rate=rate or 0.0, now=now, max_pages=run.max_pages),
+        forecast=forecast(
+            stats, hosts, rate=rate or 0.0, now=now, max_pages=run.max_pages, found_at=found_at, seeding=seeding
+        ),
         moved=await moved_to(queue, run) if run.state == "cancelled" else "",
         over_time=time_limit(run) if await was_ended_by_time_limit(queue, run) else 0.0,
         counters=await queue.run_counters(run.id),

@@ -14,8 +14,7 @@ from shoal.core.url import canonical, request_digest
 from shoal.errors import InvalidUrl
 from shoal.queue.base import MAX_OUTBOX_PER_RUN, Queue, TaskFilter, TaskView
 from shoal.runs.missing_capabilities import find_missing, no_worker_has
-from shoal.view.formatting import ago, count, format_duration, format_hold
-from shoal.view.hosts import format_spacing
+from shoal.view.formatting import ago, count, format_duration, format_hold, format_pace
 from shoal.view.run_state import display_state, live_workers_for_run, resume_hint
 from shoal.view.status import outbox_words
 
@@ -151,7 +150,8 @@ def waiting_reason(
     if task.state == "dead" and task.cause == DISCARDED:
         return "it failed permanently, and its dead letter was removed when its retention was over (--dead-retention)"
     if task.state == "dead":
-        return f"it failed permanently: {task.cause}; shoal revive requeues it"
+        again = "; shoal revive requeues it" if run.can_revive else ""
+        return f"it failed permanently: {task.cause}{again}"
     if task.state == "cancelled":
         return f"it was dropped: {task.cause or 'the run was cancelled'}"
     if task.state == "leased":
@@ -192,8 +192,8 @@ def _host_reason(lane: LaneState | None, now: int, ahead: int, most: int) -> str
             return f"it waits for its turn at {lane.name}: {words}"
         words = words if ahead else "it is next"
         wait = ahead * lane.spacing + max(0.0, (lane.next_at - now) / 1e6)
-        pace = f"one every {format_spacing(lane.spacing)}"
-        return f"it waits for its turn at {lane.name}: {words}, {pace}, so about {format_duration(wait)}"
+        wait_words = f"{format_pace(lane.spacing)}, so about {format_duration(wait)}"
+        return f"it waits for its turn at {lane.name}: {words}, {wait_words}"
     return ""
 
 

@@ -13,8 +13,9 @@ from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from shoal.config.load import Settings
-from shoal.control.actions import UserActions
+from shoal.control.actions import ActionOrigin, UserActions
 from shoal.control.history import History, LifetimeCounters
+from shoal.control.queue_probe import QueueProbe
 from shoal.core.run import Run
 from shoal.queue.base import Queue
 from shoal.runs.identity import resolve_run
@@ -24,7 +25,6 @@ from shoal.web.auth.access import Caller
 from shoal.web.auth.authenticate import TokenAuthenticator
 from shoal.web.event_hub import EventHub
 from shoal.web.http.problem import not_found
-from shoal.web.queue_probe import QueueProbe
 from shoal.web.server_worker_pool import ServerWorkerPool
 
 T = TypeVar("T")
@@ -98,8 +98,8 @@ class ServerContext:
         """What was counted by all workers there ever were, at most a second old."""
         return await self.cached(("ledger",), self.history.lifetime_counters)
 
-    def actor(self, caller: Caller) -> UserActions:
-        return UserActions(self.queue, caller.name)
+    def actor(self, caller: Caller, via: ActionOrigin = "api") -> UserActions:
+        return UserActions(self.queue, caller.name, via)
 
     def invalidate(self) -> None:
         """Empty the cache: something was changed through this server."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from shoal.core.counters import (
+    CODE_ERRORS,
     DURATION_BOUNDS,
     MAX_REPORTED_LANES,
     SIZE_BOUNDS,
@@ -72,6 +73,7 @@ class CounterRecorder:
             lane_counters.done += 1
         elif outcome.result != "cancelled":
             lane_counters.failed += 1
+            lane_counters.code_errors += error_class(outcome.cause) in CODE_ERRORS
         lane_counters.seconds += attempt.seconds
         lane_counters.bytes += attempt.size
 

@@ -1,4 +1,4 @@
-"""History: the last day of the fleet, of a run, a host or a worker, as series for charts."""
+"""History: the last week of the fleet, of a run, a host or a worker, as series for charts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from shoal.view.series import fleet_series, host_series, run_series, worker_series
+from shoal.view.series import HOURS, fleet_series, host_series, run_series, worker_series
 from shoal.web.api import models
 from shoal.web.api.models import ExtensibleModel, response_docs
 from shoal.web.auth.access import ReaderDep
@@ -24,14 +24,14 @@ class SeriesDocument(ExtensibleModel):
     """Lists of equal length, one value a point of time; null where nobody looked."""
 
 
-@router.get("/history", summary="24 hours as time series", responses=response_docs(SeriesDocument, 404))
+@router.get("/history", summary="Up to 7 days as time series", responses=response_docs(SeriesDocument, 404))
 async def show_history(
     context: ContextDep,
     caller: ReaderDep,
     run: Annotated[str, models.line_query(200, "One run.")] = "",
     host: Annotated[str, models.line_query(300, "One host.")] = "",
     worker: Annotated[str, models.line_query(300, "One worker.")] = "",
-    hours: Annotated[float, Query(ge=0.01, le=24, allow_inf_nan=False)] = 24.0,
+    hours: Annotated[float, Query(ge=0.01, le=HOURS, allow_inf_nan=False)] = 24.0,
     points: Annotated[int, Query(ge=1, le=300)] = 300,
 ) -> Response:
     """Throughput, latency, errors by class, the queue by state, workers and memory."""

@@ -96,6 +96,16 @@ async def release(context: ContextDep, caller: OperatorDep, host: HostName) -> R
     return await _host_response(context, found.name)
 
 
+@router.post("/{host}/forget", summary="Forget what was learnt of a host", responses=response_docs(HostDocument, 404))
+async def forget(context: ContextDep, caller: OperatorDep, host: HostName) -> Response:
+    """Slower paces, holds, and parks for failures; what people set or parked until released stays."""
+    found = await _find_host(context, host)
+    change = host_actions.change_for(host_actions.forget_change(), found, await context.queue.now())
+    await context.actor(caller).change_lane("forget", change)
+    context.invalidate()
+    return await _host_response(context, found.name)
+
+
 @router.post("/{host}/pace", summary="Set a host's rate limits", responses=response_docs(HostDocument, 404))
 async def pace(context: ContextDep, caller: OperatorDep, host: HostName, change: models.PaceRequest) -> Response:
     """For all runs and workers, overriding their own limits."""
@@ -131,6 +141,12 @@ async def release_many(context: ContextDep, caller: OperatorDep, which: models.H
     return await _change_many(context, caller, which, host_actions.release_change())
 
 
+@router.post("/forget", summary="Forget what was learnt of many hosts", responses=response_docs(HostList))
+async def forget_many(context: ContextDep, caller: OperatorDep, which: models.HostSelection) -> Response:
+    """All of which something was learnt and that match, in steps."""
+    return await _change_many(context, caller, which, host_actions.forget_change())
+
+
 @router.post("/pace", summary="Set the rate limits of many hosts", responses=response_docs(HostList))
 async def pace_many(context: ContextDep, caller: OperatorDep, which: models.PaceHostsRequest) -> Response:
     """All that match, in steps; `reset` changes those with limits set by a person."""
@@ -149,7 +165,7 @@ async def _change_many(
     if which.dry_run:
         found = await host_actions.count_hosts(context.queue, chosen, change, after=which.after)
     else:
-        found = await host_actions.change_hosts(context.queue, caller.name, chosen, change, after=which.after)
+        found = await host_actions.change_hosts(context.queue, context.actor(caller), chosen, change, after=which.after)
         context.invalidate()
     return json_response(
         {

@@ -221,6 +221,7 @@ class StatusDocument(RunDocument):
     display_state: str
     pages_per_second: float | None
     seconds_left: float | None
+    at_least: bool = Field(description="Pages are still being found: `seconds_left` is the least it takes.")
     limits: list[dict[str, Any]]
 
 

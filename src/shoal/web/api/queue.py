@@ -18,6 +18,7 @@ from shoal.queue.document_kinds import is_server_only
 from shoal.queue.registry import backend_of
 from shoal.queue.wire import MAX_WAIT, MEDIA_TYPE, PROTOCOL, VERBS, ServerInfo
 from shoal.version import __version__
+from shoal.web.api.queue_actions import log_verb
 from shoal.web.auth.access import WorkerDep
 from shoal.web.context import ContextDep, ServerContext
 from shoal.web.http.problem import Problem, not_found, problem_of
@@ -76,6 +77,7 @@ async def call_verb(verb: str, request: Request, context: ContextDep, caller: Wo
         args = [max(0.0, min(float(args[0]), MAX_WAIT))]
     result = await _call(context, verb, args, named)
     if verb in _MUTATING_VERBS:
+        await log_verb(context.queue, caller.name, verb, args, named, result)
         context.invalidate()
     return _msgpack_response(result)
 

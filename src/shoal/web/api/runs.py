@@ -162,6 +162,7 @@ def action_document(action: LoggedAction) -> dict[str, Any]:
         "what": action.what,
         "about": action.about,
         "more": action.more,
+        "via": action.via or None,
     }
 
 

@@ -80,7 +80,7 @@ async def act(request: Request, context: ContextDep, caller: OperatorDep) -> Res
         own_url = server_url(request)
         shown = _confirmation(action, about, fields, back) | {"counted": counted, "server_url": own_url}
         return render_page(request, caller, "confirm.html", shown)
-    message = await _HANDLERS[action.name](ActionForm(context, context.actor(caller), about, fields))
+    message = await _HANDLERS[action.name](ActionForm(context, context.actor(caller, "page"), about, fields))
     context.invalidate()
     response = RedirectResponse(back, 303)
     if not fields.get("undo"):
@@ -183,6 +183,13 @@ def _host_action(name: str, change: Callable[[UserActions, str], Awaitable[objec
     return handle
 
 
+async def _forget_host(form: ActionForm) -> FlashMessage:
+    lane = await _lane(form)
+    change = host_actions.change_for(host_actions.forget_change(), lane, await form.context.queue.now())
+    await form.actor.change_lane("forget", change)
+    return FlashMessage("host.forget", lane.name)
+
+
 def _pace_action(name: str, pace_of: Callable[[FormFields], tuple[float, int]]) -> Handler:
     async def handle(form: ActionForm) -> FlashMessage:
         lane, (spacing, limit) = await _lane(form), pace_of(form.fields)
@@ -236,7 +243,7 @@ def _hosts_action(name: str) -> Handler:
     async def handle(form: ActionForm) -> FlashMessage:
         change = _change(name, form.fields)
         which, after = selected_hosts(form.about, form.fields), form.fields.get("after", "")
-        found = await host_actions.change_hosts(form.context.queue, form.actor.who, which, change, after=after)
+        found = await host_actions.change_hosts(form.context.queue, form.actor, which, change, after=after)
         kept = {field: form.fields[field] for field in ("only", "spacing", "limit") if form.fields.get(field)}
         on = kept | {"after": found.next} if found.next else {}
         return FlashMessage(name, form.about, found.count, more=bool(found.next), continue_fields=on)
@@ -256,7 +263,7 @@ def _worker_action(name: str, wanted: WorkerAction) -> Handler:
 
 async def _run_schedule(form: ActionForm) -> FlashMessage:
     run = await schedules.run_now(form.context.queue, form.about)
-    await form.actor.log_action("run now", form.about, run=run.name)
+    await form.actor.log_action("run schedule", form.about, run=run.name)
     return FlashMessage("schedule.run", form.about)
 
 
@@ -292,6 +299,7 @@ _HANDLERS: dict[str, Handler] = {
     "host.release": _host_action("host.release", UserActions.release),
     "host.pace": _pace_action("host.pace", _pace_of),
     "host.reset": _pace_action("host.reset", lambda fields: (-1.0, -1)),
+    "host.forget": _forget_host,
     "hosts.park": _hosts_action("hosts.park"),
     "hosts.release": _hosts_action("hosts.release"),
     "hosts.pace": _hosts_action("hosts.pace"),

@@ -199,6 +199,11 @@ _ALL = (
         undo="host.pace",
     ),
     PageAction(
+        "host.forget", "Forget what was learnt", "Forget what was learnt of {about}?",
+        "Slower paces, holds and parks for failures go; its next answers decide anew. What people set stays.",
+        "{about}: what was learnt is forgotten.", "shoal hosts forget ABOUT", HOST + "/forget",
+    ),
+    PageAction(
         "hosts.park", "Park", "Park {which}?",
         "No run or worker sends them requests until they are released; their pages wait.",
         "{count} parked.", "shoal hosts park HOSTS", HOSTS + "/park", body="hosts", unit="host",

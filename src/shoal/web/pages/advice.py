@@ -55,7 +55,9 @@ def advice_item(one: dict[str, Any]) -> dict[str, Any]:
     links = []
     if one["run"]:
         path = f"/runs/{segment(one['run'])}"
-        links.append({"label": "See", "path": f"{path}/dead" if one["kind"] == "common_cause" else path})
+        links.append(
+            {"label": "See", "path": f"{path}/dead" if one["kind"] in ("common_cause", "code_error") else path}
+        )
     if one["host"]:
         links.append({"label": "Host", "path": f"/hosts/{segment(one['host'])}"})
     if one["worker"]:

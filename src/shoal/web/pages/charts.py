@@ -10,14 +10,15 @@ from starlette.responses import Response
 from shoal.control.history_sample import Sample
 from shoal.view.failure_heatmap import MAX_HOSTS, FailureHeatmap, build_heatmap
 from shoal.view.formatting import iso_time, local_time
-from shoal.view.series import binned, busiest
+from shoal.view.series import HOURS, binned, busiest
 from shoal.web.context import ServerContext
 from shoal.web.http.json_response import json_response
 from shoal.web.pages.queries import ContextDep, ReaderDep, TextParam, history_of, page_router
 from shoal.web.pages.render import environment
 
 router = page_router()
-Hours = Annotated[int, Query(ge=1, le=24)]
+MIN_HOURS = 1 / 60
+Hours = Annotated[float, Query(ge=MIN_HOURS, le=HOURS, allow_inf_nan=False)]
 HEATMAP_MAX_AGE = 10.0  # seconds; there is a new sample so often
 SERIES_FIELDS = {"hosts": "hosts", "workers": "by_worker", "runs": "runs"}
 
@@ -30,7 +31,7 @@ async def heatmap_part(context: ContextDep, caller: ReaderDep, like: TextParam =
     return Response(body, 200, {"Cache-Control": "no-store"}, "text/html")
 
 
-async def heatmap_context(context: ServerContext, like: str, hours: int) -> dict[str, Any]:
+async def heatmap_context(context: ServerContext, like: str, hours: float) -> dict[str, Any]:
     async def load() -> FailureHeatmap:
         return build_heatmap(await history_of(context, hours), hours, like=like)
 
@@ -40,7 +41,7 @@ async def heatmap_context(context: ServerContext, like: str, hours: int) -> dict
         "heat": found,
         "heat_times": [(iso_time(at), local_time(at)[11:16]) for at in moments],
         "heat_like": like,
-        "heat_hours": hours,
+        "heat_hours": f"{hours:g}",
         "HOSTS_KNOWN": MAX_HOSTS,
     }
 
@@ -54,7 +55,7 @@ async def charts(
     )
 
 
-async def _busiest(context: ServerContext, which: str, hours: int) -> dict[str, Any]:
+async def _busiest(context: ServerContext, which: str, hours: float) -> dict[str, Any]:
     series = await history_of(context, hours)
     times, bins = binned(series, hours)
     kind = SERIES_FIELDS[which]

@@ -57,7 +57,7 @@ async def dead(request: Request, context: ContextDep, caller: ReaderDep, hours: 
     return await page(request, caller, "dead_letters.html", lambda: _gather_all(context, hours), nav="dead")
 
 
-async def _gather_all(context: ServerContext, hours: int) -> dict[str, Any]:
+async def _gather_all(context: ServerContext, hours: float) -> dict[str, Any]:
     failed = [it for it in (await context.snapshot()).runs if it.stats.dead]
     causes: list[CauseGroup] = []
     for it in failed[:MAX_RUNS]:
@@ -67,7 +67,7 @@ async def _gather_all(context: ServerContext, hours: int) -> dict[str, Any]:
         "total": sum(it.stats.dead for it in failed),
         "runs": len(failed),
         "HOSTS": HOSTS,
-        "history": f"/api/v1/history?hours={hours}",
+        "history": f"/api/v1/history?hours={hours:g}",
         "spans": time_spans("/dead", hours, 6),
     }
 

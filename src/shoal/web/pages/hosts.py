@@ -12,10 +12,20 @@ from shoal.core.lane import LaneState
 from shoal.core.run import Run
 from shoal.runs.host_limits import asked_spacing
 from shoal.view.formatting import describe_reason, format_least_time
+from shoal.view.host_evidence import describe_robots, last_answers
 from shoal.web.context import ServerContext
 from shoal.web.http.problem import not_found
 from shoal.web.pages.charts import Hours, heatmap_context
-from shoal.web.pages.queries import PAGE_SIZE, ContextDep, ReaderDep, TextParam, least_time_of, page_router, time_spans
+from shoal.web.pages.queries import (
+    PAGE_SIZE,
+    SPANS,
+    ContextDep,
+    ReaderDep,
+    TextParam,
+    least_time_of,
+    page_router,
+    time_spans,
+)
 from shoal.web.pages.render import is_live_part, page, query, segment
 
 router = page_router()
@@ -36,7 +46,9 @@ async def hosts(
 ) -> Response:
     async def gather() -> dict[str, Any]:
         chosen = {"like": like, "only": only, "order": order, "after": after}
-        given = {"spans": [(f"{it} h", f"/hosts{query(**chosen, hours=it)}", it == hours) for it in (1, 6, 24)]}
+        given = {
+            "spans": [(label, f"/hosts{query(**chosen, hours=f'{it:g}')}", it == hours) for it, label in SPANS.items()]
+        }
         # The living part of the page has no map.
         drawn = {} if is_live_part(request) else await heatmap_context(context, like.strip().lower(), hours)
         return await lanes_page(context, "/hosts", like.strip(), only, order, after) | given | drawn
@@ -90,13 +102,18 @@ async def host(request: Request, context: ContextDep, caller: ReaderDep, name: s
 
     async def gather() -> dict[str, Any]:
         found = await context.snapshot()
+        runs = await _runs(context, lane)
+        latest = [it for it, _, _ in runs] or [it.run for it in found.runs]
         return {
             "lane": lane,
             "now": found.at,
             "least": format_least_time(lane, found.at),
             "slow_reason": "" if lane.held_until else describe_reason(lane),
-            "runs": await _runs(context, lane),
-            "history": f"/api/v1/history?hours={hours}&host={segment(lane.name)}",
+            "runs": runs,
+            "answers": await last_answers(context.queue, lane.name, latest),
+            "robots": describe_robots(context.settings, lane.name, found.at / 1e6),
+            "has_learnt": lane.learned > 0 or (lane.held_until > found.at and not lane.is_held_indefinitely(found.at)),
+            "history": f"/api/v1/history?hours={hours:g}&host={segment(lane.name)}",
             "spans": time_spans(f"/hosts/{segment(lane.name)}", hours),
         }
 

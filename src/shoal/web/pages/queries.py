@@ -80,7 +80,7 @@ def least_time_of(now: int) -> object:
     return least
 
 
-async def history_of(context: ServerContext, hours: int) -> Series:
+async def history_of(context: ServerContext, hours: float) -> Series:
     """The history of so many hours, read once for all pages that show it."""
     return await context.cached(("past", hours), lambda: context.history.read(hours * 3600.0), max_age=5.0)
 
@@ -88,10 +88,13 @@ async def history_of(context: ServerContext, hours: int) -> Series:
 def hours_since(at: int, now: int) -> int:
     """How much of the past a chart of something that began then should show, in hours."""
     age = (now - at) / 3.6e9
-    return next((hours for hours in (1, 2, 4, 8, 16) if age <= hours), 24)
+    return next((hours for hours in (1, 2, 4, 8, 16, 24, 48, 96) if age <= hours), 168)
 
 
-def time_spans(path: str, chosen: int, usual: int = 1) -> list[tuple[str, str, bool]]:
+SPANS = {0.25: "15 min", 1.0: "1 h", 6.0: "6 h", 24.0: "24 h", 168.0: "7 d"}  # hours
+
+
+def time_spans(path: str, chosen: float, usual: float = 1) -> list[tuple[str, str, bool]]:
     """How much of the past charts may show: label, URL, whether it is the one shown."""
-    links = {hours: path if hours == usual else f"{path}?hours={hours}" for hours in (1, 6, 24)}
-    return [(f"{hours} h", link, hours == chosen) for hours, link in links.items()]
+    links = {hours: path if hours == usual else f"{path}?hours={hours:g}" for hours in SPANS}
+    return [(SPANS[hours], link, hours == chosen) for hours, link in links.items()]

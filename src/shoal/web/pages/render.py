@@ -17,10 +17,12 @@ from fastapi import Request
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import Response
 
+from shoal.core.cron_words import describe_cron
 from shoal.core.forecast import held_seconds
 from shoal.runs.progress import describe_cause
 from shoal.version import __version__
 from shoal.view import formatting, hosts
+from shoal.view.run_log import describe_actor
 from shoal.view.workers import worker_state
 from shoal.web.auth.access import Caller
 from shoal.web.auth.session import csrf_token
@@ -58,13 +60,13 @@ def environment() -> Environment:
     )
     made.filters |= {
         "count": formatting.count, "size": formatting.size, "lasting": formatting.format_duration,
+        "about": formatting.format_about, "actor": describe_actor, "cron": describe_cron,
         "stamp": formatting.iso_time,
         "moment": formatting.local_time, "printable": text.printable, "excerpt": text.excerpt,
         "shorten": text.shorten,
         "safe_link": text.safe_link, "cause": describe_cause, "rate": rate, "percent": percent, "part": part,
         "state": lambda state: STATE_LABELS.get(state, state), "tone": lambda state: TONES.get(state, ""),
-        "held": hosts.hold_reason, "pace": hosts.format_pace, "set_by": hosts.pace_set_by,
-        "spacing": hosts.format_spacing,
+        "held": hosts.hold_reason, "pace": formatting.format_pace, "set_by": hosts.pace_set_by,
         "held_seconds": held_seconds, "worker_state": worker_state, "lane_words": formatting.format_held_host,
         "segment": segment, "shorten_middle": text.shorten_middle, "in_flight": formatting.format_in_flight,
     }  # fmt: skip

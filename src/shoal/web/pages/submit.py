@@ -52,7 +52,7 @@ async def submit_form(request: Request, context: ContextDep, caller: OperatorDep
         hint = "" if problem.hint.startswith("give ") else problem.hint
         errors[field or _field_of(problem, given)] = ". ".join(filter(None, (problem.detail, hint)))
         return await _form(request, context, caller, given, errors)
-    await context.actor(caller).log_action("submit", submitted_run.run.name, urls=submitted_run.added)
+    await context.actor(caller, "page").log_action("submit", submitted_run.run.name, urls=submitted_run.added)
     context.invalidate()
     if submission.here:
         context.worker_pool.wake()

@@ -87,7 +87,7 @@ async def create_token(request: Request, context: ContextDep, caller: AdminDep) 
     name, scope = str(form.get("name", ""))[:100].strip(), str(form.get("scope", ""))[:20]
     made, text = await tokens.add(context.queue, name, (scope,), caller.name)
     context.authenticator.invalidate()
-    await context.actor(caller).log_action("add token", name)
+    await context.actor(caller, "page").log_action("add token", name)
     context.invalidate()
     return render_page(request, caller, "token.html", {"made": made, "text": text, "nav": "settings"})
 

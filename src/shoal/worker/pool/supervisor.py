@@ -131,17 +131,17 @@ class Supervisor:
             child.signal(signal.SIGUSR1)
         await self._wait_ended(seconds)
 
-    async def stop(self) -> None:
+    async def stop(self, grace: float | None = None, report_timeout: float = FINAL_REPORT_TIMEOUT) -> None:
         """Have everything handed back; whoever is not done within the grace is killed and loses nothing."""
         self._stopping.set()
         for child in self._children:
             child.is_stopping = True
             child.signal(signal.SIGKILL if self._killed.is_set() else signal.SIGTERM)
-        if not await self._wait_ended(self._limits.grace):
+        if not await self._wait_ended(self._limits.grace if grace is None else grace):
             self.kill()
             if self._tasks:
-                _, late = await asyncio.wait(self._tasks, timeout=FINAL_REPORT_TIMEOUT)
-                self.has_unreported_exits = bool(late)
+                _, late = await asyncio.wait(self._tasks, timeout=report_timeout)
+                self.has_unreported_exits = bool(late) or isinstance(self._failure, TRANSIENT_ERRORS)
                 for task in late:
                     task.cancel()
                 await asyncio.wait(self._tasks)

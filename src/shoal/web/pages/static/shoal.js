@@ -95,7 +95,13 @@
       const element = sign();
       if (!element || (element.dataset.state === state && element.textContent === words)) return;
       element.dataset.state = state;
-      element.textContent = words;
+      // Only the first word takes room: what comes and goes in the bar must not move the menu.
+      const [short, ...rest] = words.split(" ");
+      const more = document.createElement("span");
+      more.className = "visually-hidden";
+      more.textContent = rest.length ? ` ${rest.join(" ")}` : "";
+      element.replaceChildren(short, more);
+      element.title = rest.length ? words : "";
     }
     function showLost() {
       if (!since) since = new Date();
@@ -198,7 +204,12 @@
     const DASH = [[], [6, 3], [2, 3], [10, 3, 2, 3], [1, 2], [8, 4], [3, 6], [12, 2]];
     const WHOLE = new Set(["count", "size"]); // of these there is no half: an axis would repeat itself
     const STEPS = [...Array(15).keys()].flatMap((n) => [1, 2, 5].map((step) => step * 10 ** n));
-    const clock = (at) => new Date(at * 1000).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", hour12: false });
+    /* Moments as the axis needs them: with seconds where it shows minutes, with the day where it shows days. */
+    function moments(ticks) {
+      const span = ticks.length > 1 ? ticks.at(-1) - ticks[0] : 0;
+      const parts = { hour: "2-digit", minute: "2-digit", hour12: false, ...(span < 240 ? { second: "2-digit" } : span > 100000 ? { weekday: "short" } : {}) };
+      return ticks.map((at) => new Date(at * 1000).toLocaleString(undefined, parts));
+    }
 
     function valueAt(document_, path) {
       return path.split(".").reduce((value, part) => value?.[part], document_);
@@ -253,7 +264,7 @@
         width, height: 184, series: [{}, ...series], legend: { show: false },
         cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
         scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
-        axes: [{ ...axis, space: 64, size: 28, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 62, space: 34, ...(WHOLE.has(figure.dataset.as || "count") ? { incrs: STEPS } : {}), values: (_, ticks) => ticks.map((n) => (n == null ? "" : fine && n < 0.1 ? String(Number(n.toPrecision(3))) : as(n))) }],
+        axes: [{ ...axis, space: 64, size: 28, values: (_, ticks) => moments(ticks) }, { ...axis, size: 62, space: 34, ...(WHOLE.has(figure.dataset.as || "count") ? { incrs: STEPS } : {}), values: (_, ticks) => ticks.map((n) => (n == null ? "" : fine && n < 0.1 ? String(Number(n.toPrecision(3))) : as(n))) }],
         hooks: { setCursor: [(plot) => legend(figure, made, plot.cursor.idx)] },
       };
     }
