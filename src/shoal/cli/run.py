@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 @field_option("A column of the output, for lists and URLs: price:number=.price; may be given several times.")
 @click.option("--column", metavar="NAME", help="Which column of a list holds the URLs: a name or number.")
 @click.option("--from-raw", metavar="RUN", help="Use the responses that RUN saved instead of fetching.")
+@click.option("--reread", is_flag=True, help="Read the pages again that an earlier run over this list saved.")
 @click.option("--urls-file", metavar="FILE", help="A list of URLs to start from; - is stdin.")
 @click.option(
     "--mode",
@@ -60,6 +61,7 @@ def run(
     given_fields: tuple[str, ...],
     column: str | None,
     from_raw: str | None,
+    reread: bool,
     urls_file: str | None,
     mode: Mode | None,
     resume: bool,
@@ -105,7 +107,7 @@ def run(
 
     setup_logging(format=settings.log_format, level=settings.log_level, file=settings.log_file)
     given = click.get_current_context().meta[COMMAND_ARGS]
-    again = shlex.join(["shoal", "run", *(word for word in given if word != "--fresh")])
+    again = shlex.join(["shoal", "run", *(word for word in given if word not in ("--fresh", "--reread"))])
     ui = run_ui()
     try:
         with with_dashboard(settings, ui.message):
@@ -116,6 +118,7 @@ def run(
                 fields=fields,
                 column=column or "",
                 from_raw=from_raw or "",
+                reread=reread,
                 output=output,
                 fresh=fresh,
                 ui=ui,

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from shoal import app
 from shoal.core.lane import Pace
 from shoal.core.run import Run
 from shoal.core.task import Task
@@ -32,6 +33,7 @@ from shoal.sources.url_text import with_scheme
 from shoal.store.sidecars import RejectedFile
 
 BATCH = 1_000
+MAX_TOLD_LANES = 100_000  # remembered, so that a lane is not told with every line
 DUPLICATE_REASON = "the same URL as another line"
 SEEN_REASON = "seen in earlier runs"
 BEYOND_REASON = "past the page limit"
@@ -67,6 +69,7 @@ class ListPosition(msgspec.Struct, frozen=True):
     pending: int = 0  # entries of the batch that may or may not have been added
     began: int = 0  # when that was tried first, by the store's clock
     done: bool = False
+    settings: dict[str, Any] | None = None  # of the last command that worked on it (remembered_settings)
 
 
 class ListReader:
@@ -83,8 +86,12 @@ class ListReader:
         rejects: Callable[[int], RejectedFile],
         rewrite: UrlNormalizer | None = None,
         outage_timeout: float = 0.0,
+        settings: dict[str, Any] | None = None,
     ) -> None:
-        """outage_timeout: seconds that the queue may be out of reach."""
+        """outage_timeout: seconds that the queue may be out of reach.
+
+        settings: to be remembered; where they differ from the last ones, lanes are told of their paces again.
+        """
         self.done = False
         self.stopped = False
         self.paces = frozenset[Pace]()  # of the hosts met so far
@@ -99,7 +106,9 @@ class ListReader:
         self._rejects: RejectedFile | None = None
         self._fingerprint = _new_fingerprint()
         self._entries: Iterator[UrlEntry] | None = None
+        self._settings = settings
         self._position = ListPosition(run.name, run.began_at)
+        self._told_lanes: set[str] = set()
 
     @property
     def report(self) -> ListReport:
@@ -112,10 +121,13 @@ class ListReader:
     async def prepare(self) -> None:
         """Find out where to go on; refuses a list whose beginning is not what was read before."""
         self._position = load_position(self._position_file, self._run) or self._position
+        has_changed = self._position.settings != self._settings
         entries = iter(self._source)
         left = self.report.read
         while left:
             passed = list(islice(entries, min(BATCH, left)))
+            if has_changed:
+                await self._tell_lanes(passed)
             _update_fingerprint(self._fingerprint, passed)
             left -= len(passed)
             if not passed or (not left and self._fingerprint.hexdigest() != self._position.print):
@@ -126,6 +138,18 @@ class ListReader:
                 )
             await asyncio.sleep(0)
         self._entries, self._rejects = entries, self._open_rejects(self._position.size)
+        if has_changed:
+            self._position = msgspec.structs.replace(self._position, settings=self._settings)
+
+    async def _tell_lanes(self, passed: Sequence[UrlEntry]) -> None:
+        """Give the lanes of lines that are in the run already the pace that is asked for now."""
+        made = [task_from_entry(entry, self._rewrite) for entry in passed]
+        tasks = [task for task in made if isinstance(task, Task) and task.lane not in self._told_lanes]
+        self.paces |= {self._pace(task.lane) for task in tasks}
+        await app.give_paces(self._queue, self._run, tasks, self._pace)
+        if len(self._told_lanes) > MAX_TOLD_LANES:
+            self._told_lanes.clear()
+        self._told_lanes |= {task.lane for task in tasks}
 
     async def run(self) -> ListReport:
         """Read to the end; lines added to the list since the last time are taken as well."""
