@@ -70,7 +70,8 @@ async def give_paces(queue: Queue, run: Run, tasks: Sequence[Task], pace: Callab
     """Tell the queue what a run asks of lanes from now on; `tasks`: some of them, which the run may have."""
     by_lane = {task.lane: task for task in tasks}
     # Only what the run has: others were left out on purpose, and would be added.
-    known = [task for task in by_lane.values() if await queue.find(run.id, task.digest) is not None]
+    ids = await queue.ids(run.id, [task.digest for task in by_lane.values()])
+    known = [task for task, number in zip(by_lane.values(), ids, strict=True) if number]
     if known:
         await queue.add(run.id, known, {task.lane: pace(task.lane) for task in known})
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shoal.cli.command import COMMAND_ARGS, Command
-from shoal.cli.options import click_options, field_option
+from shoal.cli.options import click_options, columns_option, field_option
 from shoal.config.load import Settings
 from shoal.errors import UsageError
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 )
 @field_option("A column of the output, for lists and URLs: price:number=.price; may be given several times.")
 @click.option("--column", metavar="NAME", help="Which column of a list holds the URLs: a name or number.")
+@columns_option
 @click.option("--from-raw", metavar="RUN", help="Use the responses that RUN saved instead of fetching.")
 @click.option("--reread", is_flag=True, help="Read the pages again that an earlier run over this list saved.")
 @click.option("--urls-file", metavar="FILE", help="A list of URLs to start from; - is stdin.")
@@ -60,6 +61,7 @@ def run(
     output: str | None,
     given_fields: tuple[str, ...],
     column: str | None,
+    with_columns: bool,
     from_raw: str | None,
     reread: bool,
     urls_file: str | None,
@@ -117,6 +119,7 @@ def run(
                 inputs=inputs,
                 fields=fields,
                 column=column or "",
+                with_columns=with_columns,
                 from_raw=from_raw or "",
                 reread=reread,
                 output=output,

@@ -46,7 +46,7 @@ from shoal.runs.spec import RunMode
 from shoal.runs.start import StartedRun, StartRequest, in_batches
 from shoal.store.export import Exporter, check_output
 from shoal.view import opentelemetry
-from shoal.view.formatting import count
+from shoal.view.formatting import count, relative_path
 from shoal.worker.pool.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def run_command(
     inputs: tuple[str, ...] = (),
     fields: Mapping[str, str] | None = None,
     column: str = "",
+    with_columns: bool = False,
     from_raw: str = "",
     reread: bool = False,
     output: str | None,
@@ -83,7 +84,7 @@ def run_command(
         check_output(Path(place))
         refuse_overwriting_input(place, (target, *inputs))
     opentelemetry.check_installed(settings)
-    request = parse_run_request(settings, target, inputs, fields or {}, column)
+    request = parse_run_request(settings, target, inputs, fields or {}, column, with_columns=with_columns)
     if mode == "distributed":
         refuse_single(request, target)
     request.scraper.mode = mode or request.scraper.mode
@@ -264,7 +265,7 @@ class LocalRun:
             self._request.input,
             settings,
             rejects=place,
-            display_name=_relative_path(str(place)),
+            display_name=relative_path(str(place)),
             on_message=self._ui.message,
             reread=self._reread.pages is not None,
         )
@@ -323,7 +324,7 @@ class LocalRun:
                 concurrency=settings.concurrency,
                 robots=not settings.ignore_robots,
                 pace=describe_pace(self._settings, self._request, seeder.paces if seeder else ()),
-                output=_relative_path(self._output),
+                output=relative_path(self._output),
                 notes=(*self._notes(run), *(seeder.notes() if seeder else ()), *([offer] if offer else [])),
             )
         )
@@ -377,24 +378,14 @@ class LocalRun:
                 stats=stats,
                 end=end,
                 seconds=time.monotonic() - self._began if worked else 0.0,
-                output=_relative_path(self._output),
+                output=relative_path(self._output),
                 rows=exporter.rows if exporter else 0,
                 dead=dead,
                 resume_command=self._resume_command,
-                files=tuple((_relative_path(name), rows, words) for name, rows, words in files),
+                files=tuple((relative_path(name), rows, words) for name, rows, words in files),
                 fill=fill,
                 warnings=(*warnings, *(exporter.notes if exporter else ())),
                 first=tuple(msgspec.json.decode(record.data) for record in first),
             )
         )
         return EXIT_CODES[end]
-
-
-def _relative_path(path: str) -> str:
-    """A path as people would type it from here."""
-    if not path:
-        return ""
-    try:
-        return str(Path(path).relative_to(Path.cwd()))
-    except ValueError:
-        return path

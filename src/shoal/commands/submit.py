@@ -54,6 +54,7 @@ def submit_command(
     inputs: tuple[str, ...] = (),
     fields: Mapping[str, str] | None = None,
     column: str = "",
+    with_columns: bool = False,
     fresh: bool = False,
     weight: int = 1,
     priority: int = 0,
@@ -61,7 +62,7 @@ def submit_command(
     on_progress: OnListProgress = lambda read, added: None,
 ) -> SubmitResult:
     """Put a run into the queue, or go on doing so; nothing is fetched here."""
-    request = parse_run_request(settings, target, inputs, fields or {}, column)
+    request = parse_run_request(settings, target, inputs, fields or {}, column, with_columns=with_columns)
     refuse_single(request, target)
     settings = with_defaults(settings, request.scraper.settings, request.label)
     request_builder_for(settings, request.scraper)
@@ -144,7 +145,9 @@ class Submission:
                 await asyncio.wait([reading_task])
                 raise
             report = reading_task.result()
-        made = self._result(run, found, report.added, report.duplicates, report.rejected + report.beyond)
+        made = self._result(
+            run, found, report.added, report.duplicates, report.rejected + report.beyond + report.blank - report.empty
+        )
         made = msgspec.structs.replace(made, rejects=str(place) if report.not_added else "", seen=report.seen)
         if seeder.done:
             return made

@@ -284,6 +284,12 @@ class Settings:
     csv_safe: bool = switch(
         False, "Keep spreadsheets from running cells of a CSV as formulas.", "Output", scope="machine"
     )
+    csv_bom: bool = switch(
+        False, "Begin CSV files with a byte order mark, so that Excel reads them as UTF-8.", "Output", scope="machine"
+    )
+    in_order: bool = switch(
+        False, "Write records in the order of the list, when the run ends or stops.", "Output", scope="machine"
+    )
     keep_raw: bool = switch(
         False,
         "Save every raw response, to extract from it again later; lists keep as many as there is room for.",

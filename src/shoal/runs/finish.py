@@ -23,7 +23,7 @@ async def write_files(
     await exporter.finish()
     failed, _ = sidecar_paths(exporter.path)
     files = [(str(exporter.path), exporter.rows, ", ".join(exporter.columns))]
-    if count := await write_failed(queue, run, failed, csv_safe=settings.csv_safe):
+    if count := await write_failed(queue, run, failed, csv_safe=settings.csv_safe, csv_bom=settings.csv_bom):
         files.append((str(failed), count, describe_failures(dead)))
     return files
 

@@ -42,7 +42,7 @@ AddResult = Literal["added", "known", "seen", "rejected", "beyond"]
 
 
 class ListReport(msgspec.Struct, frozen=True):
-    """What became of the lines read so far; read == added + not_added."""
+    """What became of the lines read so far; read == added + not_added + empty."""
 
     read: int = 0
     added: int = 0
@@ -51,11 +51,13 @@ class ListReport(msgspec.Struct, frozen=True):
     completed: int = 0  # of those added: the scheme was put in front
     beyond: int = 0  # past the run's page limit, so that nothing would be fetched for them
     seen: int = 0  # in earlier runs of the same seen-set
+    blank: int = 0  # without a URL, or anything that was meant to be one
+    empty: int = 0  # of these: with nothing else in them either, so that they are in no file
 
     @property
     def not_added(self) -> int:
-        """Lines that are not URLs to fetch."""
-        return self.duplicates + self.rejected + self.beyond + self.seen
+        """Lines that are not URLs to fetch, and are in the file of rejected lines."""
+        return self.duplicates + self.rejected + self.beyond + self.seen + self.blank - self.empty
 
 
 class ListPosition(msgspec.Struct, frozen=True):
@@ -70,6 +72,7 @@ class ListPosition(msgspec.Struct, frozen=True):
     began: int = 0  # when that was tried first, by the store's clock
     done: bool = False
     settings: dict[str, Any] | None = None  # of the last command that worked on it (remembered_settings)
+    counts_empty: bool = False  # whether empty lines are among what was read: once they were not
 
 
 class ListReader:
@@ -123,6 +126,10 @@ class ListReader:
         self._position = load_position(self._position_file, self._run) or self._position
         has_changed = self._position.settings != self._settings
         entries = iter(self._source)
+        if self.report.read and not self._position.counts_empty:
+            entries = (entry for entry in entries if not entry.is_empty)
+        else:
+            self._position = msgspec.structs.replace(self._position, counts_empty=True)
         left = self.report.read
         while left:
             passed = list(islice(entries, min(BATCH, left)))
@@ -188,8 +195,10 @@ class ListReader:
         report = self.report
         for entry, task in zip(batch, made, strict=True):
             if isinstance(task, str):
-                self._reject(entry, task)
-                report = _add_counts(report, rejected=1)
+                if not entry.is_empty:
+                    self._reject(entry, task)
+                kind = "blank" if entry.is_blank else "rejected"
+                report = _add_counts(report, **{kind: 1}, empty=int(entry.is_empty))
                 continue
             answer = next(answers)
             if answer == "rejected":
@@ -307,6 +316,8 @@ async def refuse_changed_list(source: Source, folder: Path, run: Run) -> None:
     if position is None or not position.done:
         return
     entries, fingerprint = iter(source), _new_fingerprint()
+    if not position.counts_empty:
+        entries = (entry for entry in entries if not entry.is_empty)
     while batch := list(islice(entries, BATCH)):
         _update_fingerprint(fingerprint, batch)
         await asyncio.sleep(0)
@@ -342,8 +353,8 @@ def _add_counts(report: ListReport, **counts: int) -> ListReport:
 def describe_report(report: ListReport, source: Source, rejected: str = "", seen_set: str = "") -> str:
     """One line for people: "Read 500 lines of urls.txt: 488 to fetch, 9 duplicates …"."""
     unit = source.unit if report.read == 1 else f"{source.unit}s"
-    parts = [f"{report.added:,} to fetch", *_rejected_parts(report, seen_set)]
-    aside = f" (→ {rejected})" if rejected and len(parts) > 1 else ""
+    parts = [f"{report.added:,} to fetch", *_rejected_parts(report, seen_set, with_empty=True)]
+    aside = f" (→ {rejected})" if rejected and report.not_added else ""
     text = f"Read {report.read:,} {unit} of {source.name}: {', '.join(parts)}{aside}"
     if report.completed:
         text += f"; {report.completed:,} had no http:// or https://"
@@ -355,12 +366,14 @@ def describe_rejected(report: ListReport) -> str:
     return " · ".join(_rejected_parts(report))
 
 
-def _rejected_parts(report: ListReport, seen_set: str = "") -> Iterator[str]:
+def _rejected_parts(report: ListReport, seen_set: str = "", *, with_empty: bool = False) -> Iterator[str]:
     if report.seen:
         yield f"{report.seen:,} {SEEN_REASON}" + (f" ({seen_set})" if seen_set else "")
     if report.duplicates:
         yield f"{report.duplicates:,} duplicate{'s' if report.duplicates > 1 else ''}"
     if report.rejected:
         yield f"{report.rejected:,} not {'URLs' if report.rejected > 1 else 'a URL'}"
+    if blank := report.blank - (0 if with_empty else report.empty):
+        yield f"{blank:,} blank"
     if report.beyond:
         yield f"{report.beyond:,} {BEYOND_REASON}"

@@ -49,8 +49,17 @@ class RunOutputs:
         """
         if not output:
             return None
-        folder, safe = settings.state_folder, settings.csv_safe
-        return Exporter(self.records, run, output, folder, fresh=fresh, replace=replace, csv_safe=safe)
+        return Exporter(
+            self.records,
+            run,
+            output,
+            settings.state_folder,
+            fresh=fresh,
+            replace=replace,
+            csv_safe=settings.csv_safe,
+            csv_bom=settings.csv_bom,
+            in_order=settings.in_order,
+        )
 
     async def start_run(
         self, request: StartRequest, output: str, settings: Settings, *, replace: bool = False
