@@ -70,6 +70,16 @@ def pace_rule(settings: Settings) -> Callable[[str], Pace]:
     return pace
 
 
+async def give_paces(queue: Queue, run: Run, tasks: Sequence[Task], pace: Callable[[str], Pace]) -> None:
+    """Tell the queue what a run asks of lanes from now on; `tasks`: some of them, which the run may have."""
+    by_lane = {task.lane: task for task in tasks}
+    # Only what the run has: others were left out on purpose, and would be added.
+    ids = await queue.ids(run.id, [task.digest for task in by_lane.values()])
+    known = [task for task, number in zip(by_lane.values(), ids, strict=True) if number]
+    if known:
+        await queue.add(run.id, known, {task.lane: pace(task.lane) for task in known})
+
+
 def rewrite_rule(settings: Settings) -> UrlNormalizer:
     return UrlNormalizer(sort_query=settings.sort_query, drop_tracking=settings.drop_tracking)
 
@@ -114,6 +124,21 @@ def open_raw_store(settings: Settings) -> RawPageStore:
     from shoal.store.raw.page_store import RawPageStore
 
     return RawPageStore(settings.state_folder / "raw", durable=settings.synchronous == "full")
+
+
+def bounded_raw_folder(settings: Settings) -> Path:
+    """Where the pages of lists are kept within a bound."""
+    return settings.state_folder / "raw" / "lists"
+
+
+def open_saved_pages(settings: Settings) -> list[RawPageStore]:
+    """Every store of saved pages there is: of those that were asked for, and of lists. None is made."""
+    from shoal.store.raw.file import FILE_NAME
+    from shoal.store.raw.page_store import RawPageStore
+
+    folders = (settings.state_folder / "raw", bounded_raw_folder(settings))
+    durable = settings.synchronous == "full"
+    return [RawPageStore(folder, durable=durable) for folder in folders if (folder / FILE_NAME).exists()]
 
 
 def cookie_file(settings: Settings, run: Run) -> Path:

@@ -67,7 +67,7 @@ def test_every_line_of_a_list_is_in_one_of_the_outputs(user: ShellUser) -> None:
     numbers = [number for number, line in enumerate(lines, 1) if line and not line.startswith("#")]
     assert len(rows) + len(failed) + len(aside) == len(numbers) + 2
     for words in (
-        "Read 26 lines of urls.txt: 23 to fetch, 1 duplicate, 2 not URLs (→ out.rejected.csv)",
+        "Read 27 lines of urls.txt: 23 to fetch, 1 duplicate, 2 not URLs, 1 blank (→ out.rejected.csv)",
         "out.csv           21 rows: url, title, price",
         "out.failed.csv     2 rows: ",
         "1 × 404 not found",
@@ -240,3 +240,23 @@ def test_what_does_not_go_together_is_refused_at_once(
     err = capsys.readouterr().err
     assert words in err and "\n  try: " in err
     assert not (tmp_path / ".shoal").exists()
+
+
+def test_columns_of_a_list_go_through_a_fleet_and_come_out_in_its_order(user: ShellUser) -> None:
+    urls = products(user)[:12][::-1]
+    rows = [f"{number};Shöp {number};{url}" for number, url in enumerate(urls)]
+    name = listed(user, "sku;shop;link", *rows, ";;", "12;none;", name="urls.csv")
+    done = user.shoal("submit", name, "-f", "title=h1", "-f", "named=row:Shop", "--with-columns", "--json")
+    assert done.code == 0 and done.json["rejected"] == 1, done.err
+    worked = user.shoal("worker", "--exit-when-done", *ALLOW, "--delay", "0")
+    assert worked.code == 0, worked.err
+    for output in ("out.csv", "again.jsonl"):
+        done = user.shoal("export", "-o", output, "--in-order", "--csv-bom")
+        assert done.code == 0, done.err
+    assert (user.folder / "out.csv").read_text("utf-8-sig").startswith("line,sku,shop,url,title,named")
+    assert (user.folder / "out.csv").read_bytes().startswith(b"\xef\xbb\xbf")
+    found = user.lines("again.jsonl")
+    assert [row["url"] for row in found] == urls
+    assert [(row["line"], row["sku"], row["named"]) for row in found] == [
+        (number + 2, str(number), f"Shöp {number}") for number in range(12)
+    ]

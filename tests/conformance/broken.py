@@ -617,6 +617,13 @@ class SilentWorkersStay(ModelQueue):
         return gone
 
 
+class NumbersInAnyOrder(ModelQueue):
+    """Tasks of one call are numbered as the store likes."""
+
+    async def add(self, run: int, tasks: Sequence[Task], paces: Mapping[str, Pace] | None = None) -> list[Admission]:
+        return list(reversed(await super().add(run, list(reversed(tasks)), paces)))
+
+
 class IdsInAnyOrder(ModelQueue):
     """Ids come as the store finds them."""
 

@@ -9,6 +9,7 @@ import pytest
 
 from conformance import broken, broken_discard, broken_push, broken_sqlite
 from conformance import test_contract_ack as ack
+from conformance import test_contract_add as add
 from conformance import test_contract_claim as claim
 from conformance import test_contract_compare_and_swap as compare_and_swap
 from conformance import test_contract_discard as discard
@@ -57,6 +58,7 @@ BY_A_TEST: dict[type[ModelQueue], Callable[[QueueHarness], Awaitable[None]]] = {
     broken.SeqGivenAgain: lambda harness: results.test_no_seq_is_given_twice(harness, beyond=0),
     broken.VersionsComeAgain: compare_and_swap.test_a_document_made_again_has_no_version_of_before,
     broken.SilentWorkersStay: workers.test_workers_that_are_silent_leave_when_the_old_is_removed,
+    broken.NumbersInAnyOrder: add.test_new_tasks_are_numbered_in_the_order_given,
     broken.IdsInAnyOrder: results.test_ids_come_in_the_order_they_were_asked_for,
     broken.RecordsOfAll: results.test_records_of_chosen_tasks_come_in_the_order_of_settling,
     broken.CarriesOpenOnly: move.test_everything_the_run_has_seen_is_exported_by_number,

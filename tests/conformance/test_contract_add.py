@@ -30,6 +30,17 @@ async def test_a_duplicate_within_one_call_is_known(harness: QueueHarness) -> No
     assert (await harness.stats(run)).seen == 2
 
 
+async def test_new_tasks_are_numbered_in_the_order_given(harness: QueueHarness) -> None:
+    run = await harness.run()
+    first = [page(f"z{n % 7}{n}", lane=f"host{n % 5}") for n in range(40)]
+    later = [page(f"a{n}", lane=f"host{n % 3}", priority=n % 4) for n in range(40)]
+    await harness.add(run, first)
+    await harness.add(run, [first[3], *later, first[1]])
+    found = await harness.queue.list_tasks(run, limit=100)
+    assert [view.url for view in found] == [task.url for task in (*first, *later)]
+    assert [view.id for view in found] == sorted(view.id for view in found)
+
+
 async def test_identity_is_the_digest_not_the_url(harness: QueueHarness) -> None:
     run = await harness.run()
     one, other = page("a"), page("b")

@@ -135,7 +135,7 @@ async def test_every_line_is_a_task_a_duplicate_or_rejected_with_a_reason(
     )
     going = list_reader(queue, run, path)
     assert not going.done
-    assert await going.run() == ListReport(read=6, added=2, duplicates=1, rejected=3, completed=1)
+    assert await going.run() == ListReport(read=7, added=2, duplicates=1, rejected=3, completed=1, blank=1, empty=1)
     assert going.done and load_report(tmp_path, run) == going.report
     assert await urls(queue, run) == ["https://a.example/x", "https://www.b.example/%C3%BC"]
     aside = rejected(tmp_path)
@@ -373,6 +373,11 @@ async def test_killed_at_any_moment_every_line_is_accounted_for_once(queue: Queu
             ListReport(9, 4, 1, beyond=4),
             "Read 9 lines of urls.txt: 4 to fetch, 1 duplicate, 4 past the page limit (→ out.rejected.csv)",
         ),
+        (
+            ListReport(9, 4, 1, blank=4, empty=3),
+            "Read 9 lines of urls.txt: 4 to fetch, 1 duplicate, 4 blank (→ out.rejected.csv)",
+        ),
+        (ListReport(9, 6, blank=3, empty=3), "Read 9 lines of urls.txt: 6 to fetch, 3 blank"),
         (ListReport(2, 2, completed=1), "Read 2 lines of urls.txt: 2 to fetch; 1 had no http:// or https://"),
     ],
 )
@@ -389,3 +394,45 @@ def test_what_became_of_a_list_is_said_in_one_line(report: ListReport, said: str
 
 def test_a_source_that_knows_of_a_problem_is_believed() -> None:
     assert module.task_from_entry(UrlEntry(1, "https://a.example/", problem="too long"), None) == "too long"
+
+
+async def test_rows_without_a_url_are_blank_and_those_with_other_cells_are_set_aside(
+    queue: Queue, run: Run, tmp_path: Path
+) -> None:
+    path = listed(tmp_path, "sku,url", "7,https://a.example/", "8,", "", "9,n/a", name="urls.csv")
+    going = list_reader(queue, run, path)
+    assert await going.run() == ListReport(read=4, added=1, rejected=1, blank=2, empty=1)
+    assert rejected(tmp_path) == [(3, "", "nothing in column url"), (5, "n/a", "not a URL")]
+    assert going.report.not_added == 2 and describe_rejected(going.report) == "1 not a URL · 1 blank"
+
+
+async def test_a_list_that_was_begun_before_empty_lines_were_counted_goes_on(
+    queue: Queue, run: Run, tmp_path: Path
+) -> None:
+    path = listed(tmp_path, "https://a.example/", "", "https://b.example/")
+    await list_reader(queue, run, path).run()
+    place = module.position_path(tmp_path, run)
+    position = msgspec.json.decode(place.read_bytes(), type=module.ListPosition)
+    print_ = module._new_fingerprint()
+    module._update_fingerprint(print_, [UrlEntry(1, "https://a.example/"), UrlEntry(3, "https://b.example/")])
+    old = msgspec.structs.replace(
+        position, report=ListReport(read=2, added=2), counts_empty=False, done=False, print=print_.hexdigest()
+    )
+    place.write_bytes(msgspec.json.encode(old))
+    with path.open("a") as file:
+        file.write("\nhttps://c.example/\n")
+    assert await list_reader(queue, run, path).run() == ListReport(read=3, added=3)
+
+
+async def test_a_list_that_goes_on_with_other_settings_tells_its_lanes(queue: Queue, run: Run, tmp_path: Path) -> None:
+    path = listed(tmp_path, "https://a.example/1", "https://a.example/2", "https://b.example/")
+    await list_reader(queue, run, path, settings={"delay": 9.0}).run()
+    again = list_reader(queue, run, path, settings={"delay": 9.0})
+    again._pace = lambda lane: Pace(0.0, 0)
+    await again.run()
+    assert {lane.spacing for lane in await queue.lanes(run=run.id)} == {0.5}, "nothing has changed"
+    again = list_reader(queue, run, path, settings={})
+    again._pace = lambda lane: Pace(0.0, 0)
+    await again.run()
+    assert {lane.spacing for lane in await queue.lanes(run=run.id)} == {0.0}
+    assert (await queue.stats(run.id)).seen == 3

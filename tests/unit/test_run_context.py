@@ -99,7 +99,7 @@ async def test_run_that_this_machine_has_no_room_for_is_left_to_others(
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device", "raw")
 
-    monkeypatch.setattr("shoal.launch.worker_context.open_raw_store", full)
+    monkeypatch.setattr("shoal.launch.raw_stores.open_raw_store", full)
     run = await templated(queue, template(keep_raw=True))
     with pytest.raises(RunNotServed, match="No space left"):
         await tools.run_context(run.id)

@@ -34,6 +34,11 @@ def put(folder: Path, name: str, content: str | bytes) -> str:
 
 
 def entries(name: str, column: str = "") -> list[UrlEntry]:
+    """All that have anything in them."""
+    return [entry for entry in all_entries(name, column) if not entry.is_empty]
+
+
+def all_entries(name: str, column: str = "") -> list[UrlEntry]:
     source = open_source(name, column)
     try:
         return list(source)
@@ -102,6 +107,46 @@ def test_a_long_list_is_never_held_in_memory(tmp_path: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "blank", "empty"),
+    [
+        ("urls.txt", f"\n{A}\n \t\n# comment\n\n{B}\n\n", [1, 3, 5, 7], [1, 3, 5, 7]),
+        ("urls.csv", f"sku,url\n\n7,{A}\n,\n8,\n9,  \n10,n/a\n", [2, 4, 5, 6], [2, 4]),
+        ("urls.csv", f'url\n{A}\n""\n{B}\n', [3], [3]),
+        ("urls.jsonl", f'{{"url": "{A}"}}\n\n{{"url": ""}}\n{{"n": 1}}\n""\n{{"url": 5}}\n', [2, 3, 4, 5], [2, 5]),
+    ],
+)
+def test_blank_lines_are_known_as_blank_and_nothing_else_is(
+    tmp_path: Path, name: str, content: str, blank: list[int], empty: list[int]
+) -> None:
+    found = all_entries(put(tmp_path, name, content))
+    assert [entry.line for entry in found if entry.is_blank] == blank
+    assert [entry.line for entry in found if entry.is_empty] == empty
+
+
+@pytest.mark.parametrize("content", ["\n\n  \n", "# nothing\n\n"])
+def test_a_list_of_blank_lines_only_is_refused(tmp_path: Path, content: str) -> None:
+    with pytest.raises(UsageError, match="there is no URL in"):
+        open_source(put(tmp_path, "urls.txt", content))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns"),
+    [
+        ("urls.txt", f"{A}\n", ()),
+        ("urls.csv", f"sku,url,sku,\n7,{A},,x\n", ("sku", "sku (3)", "column 4")),
+        ("urls.csv", f"1,{A},x\n", ("column 1", "column 3")),
+        ("urls.jsonl", f'{{"url": "{A}", "n": 1}}\n{{"m": 2, "url": "{B}"}}\n', ("n", "m")),
+    ],
+)
+def test_the_names_of_the_other_columns_are_known_beforehand(
+    tmp_path: Path, name: str, content: str, columns: tuple[str, ...]
+) -> None:
+    source = open_source(put(tmp_path, name, content))
+    assert source.columns == columns
+    source.close()
 
 
 # Tables
@@ -200,7 +245,7 @@ def test_json_lines_that_cannot_be_used_are_told_apart(tmp_path: Path) -> None:
         "",
         "not JSON",
         "neither an object nor a string",
-        "no URL under url",
+        "nothing under url",
         "no URL under url",
     ]
 

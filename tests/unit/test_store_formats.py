@@ -219,6 +219,24 @@ async def test_records_beyond_a_sheet_go_on_in_the_next(tmp_path: Path, monkeypa
     assert [row[0] for sheet in found.values() for row in sheet[1:]] == list(range(7))
 
 
+async def test_a_spreadsheet_has_widths_a_frozen_header_and_a_filter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import openpyxl
+
+    monkeypatch.setattr(xlsx, "MAX_ROWS", 3)
+    rows = [{"id": 1, "title": "t" * 25, "text": "long " * 1_000}, {"id": 2, "title": "x"}, {"lines": "a\n" * 50}]
+    book = openpyxl.load_workbook(await written(tmp_path / "out.xlsx", *rows))
+    first, second = book.worksheets
+    assert (first.freeze_panes, second.freeze_panes) == ("A2", "A2")
+    assert (first.auto_filter.ref, second.auto_filter.ref) == ("A1:D3", "A1:D2")
+    widths = {name: first.column_dimensions[name].width for name in "ABCD"}
+    assert widths == {"A": 8, "B": 26, "C": 60, "D": 9}, "an id is narrow, a text is not endless"
+    assert second.column_dimensions["B"].width == 26
+    empty = openpyxl.load_workbook(await written(tmp_path / "empty.xlsx"))
+    assert not empty.worksheets[0].auto_filter.ref
+
+
 def test_columns_are_named_as_in_a_spreadsheet() -> None:
     assert [xlsx.column_letters(at) for at in (0, 25, 26, 701, 702, 16_383)] == ["A", "Z", "AA", "ZZ", "AAA", "XFD"]
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import sys
 import tempfile
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -22,6 +26,7 @@ from shoal.runs.outputs import RunOutputs
 from shoal.store.base import RecordReader
 from shoal.store.export import FORMATS, Exporter, check_output
 from shoal.store.formats import require_package
+from shoal.store.ordered_records import OrderedRecords
 from shoal.store.sidecars import sidecar_paths, write_failed
 from shoal.store.stream_exporter import STREAM_KINDS, StreamExporter
 
@@ -55,6 +60,8 @@ _FORMAT_BY_KIND = {
 @click.option("--failed", is_flag=True, help="Also write the pages that failed, to FILE's name.failed.csv.")
 @click.option("--fresh", is_flag=True, help="Overwrite FILE even if it holds something else.")
 @click.option("--csv-safe/--no-csv-safe", "csv_safe", default=None, help="Neutralise formulas for spreadsheets.")
+@click.option("--csv-bom/--no-csv-bom", "csv_bom", default=None, help="Begin CSV with a byte order mark, for Excel.")
+@click.option("--in-order/--no-in-order", "in_order", default=None, help="Records in the order of the run's list.")
 @click_options("look")
 def export(
     settings: Settings,
@@ -65,14 +72,17 @@ def export(
     failed: bool,
     fresh: bool,
     csv_safe: bool | None,
+    csv_bom: bool | None,
+    in_order: bool | None,
 ) -> int:
     """Write the records of RUN to a file; run it again to add new ones.
 
     Exit status: 0 complete, 4 --follow was interrupted; run it again to resume.
     """
     piped = output == "-"
-    _check(output, kind, follow, failed)
-    safe = settings.csv_safe if csv_safe is None else csv_safe
+    given: dict[str, Any] = {"csv_safe": csv_safe, "csv_bom": csv_bom, "in_order": in_order}
+    settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
+    _check(output, kind, follow, failed, settings)
 
     async def job(queue: Queue) -> None:
         async with await RunOutputs.open(queue, settings) as outputs:
@@ -81,23 +91,20 @@ def export(
     async def export_from(queue: Queue, records: RecordReader) -> None:
         chosen = await find_run(queue, run)
         if piped and kind not in (None, *STREAM_KINDS):
-            await _export_to_pipe(records, chosen, kind or "")
+            await _export_to_pipe(records, chosen, kind or "", settings)
             return
-        out: StreamExporter | Exporter
-        if piped:
-            out = StreamExporter(records, chosen, kind or "jsonl", _emit, csv_safe=safe)
-        else:
-            out = Exporter(records, chosen, output, settings.state_folder, fresh=fresh, csv_safe=safe)
-        try:
+        async with contextlib.AsyncExitStack() as stack:
+            if piped and settings.in_order:
+                records = await stack.enter_async_context(_in_order(records, chosen))
+            out = _open_output(records, chosen, output, kind, settings, fresh)
+            stack.callback(out.close)
             added = await _copy(queue, chosen, out, settings, follow=follow)
-        finally:
-            out.close()
         if isinstance(out, Exporter):
             print_line(f"{output}: {count(out.rows, 'record')}, {count(added)} of them new.")
             for note in out.notes:
                 print_line(f"  {note}")
             if failed:
-                await _write_failed(queue, chosen, output, safe)
+                await _write_failed(queue, chosen, output, settings)
 
     try:
         with_queue(settings, job)
@@ -110,8 +117,35 @@ def export(
     return 0
 
 
-def _check(output: str, kind: str | None, follow: bool, failed: bool) -> None:
+def _open_output(
+    records: RecordReader, run: Run, output: str, kind: str | None, settings: Settings, fresh: bool
+) -> StreamExporter | Exporter:
+    safe, bom = settings.csv_safe, settings.csv_bom
+    if output == "-":
+        return StreamExporter(records, run, kind or "jsonl", _emit, csv_safe=safe, csv_bom=bom)
+    folder, ordered = settings.state_folder, settings.in_order
+    return Exporter(records, run, output, folder, fresh=fresh, csv_safe=safe, csv_bom=bom, in_order=ordered)
+
+
+@contextlib.asynccontextmanager
+async def _in_order(records: RecordReader, run: Run) -> AsyncIterator[RecordReader]:
+    """The same records in the order of a list, as long as they are needed."""
+    with tempfile.TemporaryDirectory(prefix="shoal-") as folder:
+        ordered = OrderedRecords(records, run.id, Path(folder, "records.order"))
+        try:
+            await ordered.refill()
+            yield ordered
+        finally:
+            ordered.close()
+
+
+def _check(output: str, kind: str | None, follow: bool, failed: bool, settings: Settings) -> None:
     """Refuse what cannot be done, before anything is read."""
+    if follow and settings.in_order:
+        raise UsageError(
+            "the order of the list is known when the run has ended, not during it",
+            hint="leave --follow or --in-order out",
+        )
     if output != "-":
         output_format = check_output(Path(output).absolute())
         if kind is not None:
@@ -152,11 +186,11 @@ async def _ended(queue: Queue, run: Run) -> bool:
     return not now or (now[0].state in ("finished", "cancelled") and not stats.leased)
 
 
-async def _export_to_pipe(records: RecordReader, run: Run, kind: str) -> None:
+async def _export_to_pipe(records: RecordReader, run: Run, kind: str, settings: Settings) -> None:
     """A file that needs its end before its beginning: made elsewhere, then sent down the pipe."""
     with tempfile.TemporaryDirectory(prefix="shoal-") as folder:
         place = Path(folder, f"records.{kind}")
-        exporter = Exporter(records, run, place, Path(folder))
+        exporter = Exporter(records, run, place, Path(folder), in_order=settings.in_order)
         try:
             await exporter.finish()
         finally:
@@ -164,9 +198,9 @@ async def _export_to_pipe(records: RecordReader, run: Run, kind: str) -> None:
         _send(place)
 
 
-async def _write_failed(queue: Queue, run: Run, output: str, safe: bool) -> None:
+async def _write_failed(queue: Queue, run: Run, output: str, settings: Settings) -> None:
     path, _ = sidecar_paths(output)
-    number = await write_failed(queue, run, path, csv_safe=safe)
+    number = await write_failed(queue, run, path, csv_safe=settings.csv_safe, csv_bom=settings.csv_bom)
     print_line(f"{path}: {count(number, 'page')}." if number else "No page failed.")
 
 

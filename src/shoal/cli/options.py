@@ -106,5 +106,11 @@ def field_option(help: str) -> Callable[[F], F]:
     return click.option("-f", "--field", "given_fields", multiple=True, metavar="NAME=SELECTOR", help=help)
 
 
+def columns_option(command: F) -> F:
+    return click.option(
+        "--with-columns", is_flag=True, help="Also put the list's other columns and the line number into the records."
+    )(command)
+
+
 def as_json(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text.")(command)

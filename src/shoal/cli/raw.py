@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -47,14 +47,16 @@ def raw() -> None:
 @click_options("look")
 def list_(settings: Settings, as_json: bool) -> int:
     """List runs with saved responses and the space they take."""
-    if not _file_exists(settings):
+    with _open_stores(settings) as stores:
+        runs = sorted((run for store in stores for run in store.runs()), key=lambda run: run.first_at)
+        sizes = [store.size() for store in stores]
+    if not sizes:
         if as_json:
             print_json({"runs": [], "disk": 0})
         else:
             print_line(f"No responses are saved here. {KEEP}.")
         return 0
-    with _open_store(settings) as store:
-        runs, whole = store.runs(), store.size()
+    disk, received = sum(one.disk for one in sizes), sum(one.bytes for one in sizes)
     if as_json:
         listed = [
             {
@@ -66,13 +68,15 @@ def list_(settings: Settings, as_json: bool) -> int:
             }
             for run in runs
         ]
-        print_json({"runs": listed, "bytes": whole.bytes, "different": whole.different, "disk": whole.disk})
+        different = sum(one.different for one in sizes)
+        print_json({"runs": listed, "bytes": received, "different": different, "disk": disk})
         return 0
     now = time.time_ns() // 1000
     rows = [(run.name, count(run.pages), size(run.bytes), ago(run.last_at, now)) for run in runs]
     if rows:
         print_table(("run", "pages", "received", "last"), rows, right="pages")
-    print_line(f"{count(whole.answers, 'page')}, {size(whole.bytes)} received, {size(whole.disk)} on disk.")
+    answers = sum(one.answers for one in sizes)
+    print_line(f"{count(answers, 'page')}, {size(received)} received, {size(disk)} on disk.")
     return 0
 
 
@@ -90,12 +94,13 @@ def list_(settings: Settings, as_json: bool) -> int:
 def show(settings: Settings, url: str, run: str | None, headers: bool) -> int:
     """Write a saved response to stdout, byte for byte."""
     digest = request_digest(canonical(url))
-    with _open_store(settings) as store:
+    with _open_stores(settings, needed=True) as stores:
         if run:
-            response = store.get(_find_kept_run(store, run), digest)
+            store, name = _find_kept_run(stores, run)
+            response = store.get(name, digest)
         else:
-            newest = store.latest(digest)
-            response = newest.response if newest else None
+            found = [page for store in stores if (page := store.latest(digest))]
+            response = max(found, key=lambda page: page.kept_at).response if found else None
     if response is None:
         raise UsageError(f"no response of {clean(url)} is saved here", hint="shoal raw list shows what is")
     if not headers:
@@ -118,38 +123,35 @@ def show(settings: Settings, url: str, run: str | None, headers: bool) -> int:
 @click_options("look")
 def remove(settings: Settings, run: str) -> int:
     """Remove the responses a run saved, and free their space."""
-    with _open_store(settings) as store:
+    with _open_stores(settings, needed=True) as stores:
+        store, name = _find_kept_run(stores, run)
         before = store.size().disk
-        removed = asyncio.run(store.remove(_find_kept_run(store, run)))
+        removed = asyncio.run(store.remove(name))
         given_back = max(0, before - store.size().disk)
     print_line(f"Removed {count(removed, 'page')}; {size(given_back)} freed.")
     return 0
 
 
-def _find_kept_run(store: RawPageStore, run: str) -> str:
-    kept = [known.name for known in store.runs()]
+def _find_kept_run(stores: Sequence[RawPageStore], run: str) -> tuple[RawPageStore, str]:
+    kept = {known.name: store for store in stores for known in store.runs()}
     word = run.lower()
     meant = [name for name in kept if name.lower().startswith(word) or name.lower().endswith(f"_{word}")]
     if run in kept or len(meant) == 1:
-        return run if run in kept else meant[0]
+        name = run if run in kept else meant[0]
+        return kept[name], name
     raise UsageError(f"no responses of run {clean(run)} are saved here", hint="shoal raw list shows them")
 
 
-def _file_exists(settings: Settings) -> bool:
-    from shoal.store.raw.file import FILE_NAME
-
-    return (settings.state_folder / "raw" / FILE_NAME).exists()
-
-
 @contextmanager
-def _open_store(settings: Settings) -> Iterator[RawPageStore]:
+def _open_stores(settings: Settings, *, needed: bool = False) -> Iterator[list[RawPageStore]]:
     """The raw pages of this state; where none were ever stored, no file is made."""
-    if not _file_exists(settings):
-        raise UsageError("no responses are saved here", hint=KEEP)
-    from shoal.store.raw.page_store import RawPageStore
+    from shoal.app import open_saved_pages
 
-    store = RawPageStore(settings.state_folder / "raw")
+    stores = open_saved_pages(settings)
+    if needed and not stores:
+        raise UsageError("no responses are saved here", hint=KEEP)
     try:
-        yield store
+        yield stores
     finally:
-        store.close()
+        for store in stores:
+            store.close()

@@ -11,7 +11,7 @@ import click
 
 from shoal.cli.command import COMMAND_ARGS, Command
 from shoal.cli.confirm import end_confirmation, yes_option
-from shoal.cli.options import click_options, field_option
+from shoal.cli.options import click_options, columns_option, field_option
 from shoal.config.load import Settings
 from shoal.errors import UsageError
 
@@ -43,7 +43,9 @@ if TYPE_CHECKING:
 )
 @field_option("A column of the output, for lists and URLs: price:number=.price; may be given several times.")
 @click.option("--column", metavar="NAME", help="Which column of a list holds the URLs: a name or number.")
+@columns_option
 @click.option("--from-raw", metavar="RUN", help="Use the responses that RUN saved instead of fetching.")
+@click.option("--reread", is_flag=True, help="Read the pages again that an earlier run over this list saved.")
 @click.option("--urls-file", metavar="FILE", help="A list of URLs to start from; - is stdin.")
 @click.option(
     "--mode",
@@ -61,7 +63,9 @@ def run(
     output: str | None,
     given_fields: tuple[str, ...],
     column: str | None,
+    with_columns: bool,
     from_raw: str | None,
+    reread: bool,
     urls_file: str | None,
     mode: Mode | None,
     resume: bool,
@@ -108,7 +112,7 @@ def run(
 
     setup_logging(format=settings.log_format, level=settings.log_level, file=settings.log_file)
     given = click.get_current_context().meta[COMMAND_ARGS]
-    again = shlex.join(["shoal", "run", *(word for word in given if word != "--fresh")])
+    again = shlex.join(["shoal", "run", *(word for word in given if word not in ("--fresh", "--reread"))])
     ui = run_ui(live=settings.workers != 0)  # what a debugger prints must not be drawn over
     try:
         with with_dashboard(settings, ui.message):
@@ -118,7 +122,9 @@ def run(
                 inputs=inputs,
                 fields=fields,
                 column=column or "",
+                with_columns=with_columns,
                 from_raw=from_raw or "",
+                reread=reread,
                 output=output,
                 fresh=fresh,
                 ui=ui,

@@ -11,7 +11,7 @@ import click
 from shoal.cli.command import COMMAND_ARGS, Command
 from shoal.cli.confirm import end_confirmation, yes_option
 from shoal.cli.console import StatusLine, count, print_json, print_line
-from shoal.cli.options import as_json, click_options, field_option
+from shoal.cli.options import as_json, click_options, columns_option, field_option
 from shoal.cli.run import read_fields
 from shoal.cli.submit_result import show_submitted
 from shoal.commands.submit import SubmitResult, submit_command
@@ -36,6 +36,7 @@ INTERRUPTED = 4
 @click.option("--urls-file", metavar="FILE", help="A list of URLs to start from; - is stdin.")
 @field_option("A field of each record, for lists and URLs; may be given several times.")
 @click.option("--column", metavar="NAME", help="Which column of a list holds the URLs.")
+@columns_option
 @click.option("--fresh", is_flag=True, help="Start over instead of resuming.")
 @click.option(
     "--weight",
@@ -57,6 +58,7 @@ def submit(
     urls_file: str | None,
     given_fields: tuple[str, ...],
     column: str | None,
+    with_columns: bool,
     fresh: bool,
     weight: int,
     priority: int,
@@ -92,6 +94,7 @@ def submit(
             inputs=(urls_file,) if urls_file else inputs,
             fields=read_fields(given_fields),
             column=column or "",
+            with_columns=with_columns,
             fresh=fresh,
             weight=weight,
             priority=priority,

@@ -91,24 +91,18 @@ class Result:
         A file that shoal wrote for another run is replaced; any other only with fresh=True, and kept
         as .old.
         """
-        from shoal.store.export import Exporter, check_output
+        from shoal.store.export import check_output
 
         check_output(Path(path).resolve())
 
         async def copy(queue: Queue) -> int:
             runs = await queue.runs(name=self.run, limit=1)
             async with await RunOutputs.open(queue, self._settings) as outputs:
-                exporter = Exporter(
-                    outputs.records,
-                    runs[0],
-                    path,
-                    self._settings.state_folder,
-                    fresh=fresh,
-                    replace=True,
-                    csv_safe=self._settings.csv_safe,
-                    columns=self._columns,
-                )
+                outputs.columns = self._columns
+                exporter = outputs.open_exporter(runs[0], str(path), self._settings, fresh=fresh, replace=True)
                 outputs.attach(runs[0], exporter)
+                if exporter is None:
+                    return 0
                 await exporter.finish()
                 return exporter.rows
 

@@ -7,23 +7,25 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from shoal import app
-from shoal.commands.submit import ConfirmEnd, Submission, SubmitResult, confirm_replacing, refuse_single, seen_set_note
+from shoal.commands.reread import Reread, refuse_reread
+from shoal.commands.run_notes import describe_pace, run_notes
+from shoal.commands.submit import ConfirmEnd, Submission, SubmitResult, confirm_replacing, refuse_single
+from shoal.commands.summarize import summarize_run
+from shoal.config.changed_settings import SettingChange
 from shoal.config.load import Settings, with_defaults
 from shoal.config.replay import settings_for_replay
 from shoal.control.history_sampler import record_history
 from shoal.control.join_command import join_command
-from shoal.core.lane import Pace
 from shoal.core.run import NewRun, Run
 from shoal.core.stats import Stats
-from shoal.errors import QueueUnavailable, UsageError
-from shoal.extract import registry
+from shoal.errors import OutputTaken, QueueUnavailable
 from shoal.extract.scraper import Mode
 from shoal.launch.debugger import for_debugger
 from shoal.launch.job import RunJob
@@ -31,26 +33,24 @@ from shoal.launch.request_options import request_builder_for
 from shoal.launch.worker_pool import pool_size, worker_pool
 from shoal.queue.base import Queue
 from shoal.runs.cleanup import remove_leftovers
+from shoal.runs.cured_failures import changes_since_last_time, revive_cured
 from shoal.runs.drive import RunDriver, WorkerPool
-from shoal.runs.finish import refuse_overwriting_input, rejected_file, write_files
+from shoal.runs.finish import refuse_overwriting_input, rejected_file
 from shoal.runs.fleet_lock import LOCK_TTL, FleetLock, acquire_exclusive, keep_renewed, remove_expired_locks
-from shoal.runs.identity import StartOutcome, checked_stats, resolve_run, run_code_version, run_key
-from shoal.runs.list_reader import describe_rejected, load_report, refuse_changed_list
+from shoal.runs.identity import StartOutcome, checked_stats, run_key
+from shoal.runs.list_reader import refuse_changed_list
 from shoal.runs.local_lock import LocalLock
-from shoal.runs.no_records import NoRecords, explain_no_records, is_without_records, wants_records
 from shoal.runs.outputs import RunOutputs
-from shoal.runs.progress import RunEnd, RunInfo, RunSummary, RunUi
-from shoal.runs.request import RunRequest, fleet_run_key, parse_run_request, request_notes, run_spec
+from shoal.runs.progress import RunEnd, RunInfo, RunUi
+from shoal.runs.request import RunRequest, fleet_run_key, parse_run_request, run_spec
+from shoal.runs.saved_pages import keeps_pages, saved_by
 from shoal.runs.seed import ListSeeder
 from shoal.runs.spec import RunMode
-from shoal.runs.start import StartRequest, in_batches
+from shoal.runs.start import StartedRun, StartRequest, in_batches
 from shoal.store.export import Exporter, check_output
 from shoal.view import opentelemetry
-from shoal.view.formatting import count, format_pace
+from shoal.view.formatting import count, relative_path
 from shoal.worker.pool.supervisor import Supervisor
-
-if TYPE_CHECKING:
-    from shoal.runs.fill_rates import FieldRates
 
 EXIT_CODES: dict[RunEnd, int] = {
     "complete": 0,
@@ -60,7 +60,6 @@ EXIT_CODES: dict[RunEnd, int] = {
     "unbalanced": 1,
     "no_records": 3,
 }
-PREVIEW_RECORDS = 3  # records, where no output was asked for
 
 
 def run_command(
@@ -70,7 +69,9 @@ def run_command(
     inputs: tuple[str, ...] = (),
     fields: Mapping[str, str] | None = None,
     column: str = "",
+    with_columns: bool = False,
     from_raw: str = "",
+    reread: bool = False,
     output: str | None,
     fresh: bool,
     ui: RunUi,
@@ -82,18 +83,21 @@ def run_command(
     """Crawl, or go on crawling, until the end or until told to stop; answers the exit status.
 
     again: the command that goes on with it, for people. mode: in place of the scraper's own. on_queued: shows
-    what was put into the queue; then a distributed scraper without an output is left to workers. confirm: is told
-    of a run shared with others that `fresh` would end, and raises if that must not be.
+    what was put into the queue; then a distributed scraper without an output is left to workers. reread: pages
+    that an earlier run over the same list saved are read again, and only others are fetched. confirm: is told of a
+    run shared with others that `fresh` would end, and raises if that must not be.
     """
     place = str(Path(output).resolve()) if output else ""
     if place:
         check_output(Path(place))
         refuse_overwriting_input(place, (target, *inputs))
     opentelemetry.check_installed(settings)
-    request = parse_run_request(settings, target, inputs, fields or {}, column)
+    request = parse_run_request(settings, target, inputs, fields or {}, column, with_columns=with_columns)
     if mode == "distributed":
         refuse_single(request, target)
     request.scraper.mode = mode or request.scraper.mode
+    if reread:
+        refuse_reread(request, from_raw)
     settings = with_defaults(settings, request.scraper.settings, request.label)
     if on_queued is not None and request.scraper.mode == "distributed" and not place and not from_raw:
         request_builder_for(settings, request.scraper)
@@ -104,12 +108,19 @@ def run_command(
         settings = settings_for_replay(settings)
     request_builder_for(settings, request.scraper)
     settings = for_debugger(settings) if settings.workers == 0 else settings
-    return asyncio.run(LocalRun(settings, request, place, ui, again, from_raw).run(fresh, confirm))
+    return asyncio.run(LocalRun(settings, request, place, ui, again, from_raw, reread).run(fresh, confirm))
 
 
 class LocalRun:
     def __init__(
-        self, settings: Settings, request: RunRequest, output: str, ui: RunUi, again: str, from_raw: str
+        self,
+        settings: Settings,
+        request: RunRequest,
+        output: str,
+        ui: RunUi,
+        again: str,
+        from_raw: str,
+        reread: bool = False,
     ) -> None:
         self._resume_command = again
         self._settings = settings
@@ -117,6 +128,8 @@ class LocalRun:
         self._output = output
         self._ui = ui
         self._from_raw = from_raw
+        self._reread = Reread(settings, request, is_wanted=reread, on_message=ui.message)
+        self._changes: list[SettingChange] = []
         self._began = time.monotonic()
 
     async def run(self, fresh: bool, confirm: ConfirmEnd | None = None) -> int:
@@ -146,7 +159,7 @@ class LocalRun:
                 key,
                 spec=spec,
                 max_pages=settings.max_pages,
-                seen_set=settings.seen,
+                seen_set="" if self._reread.is_wanted else settings.seen,  # all of it was seen when it was saved
                 seen_for=settings.seen_for,
                 dead_retention=settings.dead_retention,
             )
@@ -157,26 +170,18 @@ class LocalRun:
                 more=request.input is not None,
                 name_format=settings.run_id_format,
             )
-            started = await outputs.start_run(wanted, self._output, settings)
+            try:
+                started = await outputs.start_run(wanted, self._output, settings, replace=self._reread.is_wanted)
+            except OutputTaken as error:
+                error.hint = await self._reread.offer(queue, otherwise=error.hint)
+                raise
             run, exporter = started.run, started.output
-            if started.outcome == "ended":
+            self._changes = changes_since_last_time(run, settings)
+            if started.outcome == "ended" and not await self._try_failed_again(queue, run):
                 return await self._finish_ended(queue, run, exporter)
-            pool = await self._pool(queue, run)
-            seeder = await self._open_seeder(queue, run)
-            driver = RunDriver(
-                queue,
-                run,
-                pool,
-                output=outputs,
-                ui=self._ui,
-                seeder=seeder,
-                settings=settings,
-                outage_timeout=app.queue_outage_timeout(settings),
-            )
-            await self._start_ui(queue, run, started.outcome, seeder)
-            self._handle_signals(driver, pool)
+            driver = await self._open_driver(queue, started, fresh)
             history = record_history(queue, stale_after=settings.stale_after)
-            async with keep_renewed(lock, driver.stop), self._exporting_metrics(run, pool), history:
+            async with keep_renewed(lock, driver.stop), self._exporting_metrics(run), history:
                 stats = await driver.drive()
             return await self._finish(queue, driver.run, stats, exporter)
         finally:
@@ -189,19 +194,63 @@ class LocalRun:
             if local_lock:
                 local_lock.release()
 
+    async def _open_driver(self, queue: Queue, started: StartedRun, fresh: bool) -> RunDriver:
+        """What drives the run: through saved pages first, if it is to read some, then through what is left."""
+        settings, run = self._settings, started.run
+        if not self._from_raw:
+            await self._reread.begin(queue, run)
+        self._pool = await self._open_pool(queue, run)
+        seeder = await self._open_seeder(queue, run)
+        driver = RunDriver(
+            queue,
+            run,
+            self._pool,
+            output=self._outputs,
+            ui=self._ui,
+            seeder=seeder,
+            settings=settings,
+            outage_timeout=app.queue_outage_timeout(settings),
+            next_pool=(lambda: self._fetch_rest(queue, driver)) if self._reread.pages else None,
+        )
+        is_offered = started.outcome == "new" and not fresh and not self._from_raw
+        offer = await self._reread.offer(queue, run.name) if is_offered else ""
+        await self._start_ui(queue, run, started.outcome, seeder, offer)
+        self._handle_signals(driver)
+        return driver
+
+    async def _fetch_rest(self, queue: Queue, driver: RunDriver) -> WorkerPool | None:
+        if not await self._reread.fetch_rest(queue, driver.run):
+            return None
+        self._pool = await self._open_pool(queue, driver.run)
+        self._stop_when_drained(driver)
+        return self._pool
+
+    async def _try_failed_again(self, queue: Queue, run: Run) -> bool:
+        """Whether pages of a finished run failed because of what is set otherwise now: they are open again."""
+        if run.state != "finished" or self._request.input is None:
+            return False
+        revived = await revive_cured(queue, run, self._settings, self._changes)
+        for flag, number in revived.items():
+            self._ui.message(f"{count(number, 'page')} failed for want of {flag}; trying again, as it is set now.")
+        return bool(revived)
+
     @property
     def _mode(self) -> RunMode:
         return "distributed" if self._request.scraper.mode == "distributed" and not self._from_raw else "single"
 
-    def _exporting_metrics(self, run: Run, pool: WorkerPool) -> contextlib.AbstractAsyncContextManager[None]:
+    def _exporting_metrics(self, run: Run) -> contextlib.AbstractAsyncContextManager[None]:
         """Figures go to a collector meanwhile, where one is named."""
-        if not self._settings.otel or not isinstance(pool, Supervisor):
+        if not self._settings.otel or not isinstance(self._pool, Supervisor):
             return contextlib.nullcontext()
+        from shoal.view.metric_family import MetricFamily
         from shoal.view.metrics import worker_families
 
-        return opentelemetry.report_metrics(
-            self._settings, run.name, lambda: worker_families(run.name, pool.totals(), reachable=True, stopping=False)
-        )
+        def families() -> list[MetricFamily]:
+            pool = self._pool
+            assert isinstance(pool, Supervisor)
+            return worker_families(run.name, pool.totals(), reachable=True, stopping=False)
+
+        return opentelemetry.report_metrics(self._settings, run.name, families)
 
     async def _lock(self, queue: Queue, key: str) -> FleetLock | None:
         if self._mode == "distributed":
@@ -216,20 +265,10 @@ class LocalRun:
             queue, self._request, self._settings, mode=self._mode, command=self._resume_command, output=self._output
         )
         if self._from_raw:
-            spec["from_raw"] = self._from_raw = await self._find_raw_run(queue)
+            spec["from_raw"] = self._from_raw = (await saved_by(queue, self._settings, self._from_raw)).run
+        elif self._mode == "single":
+            spec |= await self._reread.spec(queue)
         return spec
-
-    async def _find_raw_run(self, queue: Queue) -> str:
-        raw_run = await resolve_run(queue, self._from_raw)
-        if raw_run is None:
-            raise UsageError(f"there is no run {self._from_raw}", hint="shoal runs lists them")
-        raw_store = app.open_raw_store(self._settings)
-        try:
-            if raw_run.name not in {run.name for run in raw_store.runs()}:
-                raise UsageError(f"run {raw_run.name} saved no responses", hint="crawl with --keep-raw first")
-        finally:
-            raw_store.close()
-        return raw_run.name
 
     async def _open_seeder(self, queue: Queue, run: Run) -> ListSeeder | None:
         """The list on its way into the run."""
@@ -243,41 +282,47 @@ class LocalRun:
             self._request.input,
             settings,
             rejects=place,
-            display_name=_relative_path(str(place)),
+            display_name=relative_path(str(place)),
             on_message=self._ui.message,
+            reread=self._reread.pages is not None,
         )
 
-    async def _pool(self, queue: Queue, run: Run) -> WorkerPool:
-        settings = self._settings
+    async def _open_pool(self, queue: Queue, run: Run) -> WorkerPool:
+        saved = self._reread.pages
         job = RunJob(
             run,
-            settings,
+            self._reread.settings,
             target=self._request.target,
             template=int(run.spec.get("template_version", 0)),
             keep_duplicates=self._request.input is not None,
             start=tuple(self._request.scraper.start),
-            from_raw=self._from_raw,
+            from_raw=saved.run if saved else self._from_raw,
+            fetches_rest=saved is not None,
+            keep_bounded=not self._from_raw and keeps_pages(self._settings, self._request),
         )
-        if settings.workers == 0:
+        if self._settings.workers == 0:
             from shoal.launch.in_process_pool import in_process_pool  # late: it brings the fetcher and the parser
 
             return await in_process_pool(queue, job, self._request.scraper)
         return worker_pool(queue, job, on_output_line=lambda _, line: self._ui.message(line.decode("utf-8", "replace")))
 
-    def _handle_signals(self, driver: RunDriver, pool: WorkerPool) -> None:
+    def _stop_when_drained(self, driver: RunDriver) -> None:
+        if isinstance(self._pool, Supervisor):
+            self._pool.on_drained = driver.stop
+
+    def _handle_signals(self, driver: RunDriver) -> None:
         asked = False
-        if isinstance(pool, Supervisor):
-            pool.on_drained = driver.stop
 
         def stop() -> None:
             nonlocal asked
             if asked:
-                pool.kill() if isinstance(pool, Supervisor) else os._exit(EXIT_CODES["interrupted"])
+                self._pool.kill() if isinstance(self._pool, Supervisor) else os._exit(EXIT_CODES["interrupted"])
                 return
             asked = True
             self._ui.message("Stopping; pages in progress are returned. Ctrl-C again: now. Nothing is lost.")
             driver.stop()
 
+        self._stop_when_drained(driver)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop)
@@ -289,7 +334,9 @@ class LocalRun:
             await remove_expired_locks(queue, self._settings.retention * 86_400.0)
             await remove_leftovers(queue, self._settings)
 
-    async def _start_ui(self, queue: Queue, run: Run, found: StartOutcome, seeder: ListSeeder | None) -> None:
+    async def _start_ui(
+        self, queue: Queue, run: Run, found: StartOutcome, seeder: ListSeeder | None, offer: str
+    ) -> None:
         settings = self._settings
         if seeder:
             await seeder.start()
@@ -298,48 +345,30 @@ class LocalRun:
                 run=run,
                 stats=await queue.stats(run.id),
                 state=app.queue_label(settings),
-                resumed=found == "continued",
+                resumed=found != "new",
                 workers=1 if settings.workers == 0 else pool_size(settings),
                 concurrency=settings.concurrency,
                 robots=not settings.ignore_robots,
-                pace=self._describe_pace(seeder.paces if seeder else ()),
-                output=_relative_path(self._output),
-                notes=(*self._notes(run), *(seeder.notes() if seeder else ())),
+                pace=describe_pace(self._settings, self._request, seeder.paces if seeder else ()),
+                output=relative_path(self._output),
+                notes=(*self._notes(run), *(seeder.notes() if seeder else ()), *([offer] if offer else [])),
             )
         )
 
     def _notes(self, run: Run) -> Iterator[str]:
-        limit, asked = run.max_pages, self._settings.max_pages
-        if asked != limit and (asked or limit):
-            fixed = count(limit, "page") if limit else "none"
-            yield f"The page limit was set when this run began: {fixed}.   --fresh starts over"
-        yield from seen_set_note(run, self._settings)
-        if self._settings.workers == 0:
-            yield "Working in this process: breakpoint() works, and no time limit ends a handler."
+        yield from run_notes(run, self._settings, self._request, self._changes)
+        if self._reread.pages:
+            yield f"Reading pages that run {self._reread.pages.run} saved; what it did not save is fetched afterwards."
         if self._from_raw:
             yield f"Using responses saved by run {self._from_raw}; nothing is fetched."
         if self._mode == "distributed":
             yield f"Other workers may join: {join_command(self._settings, run)}"
-        began, now = run_code_version(run), registry.version_of(self._request.scraper)
-        if self._request.target and began and began != now:
-            yield f"The code has changed since this run began ({began}, now {now})."
-        yield from request_notes(self._request)
-
-    def _describe_pace(self, met: Collection[Pace]) -> str:
-        """met: the paces of the hosts of a list, as far as it was read."""
-        rule = app.pace_rule(self._settings)
-        if self._request.input:
-            paces = set(met) or {rule("example.com")}
-        else:
-            paces = {rule(task.lane) for task in app.seed_tasks(self._request.scraper, self._settings)[0]}
-        spacing = max(pace.spacing for pace in paces)
-        if not spacing:
-            return "as fast as the site answers"
-        return f"at most {format_pace(spacing)} per site"
 
     async def _finish_ended(self, queue: Queue, run: Run, exporter: Exporter | None) -> int:
         if self._request.input:
             await refuse_changed_list(self._request.input.source, self._settings.state_folder, run)
+        for note in self._notes(run):
+            self._ui.message(note)
         stats = await checked_stats(queue, run)
         self._ui.message(f"Run {run.name} of this command is already {run.state}.   --fresh starts over")
         return await self._finish(queue, run, stats, exporter, worked=False)
@@ -347,62 +376,9 @@ class LocalRun:
     async def _finish(
         self, queue: Queue, run: Run, stats: Stats, exporter: Exporter | None, *, worked: bool = True
     ) -> int:
-        end: RunEnd = "complete"
-        if run.state in ("running", "paused"):
-            end = "interrupted"
-        elif run.state == "cancelled":
-            end = "cancelled"
-        elif stats.failed:
-            end = "dead"
-        no_records = await self._explain_no_records(queue, run, stats)
-        if end == "complete" and no_records and (self._output or wants_records(run)):
-            end = "no_records"
-        dead = tuple(await queue.dead_groups(run.id, limit=100_000))
-        files = await write_files(queue, run, exporter, self._settings, dead) if exporter else []
-        rejected = rejected_file(run, self._output, self._settings)
-        if self._request.input and rejected.exists():
-            report = load_report(self._settings.state_folder, run)
-            files.append((str(rejected), report.not_added, describe_rejected(report)))
-        fill: FieldRates = ()
-        warnings: tuple[str, ...] = ()
-        if self._request.chosen_fields and stats.records:
-            from shoal.runs.fill_rates import read_fill_rates  # late: only templates need it
-
-            fill, warnings = await read_fill_rates(
-                queue, self._outputs.records, run, self._request.chosen_fields, final=end in ("complete", "dead")
-            )
-        first = () if exporter else await self._outputs.records.records(run.id, limit=PREVIEW_RECORDS)
-        self._ui.finish(
-            RunSummary(
-                run=run,
-                stats=stats,
-                end=end,
-                seconds=time.monotonic() - self._began if worked else 0.0,
-                output=_relative_path(self._output),
-                rows=exporter.rows if exporter else 0,
-                dead=dead,
-                resume_command=self._resume_command,
-                files=tuple((_relative_path(name), rows, words) for name, rows, words in files),
-                fill=fill,
-                warnings=(*warnings, *(exporter.notes if exporter else ())),
-                no_records=no_records,
-                first=tuple(msgspec.json.decode(record.data) for record in first),
-            )
+        seconds = time.monotonic() - self._began if worked else 0.0
+        summary = await summarize_run(
+            queue, run, stats, self._request, self._settings, self._outputs, exporter, output=self._output
         )
-        return EXIT_CODES[end]
-
-    async def _explain_no_records(self, queue: Queue, run: Run, stats: Stats) -> NoRecords | None:
-        handlers = self._request.scraper.handlers
-        if not is_without_records(run, stats) or (self._request.scraper.tasks and not handlers):
-            return None
-        return await explain_no_records(queue, run, stats, [handler.pattern for handler in handlers])
-
-
-def _relative_path(path: str) -> str:
-    """A path as people would type it from here."""
-    if not path:
-        return ""
-    try:
-        return str(Path(path).relative_to(Path.cwd()))
-    except ValueError:
-        return path
+        self._ui.finish(msgspec.structs.replace(summary, seconds=seconds, resume_command=self._resume_command))
+        return EXIT_CODES[summary.end]

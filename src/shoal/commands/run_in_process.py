@@ -69,6 +69,7 @@ def get(
     fields: Mapping[str, str] | None = None,
     *,
     column: str = "",
+    with_columns: bool = False,
     output: str | None = None,
     fresh: bool | None = None,
     progress: bool | None = None,
@@ -81,7 +82,7 @@ def get(
     if output:
         refuse_overwriting_input(str(Path(output).resolve()), words)
     chosen = load(settings)
-    request = parse_run_request(chosen, words[0], words[1:], fields or {}, column)
+    request = parse_run_request(chosen, words[0], words[1:], fields or {}, column, with_columns=with_columns)
     ui = progress_line(progress)
     return run_blocking(lambda: run_request(request, chosen, output, fresh, ui=ui))
 

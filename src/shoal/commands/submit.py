@@ -57,6 +57,7 @@ def submit_command(
     inputs: tuple[str, ...] = (),
     fields: Mapping[str, str] | None = None,
     column: str = "",
+    with_columns: bool = False,
     fresh: bool = False,
     weight: int = 1,
     priority: int = 0,
@@ -68,7 +69,7 @@ def submit_command(
 
     confirm: is told of the run that `fresh` would end, and raises if that must not be.
     """
-    request = parse_run_request(settings, target, inputs, fields or {}, column)
+    request = parse_run_request(settings, target, inputs, fields or {}, column, with_columns=with_columns)
     refuse_single(request, target)
     settings = with_defaults(settings, request.scraper.settings, request.label)
     request_builder_for(settings, request.scraper)
@@ -165,7 +166,9 @@ class Submission:
                 await asyncio.wait([reading_task])
                 raise
             report = reading_task.result()
-        made = self._result(run, found, report.added, report.duplicates, report.rejected + report.beyond)
+        made = self._result(
+            run, found, report.added, report.duplicates, report.rejected + report.beyond + report.blank - report.empty
+        )
         made = msgspec.structs.replace(made, rejects=str(place) if report.not_added else "", seen=report.seen)
         if seeder.done:
             return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from shoal.config.settings import Settings
 
 PREFIX = "SHOAL_"
+_only_cause = re.compile(r"`([a-z_.]+)`").fullmatch
 
 # run: part of what a run asks for. It is kept with the run, reaches every worker that serves it, and may be
 # asked for over the API. machine: each machine's own, which no run can change.
@@ -47,6 +49,8 @@ class Setting:
     credential: bool = False  # holds a login or a proxy, or the name of a secret that does
     hidden: bool = False  # a secret: its value is never shown
     beyond: str = ""  # a limit: what becomes of whatever exceeds it
+    refuses: str = ""  # the cause of pages that fail for as long as it is not set
+    at_start: bool = False  # fixed when a run begins: another value later does not count for that run
     # A limit: the most a stranger's run may ask of a machine.
     ceiling: Callable[[Settings], Any] | None = None
     replay: Any = UNCHANGED  # its value while saved pages are extracted again
@@ -62,6 +66,12 @@ class Setting:
     @property
     def is_boolean(self) -> bool:
         return self.parse is units.boolean
+
+    @property
+    def cause(self) -> str:
+        """The cause of pages that fail because of it; "" where none does."""
+        limit = _only_cause(self.beyond)
+        return limit[1] if limit else self.refuses
 
     def read(self, value: object, source: str) -> Any:
         return read_value(self.parse, value, source, self.accepts)

@@ -145,12 +145,18 @@ class Settings:
         accepts="a whole number; 0 or none is one per core, but 0 with shoal run is its own process",
         commands="run and serve",
     )
-    ignore_robots: bool = switch(False, "Fetch pages that robots.txt disallows.", "Pace", scope="run", replay=True)
+    ignore_robots: bool = switch(
+        False, "Fetch pages that robots.txt disallows.", "Pace", scope="run", replay=True, refuses="robots"
+    )
     adapt: bool = switch(
         True, "Slow down for hosts that respond slowly or refuse, then speed up.", "Pace", scope="run", replay=False
     )
     max_pages: int = count(
-        0, "Maximum pages; 0 is no limit.", accepts=UNLIMITED, **_limit("the rest is cancelled, the run is complete")
+        0,
+        "Maximum pages; 0 is no limit.",
+        accepts=UNLIMITED,
+        at_start=True,
+        **_limit("the rest is cancelled, the run is complete"),
     )
     max_depth: int | None = count(
         None, "Maximum number of links between a page and the start.", **_limit("the link is not followed: `depth`")
@@ -227,6 +233,7 @@ class Settings:
         accepts="1, or a list of host:port and networks such as 127.0.0.1:8000,localhost:9000,10.0.0.0/8",
         commands="run and serve",
         connection=True,
+        refuses="blocked.private",
     )
     user_agent: str = declare(
         f"shoal/{__version__}",
@@ -287,11 +294,12 @@ class Settings:
         "URLs",
         scope="run",
         replay="",
+        at_start=True,
         parse=_parse_seen_set,
         accepts=NAME_RULE,
     )
     seen_for: float = duration(
-        0.0, "How long the seen-set remembers a URL; 0 is for ever.", "URLs", zero=True, scope="run"
+        0.0, "How long the seen-set remembers a URL; 0 is for ever.", "URLs", zero=True, scope="run", at_start=True
     )
     sort_query: bool = switch(False, "Treat URLs that differ only in the order of ?a&b as one.", "URLs", scope="run")
     drop_tracking: bool = switch(
@@ -308,8 +316,18 @@ class Settings:
     csv_safe: bool = switch(
         False, "Keep spreadsheets from running cells of a CSV as formulas.", "Output", scope="machine"
     )
+    csv_bom: bool = switch(
+        False, "Begin CSV files with a byte order mark, so that Excel reads them as UTF-8.", "Output", scope="machine"
+    )
+    in_order: bool = switch(
+        False, "Write records in the order of the list, when the run ends or stops.", "Output", scope="machine"
+    )
     keep_raw: bool = switch(
-        False, "Save every raw response, to extract from it again later.", "Output", scope="run", replay=False
+        False,
+        "Save every raw response, to extract from it again later; lists keep as many as there is room for.",
+        "Output",
+        scope="run",
+        replay=False,
     )
     revalidate: bool = switch(
         False, "Fetch saved pages again only if they have changed.", "Output", scope="run", replay=False

@@ -13,8 +13,15 @@ _RESERVED = frozenset(
     ("connection", "content-length", "expect", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade")
 )
 _RESERVED_PREFIX = "proxy-"
+# Headers that say who somebody is, by the words in their names.
+_identity_words = re.compile(r"auth|cookie|token|secret|api-?key|session|password", re.IGNORECASE).search
 _is_token = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+").fullmatch
 _is_printable_line = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]*").fullmatch  # a tab is text, too
+
+
+def names_identity(name: str) -> bool:
+    """Whether a header of this name says who asks."""
+    return _identity_words(name) is not None
 
 
 def header_problem(name: object, value: object) -> str:

@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 
 from shoal.core.page import Request, Response
+from shoal.core.request_header import names_identity
 from shoal.core.url import request_digest
 from shoal.errors import FetchRefused
 from shoal.fetch.base import Fetcher
@@ -30,7 +31,7 @@ class StoredPage(Protocol):
     def response(self) -> Response: ...
 
 
-class PageStore(Protocol):
+class PageSink(Protocol):
     @property
     def is_full(self) -> bool: ...
 
@@ -38,6 +39,8 @@ class PageStore(Protocol):
 
     async def sync(self) -> None: ...
 
+
+class PageStore(PageSink, Protocol):
     def get(self, run: str, digest: bytes) -> Response | None: ...
 
     def has(self, run: str, digest: bytes) -> bool: ...
@@ -53,14 +56,17 @@ def storage_key(request: Request) -> bytes:
 class RecordingFetcher:
     """Stores every response; where a page is asked for again, the last one counts."""
 
-    def __init__(self, fetcher: Fetcher, store: PageStore, run: str) -> None:
+    def __init__(self, fetcher: Fetcher, store: PageSink, run: str, *, anonymous_only: bool = False) -> None:
+        """anonymous_only: what was fetched with a login is not stored."""
         self._fetcher = fetcher
         self._store = store
         self._run = run
+        self._anonymous_only = anonymous_only
+        self.name = getattr(fetcher, "name", "http")  # in the counters of a run
 
     async def fetch(self, request: Request) -> Response:
         response = await self._fetcher.fetch(request)
-        if response.status not in THROTTLE_STATUSES:
+        if response.status not in THROTTLE_STATUSES and not (self._anonymous_only and _has_login(request)):
             if self._store.is_full:  # a handler may fetch far more than its page before anything is settled
                 await self._store.sync()
             self._store.put(self._run, storage_key(request), response)
@@ -71,6 +77,11 @@ class RecordingFetcher:
 
     async def close(self) -> None:
         await self._fetcher.close()
+
+
+def _has_login(request: Request) -> bool:
+    """Whether a request says who asks. Cookies that a site gave to an unknown visitor do not."""
+    return any(name.lower() != "cookie" and names_identity(name) for name, _ in request.headers)
 
 
 class RevalidatingFetcher:

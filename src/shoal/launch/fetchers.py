@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
 from shoal.config.load import SETTINGS, Settings
 from shoal.core.page import Request, Response
@@ -13,11 +13,9 @@ from shoal.fetch.guard import PrivateNetworkPolicy
 from shoal.fetch.http import HttpFetcher
 from shoal.fetch.limits import FetchLimits
 from shoal.launch.job import RunJob
+from shoal.launch.raw_stores import RawStores
 from shoal.version import __version__
 from shoal.worker.plan import EXTRA_CONCURRENCY_FACTOR
-
-if TYPE_CHECKING:
-    from shoal.store.raw.page_store import RawPageStore
 
 Fetch = Callable[[Request], Awaitable[Response]]
 
@@ -96,22 +94,26 @@ class RunFetchers:
     keep: Callable[[], Awaitable[None]] | None = None
 
 
-def run_fetchers(
-    job: RunJob, make_fetcher: Callable[[], Fetcher], open_store: Callable[[], RawPageStore]
-) -> RunFetchers:
+def run_fetchers(job: RunJob, make_fetcher: Callable[[], Fetcher], stores: RawStores) -> RunFetchers:
     """Fetchers for a run, also for one that keeps pages, or reads those that were kept."""
     settings = job.settings
-    if not (job.from_raw or settings.keep_raw or settings.revalidate):
+    if not (job.from_raw or settings.keep_raw or settings.revalidate or job.keep_bounded):
         plain = make_fetcher()
         return RunFetchers(plain, plain.fetch)
     from shoal.fetch.raw_pages import RecordingFetcher, ReplayFetcher, RevalidatingFetcher
 
-    raw_store = open_store()
     if job.from_raw:
-        replay = ReplayFetcher(raw_store, job.from_raw)
-        return RunFetchers(replay, replay.fetch, kept=replay.knows)
-    plain = make_fetcher()
-    pages: Fetcher = RevalidatingFetcher(plain, raw_store) if settings.revalidate else plain
-    if not settings.keep_raw:
-        return RunFetchers(pages, plain.fetch)
-    return RunFetchers(RecordingFetcher(pages, raw_store, job.run.name), plain.fetch, keep=raw_store.sync)
+        replay = ReplayFetcher(stores.saved_by(job.from_raw), job.from_raw)
+        fetchers = RunFetchers(replay, replay.fetch, kept=None if job.fetches_rest else replay.knows)
+    else:
+        plain = make_fetcher()
+        pages: Fetcher = RevalidatingFetcher(plain, stores.raw()) if settings.revalidate else plain
+        fetchers = RunFetchers(pages, plain.fetch)
+    if settings.keep_raw:
+        raw_store = stores.raw()
+        return replace(fetchers, pages=RecordingFetcher(fetchers.pages, raw_store, job.run.name), keep=raw_store.sync)
+    if job.keep_bounded:
+        bounded = stores.bounded()
+        recording = RecordingFetcher(fetchers.pages, bounded, job.run.name, anonymous_only=True)
+        return replace(fetchers, pages=recording, keep=bounded.sync)
+    return fetchers

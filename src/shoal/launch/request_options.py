@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator
 
 from shoal.config.load import Settings
 from shoal.control.secret_policy import SecretPolicy, SubmittedAs
-from shoal.core.request_header import parse_header_line
+from shoal.core.request_header import names_identity, parse_header_line
 from shoal.core.url import canonical
 from shoal.errors import GiveUp, InvalidUrl, UsageError
 from shoal.extract.scraper import Scraper
 from shoal.fetch import proxy
 from shoal.fetch.auth import authorization_header
 from shoal.fetch.cookies import CookieJars as OwnSessions
-from shoal.worker.task.request_builder import CookieStores, RequestBuilder, is_sensitive_header, origin_of, proxy_origin
+from shoal.worker.task.request_builder import CookieStores, RequestBuilder, origin_of, proxy_origin
 
 
 def request_builder_for(
@@ -43,7 +43,7 @@ def request_builder_for(
         headers = [parse_header_line(line) for line in settings.header]
         return RequestBuilder(
             timeout=settings.timeout,
-            headers=tuple(pair for pair in headers if keys.shows_headers or not is_sensitive_header(pair[0])),
+            headers=tuple(pair for pair in headers if keys.shows_headers or not names_identity(pair[0])),
             auth=settings.auth,
             proxy=settings.proxy,
             secrets=settings.secrets,

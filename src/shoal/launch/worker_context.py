@@ -10,11 +10,10 @@ import asyncio
 import logging
 import math
 import time
-from typing import Any
 
 import msgspec
 
-from shoal.app import open_queue, open_raw_store
+from shoal.app import open_queue
 from shoal.config.load import with_defaults
 from shoal.config.run_settings import settings_for_run, settings_for_template
 from shoal.core.name_format import file_name_of
@@ -26,6 +25,7 @@ from shoal.extract.parse_budget import ParseBudget
 from shoal.extract.scraper import Scraper
 from shoal.launch.fetchers import FetcherPool, http_fetcher, run_fetchers
 from shoal.launch.job import FleetJob, RunJob
+from shoal.launch.raw_stores import RawStores
 from shoal.launch.run_context import build_run_context
 from shoal.launch.scraper_set import ScraperSet
 from shoal.queue import document_kinds as kinds
@@ -70,7 +70,7 @@ async def build_worker_context(
     scraper: Scraper, job: RunJob, *, queue: Queue, note: CrashNote, supervised: bool
 ) -> WorkerContext:
     settings = job.settings
-    fetchers = run_fetchers(job, lambda: http_fetcher(settings), lambda: open_raw_store(settings))
+    fetchers = run_fetchers(job, lambda: http_fetcher(settings), RawStores(settings))
     run_context = build_run_context(job, scraper, fetchers, queue)
 
     async def serve_run(_: int) -> RunContext:
@@ -96,7 +96,7 @@ class FleetContextFactory:
         self._queue = queue
         self._fetcher_pool = FetcherPool(fleet_job.settings)
         self._budgets: dict[float, ParseBudget] = {}
-        self._raw_store: Any = None
+        self._raw_stores = RawStores(fleet_job.settings)
         self._lock = asyncio.Lock()
         self._contexts: dict[int, RunContext] = {}
         self._refused: dict[int, str] = {}
@@ -121,7 +121,7 @@ class FleetContextFactory:
             build_run_context=self.serve,
             crash_note=note,
             open_queue=lambda: open_queue(settings, small=True),
-            flush_pages=self._sync_raw_pages,
+            flush_pages=self._raw_stores.sync,
             budget=ParseBudget(settings.parse_timeout),
             run_list=self._run_list,
             on_close=self._close,
@@ -189,7 +189,7 @@ class FleetContextFactory:
         job = RunJob(
             run, settings, keep_duplicates=bool(spec.get("each")), sent="template" if spec.get("template") else "code"
         )
-        fetchers = run_fetchers(job, lambda: self._fetcher_pool.for_run(run.id, settings), self._open_raw_store)
+        fetchers = run_fetchers(job, lambda: self._fetcher_pool.for_run(run.id, settings), self._raw_stores)
         return build_run_context(job, scraper, fetchers, self._queue, self._budget(settings.parse_timeout))
 
     async def _scraper(self, run: Run) -> Scraper:
@@ -211,20 +211,11 @@ class FleetContextFactory:
                 "code_differs", extra={"run": run.name, "scraper": scraper.name, "started_with": begun, "here": loaded}
             )
 
-    def _open_raw_store(self) -> Any:
-        if self._raw_store is None:
-            self._raw_store = open_raw_store(self._settings)
-        return self._raw_store
-
     def _budget(self, seconds: float) -> ParseBudget | None:
         """None is that of the worker itself."""
         if seconds == self._settings.parse_timeout:
             return None
         return self._budgets.setdefault(seconds, ParseBudget(seconds))
-
-    async def _sync_raw_pages(self) -> None:
-        if self._raw_store is not None:
-            await self._raw_store.sync()
 
     def _forget_run(self, run: int) -> None:
         """A run has gone from our list: what was made for it goes, too."""

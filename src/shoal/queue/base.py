@@ -121,6 +121,7 @@ class Flow(Protocol):
 
         "rejected": the run does not take work (cancelled or finished). A duplicate within
         `tasks` is "known". A pace given once per (run, lane) stays; giving it again replaces it.
+        New tasks get ascending ids in the order given, above all that the run has.
         Tasks of one run may ask for MAX_NEEDS_SETS combinations of capabilities; one more is a UsageError,
         and among found tasks (settle) a link skipped as "needs".
         "seen": the run has a seen-set, and another run has added this task to it (see SeenSets).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.app import open_raw_store
+from shoal.app import open_saved_pages
 from shoal.config.load import Settings
 from shoal.queue.base import Queue
 
@@ -17,15 +17,13 @@ async def remove_leftovers(queue: Queue, settings: Settings) -> None:
     for place in cookies.iterdir() if cookies.is_dir() else ():
         if not await _run_exists(queue, place.name.partition(".")[0]):
             place.unlink(missing_ok=True)  # they hold logins
-    if not (settings.state_folder / "raw").is_dir():
-        return
-    raw_store = open_raw_store(settings)
-    try:
-        for kept in raw_store.runs():
-            if not await _run_exists(queue, kept.name):
-                await raw_store.remove(kept.name)
-    finally:
-        raw_store.close()
+    for raw_store in open_saved_pages(settings):
+        try:
+            for kept in raw_store.runs():
+                if not await _run_exists(queue, kept.name):
+                    await raw_store.remove(kept.name)
+        finally:
+            raw_store.close()
 
 
 async def _run_exists(queue: Queue, name: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from shoal.config.load import Settings
@@ -54,14 +54,19 @@ class RunDriver:
         seeder: ListSeeder | None = None,
         settings: Settings | None = None,
         outage_timeout: float = 0.0,
+        next_pool: Callable[[], Awaitable[WorkerPool | None]] | None = None,
     ) -> None:
-        """outage_timeout: seconds that the queue may be out of reach before the run is given up."""
+        """outage_timeout: seconds that the queue may be out of reach before the run is given up.
+
+        next_pool: asked when nothing is open; the workers for what there is to do after all, if there is.
+        """
         self.queue = queue
         self.run = run
         self._pool = pool
         self._output = output
         self._ui = ui
         self._seeder = seeder
+        self._next_pool = next_pool
         self._outage_timeout = outage_timeout
         self._last_reached = time.monotonic()
         self._seeding_task: asyncio.Task[object] | None = None
@@ -79,8 +84,20 @@ class RunDriver:
 
     async def drive(self) -> Stats:
         """Work until nothing is open, the run was ended by somebody, or we were stopped."""
+        await self._work()
+        if self._next_pool is not None and not self._stopped.is_set() and self.run.state != "cancelled":
+            pool = await self._next_pool()
+            if pool is not None:
+                self._pool = pool
+                await self._work()
+        if self._output:  # before the end: a run is finished when nothing of it waits anywhere
+            await self._output.drain()
+        await self._finish()
+        return await identity.checked_stats(self.queue, self.run)
+
+    async def _work(self) -> None:
         await self._pool.start()
-        if self._seeder:
+        if self._seeder and self._seeding_task is None:
             self._seeding_task = asyncio.create_task(self._seeder.run(), name="seed")
         try:
             while not self._stopped.is_set():
@@ -99,10 +116,6 @@ class RunDriver:
                 await self._stop_seeding()
             finally:
                 await self._pool.stop()
-        if self._output:  # before the end: a run is finished when nothing of it waits anywhere
-            await self._output.drain()
-        await self._finish()
-        return await identity.checked_stats(self.queue, self.run)
 
     async def _poll(self, workers: int) -> bool:
         """Look at the run, show it and copy what is new; whether there is nothing left to do."""

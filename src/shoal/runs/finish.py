@@ -27,7 +27,7 @@ async def write_files(
     stats = await queue.stats(run.id)
     if stats.discarded and not stats.dead:
         return files  # what failed is known to that file alone by now
-    if count := await write_failed(queue, run, failed, csv_safe=settings.csv_safe):
+    if count := await write_failed(queue, run, failed, csv_safe=settings.csv_safe, csv_bom=settings.csv_bom):
         files.append((str(failed), count, describe_failures(dead)))
     return files
 

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from shoal import app
 from shoal.core.lane import Pace
 from shoal.core.name_format import file_name_of
 from shoal.core.run import Run
@@ -33,6 +34,7 @@ from shoal.sources.url_text import with_scheme
 from shoal.store.sidecars import RejectedFile
 
 BATCH = 1_000
+MAX_TOLD_LANES = 100_000  # remembered, so that a lane is not told with every line
 DUPLICATE_REASON = "the same URL as another line"
 SEEN_REASON = "seen in earlier runs"
 BEYOND_REASON = "past the page limit"
@@ -41,7 +43,7 @@ AddResult = Literal["added", "known", "seen", "rejected", "beyond"]
 
 
 class ListReport(msgspec.Struct, frozen=True):
-    """What became of the lines read so far; read == added + not_added."""
+    """What became of the lines read so far; read == added + not_added + empty."""
 
     read: int = 0
     added: int = 0
@@ -50,11 +52,13 @@ class ListReport(msgspec.Struct, frozen=True):
     completed: int = 0  # of those added: the scheme was put in front
     beyond: int = 0  # past the run's page limit, so that nothing would be fetched for them
     seen: int = 0  # in earlier runs of the same seen-set
+    blank: int = 0  # without a URL, or anything that was meant to be one
+    empty: int = 0  # of these: with nothing else in them either, so that they are in no file
 
     @property
     def not_added(self) -> int:
-        """Lines that are not URLs to fetch."""
-        return self.duplicates + self.rejected + self.beyond + self.seen
+        """Lines that are not URLs to fetch, and are in the file of rejected lines."""
+        return self.duplicates + self.rejected + self.beyond + self.seen + self.blank - self.empty
 
 
 class ListPosition(msgspec.Struct, frozen=True):
@@ -68,6 +72,8 @@ class ListPosition(msgspec.Struct, frozen=True):
     pending: int = 0  # entries of the batch that may or may not have been added
     began: int = 0  # when that was tried first, by the store's clock
     done: bool = False
+    settings: dict[str, Any] | None = None  # of the last command that worked on it (remembered_settings)
+    counts_empty: bool = False  # whether empty lines are among what was read: once they were not
 
 
 class ListReader:
@@ -84,8 +90,12 @@ class ListReader:
         rejects: Callable[[int], RejectedFile],
         rewrite: UrlNormalizer | None = None,
         outage_timeout: float = 0.0,
+        settings: dict[str, Any] | None = None,
     ) -> None:
-        """outage_timeout: seconds that the queue may be out of reach."""
+        """outage_timeout: seconds that the queue may be out of reach.
+
+        settings: to be remembered; where they differ from the last ones, lanes are told of their paces again.
+        """
         self.done = False
         self.stopped = False
         self.paces = frozenset[Pace]()  # of the hosts met so far
@@ -100,7 +110,9 @@ class ListReader:
         self._rejects: RejectedFile | None = None
         self._fingerprint = _new_fingerprint()
         self._entries: Iterator[UrlEntry] | None = None
+        self._settings = settings
         self._position = ListPosition(run.name, run.began_at)
+        self._told_lanes: set[str] = set()
 
     @property
     def report(self) -> ListReport:
@@ -113,10 +125,17 @@ class ListReader:
     async def prepare(self) -> None:
         """Find out where to go on; refuses a list whose beginning is not what was read before."""
         self._position = load_position(self._position_file, self._run) or self._position
+        has_changed = self._position.settings != self._settings
         entries = iter(self._source)
+        if self.report.read and not self._position.counts_empty:
+            entries = (entry for entry in entries if not entry.is_empty)
+        else:
+            self._position = msgspec.structs.replace(self._position, counts_empty=True)
         left = self.report.read
         while left:
             passed = list(islice(entries, min(BATCH, left)))
+            if has_changed:
+                await self._tell_lanes(passed)
             _update_fingerprint(self._fingerprint, passed)
             left -= len(passed)
             if not passed or (not left and self._fingerprint.hexdigest() != self._position.print):
@@ -127,6 +146,18 @@ class ListReader:
                 )
             await asyncio.sleep(0)
         self._entries, self._rejects = entries, self._open_rejects(self._position.size)
+        if has_changed:
+            self._position = msgspec.structs.replace(self._position, settings=self._settings)
+
+    async def _tell_lanes(self, passed: Sequence[UrlEntry]) -> None:
+        """Give the lanes of lines that are in the run already the pace that is asked for now."""
+        made = [task_from_entry(entry, self._rewrite) for entry in passed]
+        tasks = [task for task in made if isinstance(task, Task) and task.lane not in self._told_lanes]
+        self.paces |= {self._pace(task.lane) for task in tasks}
+        await app.give_paces(self._queue, self._run, tasks, self._pace)
+        if len(self._told_lanes) > MAX_TOLD_LANES:
+            self._told_lanes.clear()
+        self._told_lanes |= {task.lane for task in tasks}
 
     async def run(self) -> ListReport:
         """Read to the end; lines added to the list since the last time are taken as well."""
@@ -165,8 +196,10 @@ class ListReader:
         report = self.report
         for entry, task in zip(batch, made, strict=True):
             if isinstance(task, str):
-                self._reject(entry, task)
-                report = _add_counts(report, rejected=1)
+                if not entry.is_empty:
+                    self._reject(entry, task)
+                kind = "blank" if entry.is_blank else "rejected"
+                report = _add_counts(report, **{kind: 1}, empty=int(entry.is_empty))
                 continue
             answer = next(answers)
             if answer == "rejected":
@@ -284,6 +317,8 @@ async def refuse_changed_list(source: Source, folder: Path, run: Run) -> None:
     if position is None or not position.done:
         return
     entries, fingerprint = iter(source), _new_fingerprint()
+    if not position.counts_empty:
+        entries = (entry for entry in entries if not entry.is_empty)
     while batch := list(islice(entries, BATCH)):
         _update_fingerprint(fingerprint, batch)
         await asyncio.sleep(0)
@@ -319,8 +354,8 @@ def _add_counts(report: ListReport, **counts: int) -> ListReport:
 def describe_report(report: ListReport, source: Source, rejected: str = "", seen_set: str = "") -> str:
     """One line for people: "Read 500 lines of urls.txt: 488 to fetch, 9 duplicates …"."""
     unit = source.unit if report.read == 1 else f"{source.unit}s"
-    parts = [f"{report.added:,} to fetch", *_rejected_parts(report, seen_set)]
-    aside = f" (→ {rejected})" if rejected and len(parts) > 1 else ""
+    parts = [f"{report.added:,} to fetch", *_rejected_parts(report, seen_set, with_empty=True)]
+    aside = f" (→ {rejected})" if rejected and report.not_added else ""
     text = f"Read {report.read:,} {unit} of {source.name}: {', '.join(parts)}{aside}"
     if report.completed:
         text += f"; {report.completed:,} had no http:// or https://"
@@ -332,12 +367,14 @@ def describe_rejected(report: ListReport) -> str:
     return " · ".join(_rejected_parts(report))
 
 
-def _rejected_parts(report: ListReport, seen_set: str = "") -> Iterator[str]:
+def _rejected_parts(report: ListReport, seen_set: str = "", *, with_empty: bool = False) -> Iterator[str]:
     if report.seen:
         yield f"{report.seen:,} {SEEN_REASON}" + (f" ({seen_set})" if seen_set else "")
     if report.duplicates:
         yield f"{report.duplicates:,} duplicate{'s' if report.duplicates > 1 else ''}"
     if report.rejected:
         yield f"{report.rejected:,} not {'URLs' if report.rejected > 1 else 'a URL'}"
+    if blank := report.blank - (0 if with_empty else report.empty):
+        yield f"{blank:,} blank"
     if report.beyond:
         yield f"{report.beyond:,} {BEYOND_REASON}"

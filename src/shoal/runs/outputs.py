@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+import dataclasses
 
 from shoal.config.load import Settings
 from shoal.core.run import Run
@@ -41,20 +41,37 @@ class RunOutputs:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def open_exporter(self, run: Run, output: str, settings: Settings, *, fresh: bool) -> Exporter | None:
-        """The output file of a run, if it has one; refused where it belongs to something else."""
+    def open_exporter(
+        self, run: Run, output: str, settings: Settings, *, fresh: bool, replace: bool = False
+    ) -> Exporter | None:
+        """The output file of a run, if it has one; refused where it belongs to something else.
+
+        replace: to a file of another run, which is replaced, it does not.
+        """
         if not output:
             return None
-        folder, safe = settings.state_folder, settings.csv_safe
-        return Exporter(self.records, run, output, folder, fresh=fresh, csv_safe=safe, columns=self.columns)
+        return Exporter(
+            self.records,
+            run,
+            output,
+            settings.state_folder,
+            fresh=fresh,
+            replace=replace,
+            csv_safe=settings.csv_safe,
+            csv_bom=settings.csv_bom,
+            in_order=settings.in_order,
+            columns=self.columns,
+        )
 
-    async def start_run(self, request: StartRequest, output: str, settings: Settings) -> StartedRun:
+    async def start_run(
+        self, request: StartRequest, output: str, settings: Settings, *, replace: bool = False
+    ) -> StartedRun:
         """Start a run whose records go to the output file, which is refused before the run has any work."""
 
         def open_output(run: Run) -> Exporter | None:
-            return self.open_exporter(run, output, settings, fresh=request.fresh)
+            return self.open_exporter(run, output, settings, fresh=request.fresh, replace=replace)
 
-        started = await start(self._queue, replace(request, open_output=open_output))
+        started = await start(self._queue, dataclasses.replace(request, open_output=open_output))
         self.attach(started.run, started.output)
         return started
 

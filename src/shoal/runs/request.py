@@ -65,13 +65,27 @@ class RunRequest:
 
 
 def parse_run_request(
-    settings: Settings, target: str, inputs: Sequence[str], fields: Mapping[str, str], column: str
+    settings: Settings,
+    target: str,
+    inputs: Sequence[str],
+    fields: Mapping[str, str],
+    column: str,
+    *,
+    with_columns: bool = False,
 ) -> RunRequest:
+    """with_columns: what stands in a list beside its URLs goes into the records."""
     kind = target_kind(target)
     if kind != "url":  # after a URL each word is judged by itself, as a line of a list is
         validate_target(target, inputs, fields, column)
     folder = settings.state_folder / "inputs"
+    if with_columns and kind not in ("list", "url") and not inputs:
+        raise UsageError("--with-columns is for lists, and none is given", hint=f"shoal run {target} urls.csv")
     if kind == "scraper":
+        if with_columns:
+            raise UsageError(
+                "--with-columns is for lists that are read with -f or a template",
+                hint='in a scraper, page.meta["row"] and page.meta["line"] have what stands in the list',
+            )
         _check_inputs(target, inputs)
         listed = _load_scraper(target, settings.scrapers)
         given = _open_input(inputs, column, folder) if inputs else None
@@ -81,11 +95,12 @@ def parse_run_request(
     if kind == "template":
         template = read_template(Path(target))
         chosen = frozenset(name for page in template.pages for name in page.fields)
-        return _template_request(template, _open_input(inputs, column, folder) if inputs else None, chosen)
+        given = _open_input(inputs, column, folder) if inputs else None
+        return _template_request(template, given, chosen, with_columns)
     name = _unsafe_chars.sub("-", Path(target).stem.lower() if kind == "list" else "pages").strip("-_")[:64] or "list"
     template = from_fields(name, fields) if fields else summary(name)
     chosen = frozenset(template.pages[0].fields) - {"url"} if fields else frozenset[str]()
-    return _template_request(template, _open_input((target, *inputs), column, folder), chosen)
+    return _template_request(template, _open_input((target, *inputs), column, folder), chosen, with_columns)
 
 
 def read_template(path: Path) -> Template:
@@ -107,9 +122,17 @@ def parse_template(text: str, source: str) -> Template:
     return parse(text, source=source, settings=SETTINGS, check_setting=check_setting)
 
 
-def _template_request(template: Template, given: Input | None, chosen: frozenset[str]) -> RunRequest:
-    from shoal.extract.template import TemplateScraper
+def _template_request(template: Template, given: Input | None, chosen: frozenset[str], has_columns: bool) -> RunRequest:
+    from shoal.extract.template import TemplateScraper, refuse_unknown_columns, with_columns
 
+    if given is not None:
+        try:
+            refuse_unknown_columns(template, given.source.columns)
+        except UsageError:
+            given.source.close()
+            raise
+        if has_columns:
+            template = with_columns(template, given.source.columns)
     scraper = TemplateScraper(template)
     if given is None and not scraper.start:
         raise UsageError(

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from shoal import app
+from shoal.config.changed_settings import remembered_settings
 from shoal.config.load import Settings
+from shoal.config.replay import settings_for_replay
 from shoal.core.lane import Pace
 from shoal.core.run import Run
 from shoal.queue.base import Queue
@@ -44,17 +46,24 @@ class ListSeeder:
         rejects: Path,
         display_name: str = "",
         on_message: Callable[[str], None] = lambda text: None,
+        reread: bool = False,
     ) -> ListSeeder:
-        """rejects: where lines go that are not URLs to fetch; display_name: that file's name in messages."""
+        """rejects: where lines go that are not URLs to fetch; display_name: that file's name in messages.
+
+        reread: saved pages come first, and no host is spared for them.
+        """
+        # A run that has read saved pages tells its lanes again what to ask of hosts when it goes on without them.
+        remembered = remembered_settings(settings) | ({"reread": True} if reread else {})
         reader = ListReader(
             queue,
             run,
             given.source,
             settings.state_folder,
-            pace=app.pace_rule(settings),
-            rejects=lambda size: RejectedFile(rejects, size, csv_safe=settings.csv_safe),
+            pace=app.pace_rule(settings_for_replay(settings) if reread else settings),
+            rejects=lambda size: RejectedFile(rejects, size, csv_safe=settings.csv_safe, csv_bom=settings.csv_bom),
             rewrite=app.rewrite_rule(settings),
             outage_timeout=app.queue_outage_timeout(settings),
+            settings=remembered,
         )
         await reader.prepare()
         return cls(queue, run, reader, given, display_name, on_message)

@@ -9,6 +9,7 @@ from shoal.sources.base import Unit, UrlEntry
 
 class ArgumentSource:
     unit: Unit = "URL"
+    columns: tuple[str, ...] = ()
 
     def __init__(self, urls: Sequence[str], name: str = "the command line") -> None:
         self.name = name

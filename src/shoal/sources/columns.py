@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.sources.base import UrlEntry
+from shoal.sources.base import BLANK, NOTHING, UrlEntry
 from shoal.sources.url_text import is_absolute_url, is_schemeless_url
 
 URL_COLUMN_NAMES = (
@@ -26,8 +26,11 @@ class Columns(msgspec.Struct, frozen=True):
     def name(self) -> str:
         return self.names[self.url_index] if self.has_header else str(self.url_index + 1)
 
-    def entry(self, line: int, row: Sequence[Any]) -> UrlEntry | None:
-        """The entry of a row, None for an empty one."""
+    @property
+    def others(self) -> tuple[str, ...]:
+        return self.names[: self.url_index] + self.names[self.url_index + 1 :]
+
+    def entry(self, line: int, row: Sequence[Any]) -> UrlEntry:
         text = str(row[self.url_index]).strip() if self.url_index < len(row) else ""
         extra = {
             self.names[at] if at < len(self.names) else f"column {at + 1}": value
@@ -35,8 +38,8 @@ class Columns(msgspec.Struct, frozen=True):
             if at != self.url_index and value != ""
         }
         if not text and not extra:
-            return None
-        return UrlEntry(line, text, extra or None, "" if text else f"nothing in column {self.name}")
+            return UrlEntry(line, "", problem=BLANK)
+        return UrlEntry(line, text, extra or None, "" if text else f"{NOTHING}in column {self.name}")
 
 
 def detect_columns(rows: Sequence[Sequence[str]], requested: str, source: str) -> Columns:

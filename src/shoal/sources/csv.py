@@ -36,6 +36,7 @@ class CsvSource:
         except csv.Error as error:
             raise UsageError(f"{file.name} cannot be read as a table: {error}", hint="save it as .csv again") from error
         self.name = f"{file.name}, column {self._columns.name}"
+        self.columns = self._columns.others
 
     def __iter__(self) -> Iterator[UrlEntry]:
         lines = self._file.lines()
@@ -47,8 +48,8 @@ class CsvSource:
                 yield UrlEntry(line.number, line.text[:PREVIEW_CHARS], problem=row)
             elif skip and any(cell.strip() for cell in row):
                 skip = False
-            elif entry := self._columns.entry(line.number, row):
-                yield entry
+            else:
+                yield self._columns.entry(line.number, row)
 
     def close(self) -> None:
         self._file.close()

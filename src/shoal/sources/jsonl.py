@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.sources.base import TOO_LONG, Unit, UrlEntry
+from shoal.sources.base import BLANK, NOTHING, TOO_LONG, Unit, UrlEntry
 from shoal.sources.columns import URL_COLUMN_NAMES
 from shoal.sources.lines import PREVIEW_CHARS
 from shoal.sources.text import TextFile
@@ -21,15 +21,18 @@ class JsonlSource:
 
     def __init__(self, file: TextFile, column: str) -> None:
         self._file = file
-        self._key = self._find_key(column)
+        sample = [value for value in map(_decode_or_none, file.peek(SAMPLE_LINES)) if isinstance(value, dict)]
+        keys: list[str] = list(dict.fromkeys(key for value in sample for key in value))
+        self._key = self._find_key(column, sample, keys)
+        self.columns = tuple(key for key in keys if key != self._key)
         self.name = f"{file.name}, key {self._key}" if self._key else file.name
 
     def __iter__(self) -> Iterator[UrlEntry]:
         for number, text, is_complete in self._file.lines():
             if not is_complete:
                 yield UrlEntry(number, text[:PREVIEW_CHARS] + "…", problem=TOO_LONG)
-            elif text.strip():
-                yield self._entry(number, text)
+            else:
+                yield self._entry(number, text) if text.strip() else UrlEntry(number, "", problem=BLANK)
 
     def close(self) -> None:
         self._file.close()
@@ -40,18 +43,18 @@ class JsonlSource:
         except (msgspec.DecodeError, RecursionError):
             return UrlEntry(number, text[:PREVIEW_CHARS], problem="not JSON")
         if isinstance(value, str):
-            return UrlEntry(number, value.strip())
+            return UrlEntry(number, value.strip(), problem="" if value.strip() else BLANK)
         if not isinstance(value, dict):
             return UrlEntry(number, text[:PREVIEW_CHARS], problem="neither an object nor a string")
         url = value.pop(self._key, None)
+        if url is None or url == "":
+            return UrlEntry(number, text[:PREVIEW_CHARS], problem=f"{NOTHING}under {self._key or 'url'}")
         if not isinstance(url, str) or not url.strip():
             return UrlEntry(number, text[:PREVIEW_CHARS], problem=f"no URL under {self._key or 'url'}")
         return UrlEntry(number, url.strip(), value or None)
 
-    def _find_key(self, requested: str) -> str:
+    def _find_key(self, requested: str, objects: list[dict[str, Any]], keys: list[str]) -> str:
         """The key of the URLs: the requested one, a common one, or the first that holds a URL."""
-        objects = [value for value in map(_decode_or_none, self._file.peek(SAMPLE_LINES)) if isinstance(value, dict)]
-        keys: list[str] = list(dict.fromkeys(key for value in objects for key in value))
         if requested:
             if objects and requested not in keys:
                 raise UsageError(f"{self._file.name} has no key {requested}", hint=f"its keys: {', '.join(keys)}")

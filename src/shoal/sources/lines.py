@@ -1,10 +1,10 @@
-"""LineSource: one URL per line; blank lines and lines that begin with # are no entries."""
+"""LineSource: one URL per line; lines that begin with # are no entries."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shoal.sources.base import TOO_LONG, Unit, UrlEntry
+from shoal.sources.base import BLANK, TOO_LONG, Unit, UrlEntry
 from shoal.sources.text import TextFile
 
 PREVIEW_CHARS = 200  # characters of a line that is too long
@@ -12,6 +12,7 @@ PREVIEW_CHARS = 200  # characters of a line that is too long
 
 class LineSource:
     unit: Unit = "line"
+    columns: tuple[str, ...] = ()
 
     def __init__(self, file: TextFile) -> None:
         self._file = file
@@ -22,8 +23,8 @@ class LineSource:
             text = text.strip()
             if not is_complete:
                 yield UrlEntry(number, text[:PREVIEW_CHARS] + "…", problem=TOO_LONG)
-            elif text and not text.startswith("#"):
-                yield UrlEntry(number, text)
+            elif not text.startswith("#"):
+                yield UrlEntry(number, text, problem="" if text else BLANK)
 
     def close(self) -> None:
         self._file.close()

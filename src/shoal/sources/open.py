@@ -19,6 +19,7 @@ from shoal.sources.text import TextFile
 from shoal.sources.xlsx import XlsxSource
 
 SAMPLE_LINES = 30
+MAX_BLANKS = 10_000  # blank lines at the beginning of a list that are held
 
 
 class Input(NamedTuple):
@@ -96,17 +97,20 @@ def _detect_format(file: TextFile, column: str) -> ListFormat:
 
 
 class PrefetchedSource:
-    """A source whose first entry was read already, so that an empty one is refused before any work."""
+    """A source whose beginning was read already, so that an empty one is refused before any work."""
 
     def __init__(self, source: Source) -> None:
         self.name = source.name
         self.unit: Unit = source.unit
+        self.columns = source.columns
         self._source = source
         rest = iter(source)
-        first = next(rest, None)
-        if first is None:
+        first: list[UrlEntry] = []
+        while len(first) < MAX_BLANKS and (not first or first[-1].is_blank) and (entry := next(rest, None)):
+            first.append(entry)
+        if not first or (first[-1].is_blank and len(first) < MAX_BLANKS):
             raise UsageError(f"there is no URL in {source.name}", hint="a list has one URL per line or row")
-        self._entries = chain((first,), rest)
+        self._entries = chain(first, rest)
 
     def __iter__(self) -> Iterator[UrlEntry]:
         return self._entries

@@ -33,6 +33,7 @@ class XlsxSource:
             self.close()
             raise
         self.name = f"{name}, column {self._columns.name}"
+        self.columns = self._columns.others
 
     def __iter__(self) -> Iterator[UrlEntry]:
         rows = self._rows()
@@ -42,8 +43,8 @@ class XlsxSource:
             if sum(len(cell) for cell in row if isinstance(cell, str)) > MAX_LINE:
                 text = row[self._columns.url_index] if self._columns.url_index < len(row) else ""
                 yield UrlEntry(number, str(text)[:PREVIEW_CHARS], problem=TOO_LONG)
-            elif entry := self._columns.entry(number, row):
-                yield entry
+            else:
+                yield self._columns.entry(number, row)
 
     def close(self) -> None:
         self._workbook.close()

@@ -36,15 +36,18 @@ class AppendWriter:
         make_format: Callable[[Path, Checkpoint], AppendFormat],
         *,
         checkpoint: Checkpoint | None,
-        safe: bool = False,
+        form: Checkpoint = Checkpoint(),
         header: tuple[str, ...] = (),
     ) -> None:
-        """header: the columns of a table without rows, where they are known."""
+        """form: how rows are to be written; a file that is written otherwise is written anew.
+
+        header: the columns of a table without rows, where they are known.
+        """
         self._queue = queue
         self._run = run
         self._state = state
         self._make_format = make_format
-        self._safe = safe
+        self._form = form
         self._header = header
         self._checkpoint = self._start_file() if checkpoint is None else checkpoint
         self._output = make_format(state.path, self._checkpoint)
@@ -75,7 +78,7 @@ class AppendWriter:
             self._checkpoint = self._start_file()
             self._output = self._make_format(self._state.path, self._checkpoint)
         before = self._checkpoint.rows
-        if self._checkpoint.safe != self._safe and self._checkpoint.size:
+        if self._checkpoint.form != self._form and self._checkpoint.size:
             await self._rewrite_wider()
         while batch := await self._batches.next_after(self._checkpoint.seq):
             data = [record.data for record in batch]
@@ -104,7 +107,7 @@ class AppendWriter:
         async for batch in RecordBatches(self._queue, self._run).all():
             columns += await run_in_thread(new_columns, columns, [record.data for record in batch])
             last = batch[-1].seq
-        checkpoint = Checkpoint(columns=columns, safe=self._safe)
+        checkpoint = msgspec.structs.replace(self._form, columns=columns)
         output = self._make_format(self._state.begin_temporary(), checkpoint)
         try:
             async for batch in RecordBatches(self._queue, self._run).all(until=last):
@@ -146,6 +149,5 @@ class AppendWriter:
 
     def _start_file(self) -> Checkpoint:
         """Say whose the file is before its first byte is written."""
-        checkpoint = Checkpoint(safe=self._safe)
-        self._state.save(checkpoint)
-        return checkpoint
+        self._state.save(self._form)
+        return self._form

@@ -24,6 +24,13 @@ class RecordLike(Protocol):
     def data(self) -> bytes: ...
 
 
+class TaskRecord(RecordLike, Protocol):
+    """A record of which it is known what it was made from."""
+
+    @property
+    def task(self) -> int: ...
+
+
 class RecordReader(Protocol):
     """The one method of a queue that an export needs."""
 
@@ -39,6 +46,13 @@ class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
     columns: tuple[str, ...] = ()
     fingerprint: str = msgspec.field(name="print", default="")  # of what the file holds up to `size`
     safe: bool = False  # written so that no cell is a formula
+    bom: bool = False  # begun with a byte order mark
+    in_order: bool = False  # rows in the order of a list; `seq` counts them then
+
+    @property
+    def form(self) -> Checkpoint:
+        """How a file is written, whatever it holds by now."""
+        return Checkpoint(safe=self.safe, bom=self.bom, in_order=self.in_order)
 
 
 class AppendFormat(Protocol):

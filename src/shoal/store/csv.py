@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 from collections.abc import Iterable, Sequence
@@ -19,7 +20,7 @@ class CsvFile:
         self, path: Path, checkpoint: Checkpoint, *, separator: str = ",", is_compressed: bool = False
     ) -> None:
         self.columns = checkpoint.columns
-        self._encoder = CsvEncoder(separator, checkpoint.safe)
+        self._encoder = CsvEncoder(separator, checkpoint.safe, checkpoint.bom)
         self._rows = AppendFile(path, checkpoint.size, is_compressed=is_compressed)
 
     def missing_columns(self, records: Sequence[bytes]) -> tuple[str, ...]:
@@ -37,14 +38,18 @@ class CsvFile:
 
 
 class CsvEncoder:
-    """How rows are written: what stands between cells, and whether formulas are made harmless."""
+    """How rows are written: what stands between cells, and whether formulas are made harmless.
 
-    def __init__(self, separator: str = ",", safe: bool = False) -> None:
+    bom: the header begins with a byte order mark, by which Excel knows that it is UTF-8.
+    """
+
+    def __init__(self, separator: str = ",", safe: bool = False, bom: bool = False) -> None:
         self._separator = separator
         self._safe = safe
+        self._mark = codecs.BOM_UTF8 if bom else b""
 
     def header(self, columns: Sequence[str]) -> bytes:
-        return self.lines([columns])
+        return self._mark + self.lines([columns])
 
     def encode(self, columns: Sequence[str], records: Sequence[bytes]) -> bytes:
         found = map(cells.decode, records)

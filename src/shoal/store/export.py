@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shoal.core.run import Run
-from shoal.store.base import RecordReader
+from shoal.store.base import Checkpoint, RecordReader
 from shoal.store.formats import FORMATS, check_output, open_output
 from shoal.store.output_state import OutputState
 
@@ -19,8 +19,9 @@ __all__ = ["FORMATS", "Exporter", "check_output"]
 class Exporter:
     """Keeps one output file in step with the records of one run; `state` is the state's folder.
 
-    fresh: a file of something else is set aside. replace: only one that shoal wrote is replaced. columns: the header
-    of a table without rows, where it is known.
+    fresh: a file of something else is set aside. replace: only one that shoal wrote is replaced.
+    in_order: records are in the order of the list that the run reads, not in that in which they came.
+    columns: the header of a table without rows, where it is known.
     """
 
     def __init__(
@@ -33,22 +34,18 @@ class Exporter:
         fresh: bool = False,
         replace: bool = False,
         csv_safe: bool = False,
+        csv_bom: bool = False,
+        in_order: bool = False,
         columns: tuple[str, ...] = (),
     ) -> None:
         self.path = Path(path).resolve()
         output_format = check_output(self.path)
-        self.is_incremental = output_format.is_incremental
+        self.is_incremental = output_format.is_incremental and not in_order
         self._state = OutputState(run, self.path, state)
         try:
+            form = Checkpoint(safe=csv_safe, bom=csv_bom, in_order=in_order)
             self._output = open_output(
-                output_format,
-                queue,
-                run.id,
-                self._state,
-                fresh=fresh,
-                replace=replace,
-                csv_safe=csv_safe,
-                columns=columns,
+                output_format, queue, run.id, self._state, fresh=fresh, replace=replace, form=form, columns=columns
             )
         except BaseException:
             self._state.release()

@@ -83,30 +83,47 @@ def open_output(
     *,
     fresh: bool,
     replace: bool,
-    csv_safe: bool,
+    form: Checkpoint,
     columns: tuple[str, ...] = (),
 ) -> OutputWriter:
-    """Begin with an output, or go on with it."""
+    """Begin with an output, or go on with it. form: how its rows are written, as far as its kind knows that."""
     if output_format.kind == "sqlite":
+        if form.in_order:
+            raise UsageError(
+                "rows of a database have no order of their own",
+                hint="leave --in-order out; with -f line=@line they can be sorted: ORDER BY line",
+            )
         from shoal.store.sqlite_writer import SqliteWriter
 
         return SqliteWriter(queue, run, state, fresh=fresh, replace=replace)
-    checkpoint = state.recover(fresh=fresh, replace=replace, incremental=output_format.is_incremental)
+    is_text_table = output_format.kind in ("csv", "tsv")
+    form = Checkpoint(safe=form.safe and is_text_table, bom=form.bom and is_text_table, in_order=form.in_order)
+    checkpoint = state.recover(
+        fresh=fresh, replace=replace, incremental=output_format.is_incremental and not form.in_order
+    )
+    make_whole = _whole_format(output_format, form)
+    if form.in_order:
+        from shoal.store.ordered_writer import OrderedWriter
+
+        return OrderedWriter(queue, run, state, make_whole, checkpoint=checkpoint, form=form)
     if not output_format.is_incremental:
         from shoal.store.rewrite_writer import RewriteWriter
 
-        return RewriteWriter(queue, run, state, _rewrite_format(output_format.kind), checkpoint=checkpoint)
+        return RewriteWriter(queue, run, state, make_whole, checkpoint=checkpoint)
     from shoal.store.append_writer import AppendWriter
 
-    return AppendWriter(
-        queue,
-        run,
-        state,
-        _append_format(output_format),
-        checkpoint=checkpoint,
-        safe=csv_safe and output_format.kind != "jsonl",
-        header=columns if output_format.kind != "jsonl" else (),
-    )
+    header = columns if output_format.kind != "jsonl" else ()
+    make_format = _append_format(output_format)
+    return AppendWriter(queue, run, state, make_format, checkpoint=checkpoint, form=form, header=header)
+
+
+def _whole_format(output_format: OutputFormat, form: Checkpoint) -> Callable[[], RewriteFormat]:
+    if not output_format.is_incremental:
+        return _rewrite_format(output_format.kind)
+    from shoal.store.whole_file import WholeFile
+
+    make_format, is_table = _append_format(output_format), output_format.kind != "jsonl"
+    return lambda: WholeFile(make_format, form, has_columns=is_table)
 
 
 def _append_format(output_format: OutputFormat) -> Callable[[Path, Checkpoint], AppendFormat]:

@@ -6,6 +6,8 @@ import contextlib
 import shutil
 from collections.abc import Callable
 
+import msgspec
+
 from shoal.store.append_file import fingerprint, set_aside, sync_file, write_error
 from shoal.store.base import Checkpoint, RecordReader, RewriteFormat, run_in_thread
 from shoal.store.output_state import OutputState
@@ -21,14 +23,17 @@ class RewriteWriter:
         make_format: Callable[[], RewriteFormat],
         *,
         checkpoint: Checkpoint | None,
+        form: Checkpoint = Checkpoint(),
     ) -> None:
+        """form: how rows are to be written; a file that is written otherwise is written anew."""
         self._queue = queue
         self._run = run
         self._state = state
         self._make_format = make_format
+        self._form = form
         if checkpoint is None:
-            state.save(Checkpoint())
-        self._checkpoint = checkpoint or Checkpoint()
+            state.save(form)
+        self._checkpoint = checkpoint or form
         self.notes: tuple[str, ...] = ()
 
     @property
@@ -43,7 +48,12 @@ class RewriteWriter:
         return 0
 
     async def finish(self) -> int:
-        if self._is_unchanged() and not await self._queue.records(self._run, after=self._checkpoint.seq, limit=1):
+        is_same_form = self._checkpoint.form == self._form
+        if (
+            is_same_form
+            and self._is_unchanged()
+            and not await self._queue.records(self._run, after=self._checkpoint.seq, limit=1)
+        ):
             return 0
         before = self._checkpoint.rows
         output = self._make_format()
@@ -76,13 +86,13 @@ class RewriteWriter:
         async for batch in RecordBatches(self._queue, self._run).all(until=last):
             await run_in_thread(output.write, [record.data for record in batch])
             seq, rows = batch[-1].seq, rows + len(batch)
-        return Checkpoint(seq=seq, rows=rows, columns=output.columns)
+        return msgspec.structs.replace(self._form, seq=seq, rows=rows, columns=output.columns)
 
     def _replace(self, output: RewriteFormat, checkpoint: Checkpoint) -> None:
         output.end()
         path, other = self._state.path, self._state.temporary_path
         size = sync_file(other)
-        checkpoint = Checkpoint(checkpoint.seq, size, checkpoint.rows, checkpoint.columns, fingerprint(other, size))
+        checkpoint = msgspec.structs.replace(checkpoint, size=size, fingerprint=fingerprint(other, size))
         if path.exists():
             shutil.copymode(path, other)
             if not self._state.is_empty() and not self._is_unchanged():

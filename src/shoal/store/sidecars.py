@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
@@ -62,7 +63,9 @@ async def failures(queue: DeadLetterReader, run: int) -> AsyncIterator[dict[str,
         after = batch[-1].id
 
 
-async def write_failed(queue: DeadLetterReader, run: Run, path: Path, *, csv_safe: bool = False) -> int:
+async def write_failed(
+    queue: DeadLetterReader, run: Run, path: Path, *, csv_safe: bool = False, csv_bom: bool = False
+) -> int:
     """Write every dead letter of a run to a CSV file, in place of an earlier one; says how many.
 
     Where there are none, there is no file. A file that is not ours is kept under another name.
@@ -73,7 +76,7 @@ async def write_failed(queue: DeadLetterReader, run: Run, path: Path, *, csv_saf
             columns = (*FAILED_COLUMNS, *ORIGIN_COLUMNS)
             break
     other = path.with_name(f".{path.name}.shoal")
-    encoder, rows, count = CsvEncoder(safe=csv_safe), AppendFile(other), 0
+    encoder, rows, count = CsvEncoder(safe=csv_safe, bom=csv_bom), AppendFile(other), 0
     try:
         rows.append(encoder.header(columns))
         async for found in failures(queue, run.id):
@@ -96,9 +99,9 @@ class RejectedFile:
     `keep`: how many bytes of the file are known to be whole, as flush() said; the rest is cut off.
     """
 
-    def __init__(self, path: Path, keep: int = 0, *, csv_safe: bool = False) -> None:
+    def __init__(self, path: Path, keep: int = 0, *, csv_safe: bool = False, csv_bom: bool = False) -> None:
         self.path = path
-        self._encoder = CsvEncoder(safe=csv_safe)
+        self._encoder = CsvEncoder(safe=csv_safe, bom=csv_bom)
         self._header = self._encoder.header(REJECTED_COLUMNS)
         self._pending: list[Sequence[str]] = []
         self._rows: AppendFile | None = None
@@ -169,10 +172,12 @@ def _remove_previous(path: Path, header: bytes, *, remove: bool = True) -> None:
     """Take an earlier file away; one that does not begin like ours is set aside."""
     try:
         with path.open("rb") as file:
-            begin = file.read(len(header))
+            begin = file.read(len(codecs.BOM_UTF8) + len(header))
     except FileNotFoundError:
         return
-    if begin and begin != header:
+    # Written with the mark or without: ours in both cases.
+    ours = header.removeprefix(codecs.BOM_UTF8)
+    if begin and not begin.removeprefix(codecs.BOM_UTF8).startswith(ours):
         set_aside(path)
     elif remove:
         path.unlink()

@@ -17,7 +17,14 @@ class StreamExporter:
     """The columns of a table are those known at its first row; `late_columns` has those that came after."""
 
     def __init__(
-        self, queue: RecordReader, run: Run, kind: str, write: Callable[[bytes], object], *, csv_safe: bool = False
+        self,
+        queue: RecordReader,
+        run: Run,
+        kind: str,
+        write: Callable[[bytes], object],
+        *,
+        csv_safe: bool = False,
+        csv_bom: bool = False,
     ) -> None:
         self.rows = 0
         self.late_columns: tuple[str, ...] = ()
@@ -25,7 +32,7 @@ class StreamExporter:
         self._run = run.id
         self._kind = kind
         self._write = write
-        self._encoder = CsvEncoder("\t" if kind == "tsv" else ",", csv_safe)
+        self._encoder = CsvEncoder("\t" if kind == "tsv" else ",", csv_safe, csv_bom)
         self._columns: tuple[str, ...] | None = None
         self._batches = RecordBatches(queue, run.id)
         self._seq = 0

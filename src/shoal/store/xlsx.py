@@ -32,9 +32,11 @@ _KIND = "application/vnd.openxmlformats-officedocument.spreadsheetml"
 _HEAD = (
     f'{_XML}<worksheet xmlns="{_MAIN}"><sheetViews><sheetView workbookViewId="0">'
     '<pane ySplit="1" topLeftCell="A2" activePane="bottomLeft" state="frozen"/>'
-    "</sheetView></sheetViews><sheetData>"
+    "</sheetView></sheetViews>"
 )
-_TAIL = "</sheetData></worksheet>"
+_MEASURED = 1_000  # records from which the widths of columns are taken
+_MIN_WIDTH, _MAX_WIDTH = 8, 60  # characters; a longer text is read in its cell
+_ARROW = 3  # characters that the filter's button takes of a header
 
 
 class XlsxFile:
@@ -42,6 +44,9 @@ class XlsxFile:
 
     def __init__(self) -> None:
         self._columns: tuple[str, ...] = ()
+        self._widths: dict[str, int] = {}
+        self._measured = 0
+        self._last_rows: list[int] = []  # of the sheets that are complete
         self._book: ZipFile | None = None
         self._sheet: IO[bytes] | None = None
         self._rows = 0  # in this sheet
@@ -64,6 +69,7 @@ class XlsxFile:
 
     def scan(self, records: Sequence[bytes]) -> None:
         self._columns += cells.new_columns(self._columns, records)
+        self._measure(records[: max(0, _MEASURED - self._measured)])
         if len(self._columns) > MAX_COLUMNS:
             raise UsageError(
                 f"the records have more than {MAX_COLUMNS:,} different keys, too many for a sheet",
@@ -85,7 +91,7 @@ class XlsxFile:
     def end(self) -> None:
         self._close_sheet()
         if self._book is not None:
-            for name, content in _parts(self._sheets).items():
+            for name, content in _parts(self._last_rows, self._last_column).items():
                 self._book.writestr(name, _XML + content)
         self.close()
 
@@ -104,14 +110,36 @@ class XlsxFile:
         self._rows = self._bytes = 0
         if self._book is not None:
             self._sheet = self._book.open(f"xl/worksheets/sheet{self._sheets}.xml", "w")
-        self._put(_HEAD)
+        self._put(f"{_HEAD}{self._column_widths()}<sheetData>")
         self._append(self._columns)
 
     def _close_sheet(self) -> None:
         if self._sheet is not None:
-            self._put(_TAIL)
+            covered = f'<autoFilter ref="A1:{self._last_column}{self._rows}"/>' if self._columns else ""
+            self._put(f"</sheetData>{covered}</worksheet>")
+            self._last_rows.append(self._rows)
             self._sheet.close()
             self._sheet = None
+
+    @property
+    def _last_column(self) -> str:
+        return self._column_letters[-1] if self._columns else ""
+
+    def _measure(self, records: Sequence[bytes]) -> None:
+        self._measured += len(records)
+        for record in records:
+            for name, value in cells.decode(record).items():
+                longest = max(map(len, cells.to_text(value).split("\n")))
+                self._widths[name] = max(self._widths.get(name, 0), longest)
+
+    def _column_widths(self) -> str:
+        """As wide as what is in them, within reason."""
+        widths = [max(self._widths.get(name, 0), len(name) + _ARROW) + 1 for name in self._columns]
+        columns = (
+            f'<col min="{at}" max="{at}" width="{max(_MIN_WIDTH, min(width, _MAX_WIDTH))}" customWidth="1"/>'
+            for at, width in enumerate(widths, 1)
+        )
+        return f"<cols>{''.join(columns)}</cols>" if self._columns else ""
 
     def _append(self, values: Sequence[Any]) -> None:
         self._rows += 1
@@ -158,10 +186,24 @@ def column_letters(column: int) -> str:
     return name
 
 
-def _parts(sheets: int) -> dict[str, str]:
-    """What makes sheets a workbook."""
-    numbers = range(1, sheets + 1)
-    names = "".join(f'<sheet name="records{f" {n}" if n > 1 else ""}" sheetId="{n}" r:id="rId{n}"/>' for n in numbers)
+def _sheet_name(number: int) -> str:
+    return f"records {number}" if number > 1 else "records"
+
+
+def _filters(last_rows: Sequence[int], last_column: str) -> str:
+    """What each sheet's filter covers, in the words of the workbook."""
+    names = (
+        f'<definedName name="_xlnm._FilterDatabase" localSheetId="{at}" hidden="1">'
+        f"'{_sheet_name(at + 1)}'!$A$1:${last_column}${rows}</definedName>"
+        for at, rows in enumerate(last_rows)
+    )
+    return f"<definedNames>{''.join(names)}</definedNames>" if last_column else ""
+
+
+def _parts(last_rows: Sequence[int], last_column: str) -> dict[str, str]:
+    """What makes sheets, with so many rows each, a workbook."""
+    numbers = range(1, len(last_rows) + 1)
+    names = "".join(f'<sheet name="{_sheet_name(n)}" sheetId="{n}" r:id="rId{n}"/>' for n in numbers)
     links = "".join(
         f'<Relationship Id="rId{n}" Type="{_LINKS}/worksheet" Target="worksheets/sheet{n}.xml"/>' for n in numbers
     )
@@ -170,7 +212,7 @@ def _parts(sheets: int) -> dict[str, str]:
     )
     return {
         "xl/workbook.xml": f'<workbook xmlns="{_MAIN}" xmlns:r="{_LINKS}">'
-        f"<bookViews><workbookView/></bookViews><sheets>{names}</sheets></workbook>",
+        f"<bookViews><workbookView/></bookViews><sheets>{names}</sheets>{_filters(last_rows, last_column)}</workbook>",
         "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{_PACKAGE}/relationships">{links}</Relationships>',
         "_rels/.rels": f'<Relationships xmlns="{_PACKAGE}/relationships">'
         f'<Relationship Id="rId1" Type="{_LINKS}/officeDocument" Target="xl/workbook.xml"/></Relationships>',

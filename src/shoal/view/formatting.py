@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 from shoal.core.forecast import Forecast, lane_seconds
 from shoal.core.lane import LaneState
@@ -205,3 +206,13 @@ def format_in_flight(lane: LaneState) -> str:
 def first_and_more(names: list[str]) -> str:
     """ "a" or "a and 3 more"."""
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def relative_path(path: str) -> str:
+    """A path as people would type it from here."""
+    if not path:
+        return ""
+    try:
+        return str(Path(path).relative_to(Path.cwd()))
+    except ValueError:
+        return path

@@ -263,4 +263,18 @@ MUTANTS = (
         "if 0 < spacing:",
         "unit/test_jitter.py",
     ),
+    Mutant(
+        "a new pace adds lines that were left out on purpose",
+        "app.py",
+        "zip(by_lane.values(), ids, strict=True) if number]",
+        "zip(by_lane.values(), ids, strict=True)]",
+        "unit/test_changed_settings.py",
+    ),
+    Mutant(
+        "pages of private hosts that are still refused are tried again and again",
+        "runs/cured_failures.py",
+        'if group.cause == "blocked.private" and not allowed.covers(host_of_lane(group.lane)):',
+        "if False:",
+        "unit/test_changed_settings.py",
+    ),
 )

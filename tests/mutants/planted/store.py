@@ -138,4 +138,18 @@ MUTANTS = (
         "known = _known(db, run, base, records) if False else",
         "unit/test_relay.py",
     ),
+    Mutant(
+        "pages that are kept without being asked for take the whole disk",
+        "store/raw/bounded.py",
+        "return min(self._max_bytes, int(free * SHARE_OF_FREE_DISK))",
+        "return self._max_bytes",
+        "unit/test_raw_bounded.py",
+    ),
+    Mutant(
+        "pages behind a login are kept without being asked for",
+        "fetch/raw_pages.py",
+        "not (self._anonymous_only and _has_login(request))",
+        "True",
+        "unit/test_raw_bounded.py",
+    ),
 )

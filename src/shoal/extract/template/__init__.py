@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shoal.extract.template.fill_rates import FillRates
+from shoal.extract.template.list_columns import refuse_unknown_columns, with_columns
 from shoal.extract.template.model import Template
 from shoal.extract.template.parse import parse
 from shoal.extract.template.problem import TemplateError, TemplateProblem
@@ -17,5 +18,7 @@ __all__ = [
     "TemplateScraper",
     "from_fields",
     "parse",
+    "refuse_unknown_columns",
     "summary",
+    "with_columns",
 ]

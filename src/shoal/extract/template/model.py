@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-SelectorLanguage = Literal["css", "xpath", "re", "json", "data", "meta", "value", "page"]
+SelectorLanguage = Literal["css", "xpath", "re", "json", "data", "meta", "row", "value", "page"]
 FieldType = Literal[
     "any", "text", "raw", "integer", "number", "price", "currency", "boolean", "date", "datetime", "url",
     "html", "json", "exists",

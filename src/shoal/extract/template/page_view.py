@@ -145,6 +145,7 @@ PAGE_VALUES: dict[str, Callable[[PageView], Any]] = {
     "url": _url,
     "final_url": lambda view: view.page.url,
     "input": _input,
+    "line": lambda view: view.page.meta.get("line"),
     "status": lambda view: view.page.status,
     "fetched_at": _fetched_at,
     "title": lambda view: _first(view, _TITLE),

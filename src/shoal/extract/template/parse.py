@@ -31,10 +31,10 @@ _TOP = ("name", "start", "hosts", "settings", "pages", *_KIND)
 _FIELD = (*LANGUAGES, "type", "list", "required", "default", "from", "fields")
 _LINKS = ("css", "xpath", "re", "json", "data")
 _FOLLOW = (*_LINKS, "match", "each", "priority", "max", "meta")
-_SOURCES = ("css", "xpath", "data", "meta", "page", "value", "json", "re")  # the first that is given is it
+_SOURCES = ("css", "xpath", "data", "meta", "row", "page", "value", "json", "re")  # the first that is given is it
 _TYPES: tuple[str, ...] = get_args(FieldType)
 # Languages whose values have a type of their own.
-_TYPED_LANGUAGES = ("json", "data", "meta", "value", "page")
+_TYPED_LANGUAGES = ("json", "data", "meta", "row", "value", "page")
 _kind_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}").fullmatch
 
 CheckSetting = Callable[[str, object], object]  # raises Usage for a value that cannot be

@@ -163,6 +163,20 @@ def _meta(what: str, context: SelectorLanguage | None, spread: bool) -> Finder:
     return lambda view, here: _spread(view.page.meta.get(what), spread)
 
 
+def _row(what: str, context: SelectorLanguage | None, spread: bool) -> Finder:
+    folded = what.casefold()
+
+    def find(view: PageView, here: Any) -> list[Any]:
+        row = view.page.meta.get("row")
+        if not isinstance(row, dict):
+            return []
+        if what in row:
+            return _spread(row[what], spread)
+        return next((_spread(value, spread) for name, value in row.items() if name.casefold() == folded), [])
+
+    return find
+
+
 def _value(what: Any, context: SelectorLanguage | None, spread: bool) -> Finder:
     return lambda view, here: _spread(what, spread)
 
@@ -173,8 +187,8 @@ def _page(what: str, context: SelectorLanguage | None, spread: bool) -> Finder:
 
 
 _MAKERS: dict[str, Callable[[Any, SelectorLanguage | None, bool], Finder]] = {
-    "css": _css, "xpath": _xpath, "re": _re, "json": _json, "data": _data, "meta": _meta, "value": _value,
-    "page": _page,
+    "css": _css, "xpath": _xpath, "re": _re, "json": _json, "data": _data, "meta": _meta, "row": _row,
+    "value": _value, "page": _page,
 }  # fmt: skip
 
 
@@ -224,6 +238,7 @@ _CHECKS: dict[str, Callable[[Any], tuple[str, str] | None]] = {
     "json": jmespath_problem,
     "data": jmespath_problem,
     "meta": lambda what: None,
+    "row": lambda what: None,
     "value": lambda what: None,
     "page": _page_problem,
 }

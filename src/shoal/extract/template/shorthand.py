@@ -10,7 +10,7 @@ LANGUAGES: tuple[str, ...] = get_args(SelectorLanguage)
 
 
 def parse_selector(text: str, language: SelectorLanguage = "css") -> Selector:
-    """`h1::text`, `xpath://h1`, `re:\\d+`, `json:items[0]`, `meta:name`, `value:x`, `page:url` or `@url`.
+    """`h1::text`, `xpath://h1`, `re:\\d+`, `json:items[0]`, `meta:name`, `row:Name`, `value:x`, `page:url` or `@url`.
 
     What names no language is in that of the element it is looked for in.
     """

@@ -64,5 +64,5 @@ def _field(key: str, text: str, problems: list[TemplateProblem]) -> FieldSpec | 
         return None
     if found := selectors.selector_problem(at, None):
         problems.append(TemplateProblem(0, 0, name, *found))
-    own = "any" if at.language in ("json", "data", "meta", "value", "page") else "text"
+    own = "any" if at.language in ("json", "data", "meta", "row", "value", "page") else "text"
     return FieldSpec(at, type=cast(FieldType, kind or own), list=bool(parts["list"] or parts["too"]))

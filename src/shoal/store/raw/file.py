@@ -29,8 +29,9 @@ CHECKPOINT = 2000  # pages of the log
 class RawFile:
     """One connection. SQL runs on the calling thread, for the reasons of the queue's engine."""
 
-    def __init__(self, folder: Path, *, durable: bool = True) -> None:
+    def __init__(self, folder: Path, *, durable: bool = True, lock_timeout: float = LOCK_TIMEOUT) -> None:
         self.path = folder / FILE_NAME
+        self._lock_timeout = lock_timeout
         try:
             folder.mkdir(parents=True, exist_ok=True)
             make_private(self.path)  # pages behind a login may be in it
@@ -137,7 +138,7 @@ class RawFile:
                 self.db.execute("BEGIN IMMEDIATE")
                 return
             except sqlite3.Error as error:
-                if not _is_busy(error) or time.monotonic() - began > LOCK_TIMEOUT:
+                if not _is_busy(error) or time.monotonic() - began > self._lock_timeout:
                     raise self._translate_error(error) from error
             await asyncio.sleep(0.0003 + 0.001 * random.random())
 
@@ -157,6 +158,10 @@ class RawFile:
         """Bytes on disk, log included."""
         places = (self.path, self.path.with_name(f"{FILE_NAME}-wal"))
         return sum(place.stat().st_size for place in places if place.exists())
+
+    def used_bytes(self) -> int:
+        """Bytes of the file that hold something; the rest is used again before the file grows."""
+        return self.read(_used_bytes)
 
     def close(self) -> None:
         self.db.close()
@@ -181,7 +186,7 @@ class RawFile:
             )
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return QueueUnavailable(
-                f"{self.path} has been locked by another process for {LOCK_TIMEOUT:.0f} s",
+                f"{self.path} has been locked by another process for {self._lock_timeout:.0f} s",
                 hint="look for a suspended shoal process (`shoal doctor`)",
             )
         return QueueUnavailable(f"{self.path}: {error}", hint="see `shoal doctor`")
@@ -203,3 +208,10 @@ def _format(db: sqlite3.Connection) -> tuple[int, bool]:
     owner = db.execute("PRAGMA application_id").fetchone()[0]
     used = owner or db.execute("SELECT 1 FROM sqlite_master").fetchone() is not None
     return known, owner != APPLICATION_ID and bool(used)
+
+
+def _used_bytes(db: sqlite3.Connection) -> int:
+    pages, free, size = (
+        int(db.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "freelist_count", "page_size")
+    )
+    return (pages - free) * size

@@ -23,14 +23,15 @@ from shoal.core.page import Response
 from shoal.errors import QueueRefused
 from shoal.store.raw import queries as queries
 from shoal.store.raw.block import Block, BlockCache, BlockPacker, DamagedBlock, unpack
-from shoal.store.raw.file import RawFile
+from shoal.store.raw.file import LOCK_TIMEOUT, RawFile
 from shoal.store.raw.queries import RawRun
-from shoal.store.raw.removal import page_id_range, remove_pages, repack
+from shoal.store.raw.removal import page_id_range, remove_oldest, remove_pages, repack
 
 log = logging.getLogger("shoal.store")
 
 BLOCK_SIZE = 256_000  # bytes of bodies in one block
 LARGE_BODY = 256_000  # bytes of one body that is packed by itself, beside the event loop
+SHRINK_STEP = 20  # pages removed before it is asked again whether that is enough: some are large
 MAX_PENDING_BYTES = 8_000_000  # bytes waiting for a sync
 
 _names_secret = re.compile(r"cookie|^(?:proxy-)?authorization|authentication-info|token|secret|session|api-?key").search
@@ -97,9 +98,14 @@ def body_hash(body: bytes) -> bytes:
 
 class RawPageStore:
     def __init__(
-        self, folder: Path, *, durable: bool = True, wall: Callable[[], int] = lambda: time.time_ns() // 1000
+        self,
+        folder: Path,
+        *,
+        durable: bool = True,
+        lock_timeout: float = LOCK_TIMEOUT,
+        wall: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
-        self._file = RawFile(folder, durable=durable)
+        self._file = RawFile(folder, durable=durable, lock_timeout=lock_timeout)
         self._wall = wall
         self._packer = BlockPacker()
         self._block_cache = BlockCache()
@@ -223,6 +229,10 @@ class RawPageStore:
                     yield page
             after = numbers[-1]
 
+    def has_run(self, run: str) -> bool:
+        """Whether pages of a run are stored."""
+        return bool(self._file.read(queries.page_ids, run, 0))
+
     def runs(self) -> list[RawRun]:
         """The runs with stored pages, oldest first."""
         return self._file.read(queries.runs)
@@ -230,6 +240,23 @@ class RawPageStore:
     def size(self) -> StoreSize:
         self._file.checkpoint_wal()  # workers end without tidying up: their log would be counted too
         return StoreSize(*self._file.read(queries.totals), self._file.disk_bytes())
+
+    def used_bytes(self) -> int:
+        """Bytes that the pages take on disk, without the space that is free to be used again."""
+        return self._file.used_bytes()
+
+    async def shrink(self, most: int) -> int:
+        """Remove the oldest pages until the rest takes at most so many bytes; says how many they were."""
+        count = 0
+        while self._file.used_bytes() > most:
+            taken = await self._file.write(remove_oldest, SHRINK_STEP)
+            if not taken:
+                break
+            count += taken
+            await self._repack()
+        if count and self._file.disk_bytes() > 2 * most:  # the room has become less: give the disk its space back
+            await self._reclaim_space()
+        return count
 
     async def remove(self, run: str) -> int:
         """Remove a run's pages and give their space back; says how many they were."""
@@ -241,11 +268,14 @@ class RawPageStore:
         await self._reclaim_space()
         return count
 
-    async def _reclaim_space(self) -> None:
+    async def _repack(self) -> None:
         last: int | None = 0
         while last is not None:
             last = await self._file.write(repack, self._packer, last)
             await asyncio.sleep(0)
+
+    async def _reclaim_space(self) -> None:
+        await self._repack()
         more = True
         while more:
             more = await self._file.write(queries.vacuum)

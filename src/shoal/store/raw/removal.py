@@ -42,12 +42,23 @@ def remove_pages(db: sqlite3.Connection, run: str, most: int) -> tuple[int, bool
         "SELECT id, body, block, size FROM answer WHERE id >= ? AND id < ? ORDER BY id LIMIT ?",
         (*page_id_range(found[0]), most),
     ).fetchall()
-    for number, body, block, size in rows:
-        release_body(db, body, block, size)
-        db.execute("DELETE FROM answer WHERE id = ?", (number,))
+    _remove_rows(db, rows)
     if len(rows) < most:
         db.execute("DELETE FROM run WHERE id = ?", found)
     return len(rows), len(rows) < most
+
+
+def remove_oldest(db: sqlite3.Connection, most: int) -> int:
+    """Take up to so many answers away, those of the oldest run first; says how many they were."""
+    rows = db.execute("SELECT id, body, block, size FROM answer ORDER BY id LIMIT ?", (most,)).fetchall()
+    _remove_rows(db, rows)
+    return len(rows)
+
+
+def _remove_rows(db: sqlite3.Connection, rows: list[tuple[int, int, int, int]]) -> None:
+    for number, body, block, size in rows:
+        release_body(db, body, block, size)
+        db.execute("DELETE FROM answer WHERE id = ?", (number,))
 
 
 def repack(db: sqlite3.Connection, packer: BlockPacker, after: int) -> int | None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from shoal.core.page import Request, Response
+from shoal.core.request_header import names_identity
 from shoal.core.task import RequestOptions
 from shoal.core.url import path_of, request_digest
 from shoal.errors import GiveUp
 
-# Headers that say who somebody is, by the words in their names.
-is_sensitive_header = re.compile(r"auth|cookie|token|secret|api-?key|session|password", re.IGNORECASE).search
 # Of what a task asks for itself, only these go along to another origin.
 _SAFE_HEADERS = frozenset({"accept", "accept-language", "user-agent"})
 _BODY_HEADERS = frozenset({"content-type", "content-encoding", "content-language"})
@@ -60,7 +58,7 @@ class RequestBuilder:
         self._is_offline = is_offline
         self._connections = connections
         self._timeout = timeout
-        self._public_headers = tuple(pair for pair in headers if not is_sensitive_header(pair[0]))
+        self._public_headers = tuple(pair for pair in headers if not names_identity(pair[0]))
         self._headers = headers
         self._auth = auth
         self._secrets = secrets or {}

@@ -1,0 +1,85 @@
+"""What a run came to: how it ended, what was written, and why there may be nothing in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from shoal.config.load import Settings
+from shoal.core.run import Run
+from shoal.core.stats import Stats
+from shoal.queue.base import Queue
+from shoal.runs.finish import rejected_file, write_files
+from shoal.runs.list_reader import describe_rejected, load_report
+from shoal.runs.no_records import NoRecords, explain_no_records, is_without_records, wants_records
+from shoal.runs.outputs import RunOutputs
+from shoal.runs.progress import RunEnd, RunSummary
+from shoal.runs.request import RunRequest
+from shoal.store.export import Exporter
+from shoal.view.formatting import relative_path
+
+if TYPE_CHECKING:
+    from shoal.runs.fill_rates import FieldRates
+
+PREVIEW_RECORDS = 3  # records, where no output was asked for
+
+
+async def summarize_run(
+    queue: Queue,
+    run: Run,
+    stats: Stats,
+    request: RunRequest,
+    settings: Settings,
+    outputs: RunOutputs,
+    exporter: Exporter | None,
+    *,
+    output: str,
+) -> RunSummary:
+    """Finish its files, and say what became of it."""
+    no_records = await _explain_no_records(queue, run, stats, request)
+    end = _end_of(run, stats)
+    if end == "complete" and no_records and (output or wants_records(run)):
+        end = "no_records"
+    dead = tuple(await queue.dead_groups(run.id, limit=100_000))
+    files = await write_files(queue, run, exporter, settings, dead) if exporter else []
+    rejected = rejected_file(run, output, settings)
+    if request.input and rejected.exists():
+        report = load_report(settings.state_folder, run)
+        files.append((str(rejected), report.not_added, describe_rejected(report)))
+    fill: FieldRates = ()
+    warnings: tuple[str, ...] = ()
+    if request.chosen_fields and stats.records:
+        from shoal.runs.fill_rates import read_fill_rates  # late: only templates need it
+
+        final = end in ("complete", "dead")
+        fill, warnings = await read_fill_rates(queue, outputs.records, run, request.chosen_fields, final=final)
+    first = () if exporter else await outputs.records.records(run.id, limit=PREVIEW_RECORDS)
+    return RunSummary(
+        run=run,
+        stats=stats,
+        end=end,
+        output=relative_path(output),
+        rows=exporter.rows if exporter else 0,
+        dead=dead,
+        files=tuple((relative_path(name), rows, words) for name, rows, words in files),
+        fill=fill,
+        warnings=(*warnings, *(exporter.notes if exporter else ())),
+        no_records=no_records,
+        first=tuple(msgspec.json.decode(record.data) for record in first),
+    )
+
+
+def _end_of(run: Run, stats: Stats) -> RunEnd:
+    if run.state in ("running", "paused"):
+        return "interrupted"
+    if run.state == "cancelled":
+        return "cancelled"
+    return "dead" if stats.failed else "complete"
+
+
+async def _explain_no_records(queue: Queue, run: Run, stats: Stats, request: RunRequest) -> NoRecords | None:
+    handlers = request.scraper.handlers
+    if not is_without_records(run, stats) or (request.scraper.tasks and not handlers):
+        return None
+    return await explain_no_records(queue, run, stats, [handler.pattern for handler in handlers])
