@@ -4,7 +4,7 @@
 -- Order: runs by priority and weighted share, lanes by when they come due, in a lane the most urgent run and of equals the
 -- one served least there, then band and age; every 16th pick takes the oldest (core/claim_plan.py says the same in Python).
 -- The cost is that of the lanes touched.
-local OLDEST_PICK_EVERY, PROMOTED, RUNS_CONSIDERED, POPS = 16, 200, 32, 400
+local OLDEST_PICK_EVERY, PROMOTED, RUNS_CONSIDERED, POPS, ROUNDS = 16, 200, 32, 400, 8
 local LAYOUT = 2  -- as in server.py
 local SECOND, HORIZON, ACTIVE_WITHIN, LONGEST_WAIT = 1000000, 2000000, 10000000, 60000000
 local UNLIMITED = 2 ^ 40
@@ -59,17 +59,23 @@ if tonumber(meta[2] or 0) > LAYOUT then
   return redis.error_reply('NEWER ' .. meta[2])  -- it was upgraded while this worker ran
 end
 
+local is_stepped_back = now < last_lease - SECOND
+
 -- After the clock stepped back: no slot lies further away than anybody would have waited for one.
+local function clamp_future_slot(id)
+  local lane = get_lane(id)
+  local latest = now + max(lane[SPACING], LONGEST_WAIT)
+  if lane[NEXT] > latest or lane[LAST] > now then
+    lane[NEXT], lane[LAST] = min(lane[NEXT], latest), min(lane[LAST], now)
+    touch(id)
+  end
+end
+
 local function clamp_future_slots(run)
   for needs = 0, run.needs_sets do
     local far = call('ZRANGEBYSCORE', apart_key('wake:', run.id, needs), '(' .. int(now), '+inf', 'LIMIT', 0, 1000)
     for _, id in ipairs(far) do
-      local lane = get_lane(tonumber(id))
-      local latest = now + max(lane[SPACING], LONGEST_WAIT)
-      if lane[NEXT] > latest or lane[LAST] > now then
-        lane[NEXT], lane[LAST] = min(lane[NEXT], latest), min(lane[LAST], now)
-        touch(tonumber(id))
-      end
+      clamp_future_slot(tonumber(id))
     end
   end
 end
@@ -99,18 +105,37 @@ local function expire_first(run)
   return expire_some(run, PROMOTED) < PROMOTED
 end
 
+-- What is read of every run that is open; the rest only of those that are looked at further.
+local ABOUT = {'state', 'name', 'scraper', 'outbox', 'ready', 'delayed', 'priority', 'share', 'weight', 'last_claim_at', 'max_pages', 'isolated'}
+
+local function about_run(id)
+  local about, run = call('HMGET', P .. 'run:' .. id, unpack(ABOUT)), {id = id}
+  for i, field in ipairs(ABOUT) do
+    run[field] = i <= 3 and about[i] or tonumber(about[i] or 0)
+  end
+  return run
+end
+
+-- Delayed tasks and page limits are seen to before anything is planned. Answers: the run, how many it may hand out, and whether
+-- it may do so now.
+local function prepare(id)
+  local run = get_run(id)
+  local all_counted = run.max_pages == 0 or expire_first(run)
+  promote(run, PROMOTED)
+  if is_stepped_back then
+    clamp_future_slots(run)
+  end
+  return run, run.max_pages > 0 and run.max_pages - run.done - run.dead - run.leased or UNLIMITED, all_counted
+end
+
 -- Runs: those served, by share, and those that other workers serve.
 local served, by_id, competitors = {}, {}, {}
 for _, id in ipairs(call('ZRANGE', P .. 'live_runs', 0, -1)) do
-  local run = get_run(tonumber(id))
+  local run, left, all_counted = about_run(tonumber(id)), UNLIMITED, true
   if run.state == 'running' and run.outbox < MAX_OUTBOX then
-    local mine, all_counted = serves_all or serves[run.name] or serves[run.scraper], true
-    if mine then
-      all_counted = run.max_pages == 0 or expire_first(run)
-      promote(run, PROMOTED)
-      if now < last_lease - SECOND then
-        clamp_future_slots(run)
-      end
+    local mine = serves_all or serves[run.name] or serves[run.scraper]
+    if mine and (run.delayed > 0 or run.max_pages > 0 or is_stepped_back) then
+      run, left, all_counted = prepare(run.id)
     end
     if run.ready > run.delayed then
       if not mine then
@@ -119,12 +144,11 @@ for _, id in ipairs(call('ZRANGE', P .. 'live_runs', 0, -1)) do
         end
       else
         if now - run.last_claim_at > SECOND then
-          set(run, 'last_claim_at', now)
+          call('HSET', P .. 'run:' .. run.id, 'last_claim_at', int(now))
         end
-        local left = run.max_pages > 0 and run.max_pages - run.done - run.dead - run.leased or UNLIMITED
         if left > 0 then
-          local one = {run = run, id = run.id, weight = max(1, run.weight), priority = run.priority, share = run.share, left = all_counted and left or 0,
-            due = {}, first = 1, read = 0, reach = reach_of(run)}
+          local one = {id = run.id, weight = max(1, run.weight), priority = run.priority, share = run.share, isolated = run.isolated,
+            left = all_counted and left or 0, due = {}, first = 1, read = 0, reach = has_any and reach_of(get_run(run.id)) or PLAIN}
           served[#served + 1] = one
           by_id[run.id] = one
         end
@@ -172,21 +196,104 @@ if limit < 1 or #served == 0 then
   return nothing()
 end
 
--- Of very many runs only the first that have work due are looked at: the most urgent, and of equals those with the least share.
-if #served > RUNS_CONSIDERED then
-  served.considered = {}
-  for _, one in ipairs(served) do
-    local due = {}
-    for _, needs in ipairs(#served.considered < RUNS_CONSIDERED and one.reach or {}) do
-      for _, id in ipairs(call('ZRANGEBYSCORE', apart_key('wake:', one.id, needs), '-inf', int(now + HORIZON), 'LIMIT', 0, LANES_READ)) do
-        due[#due + 1] = tonumber(id)
+-- What was found of a run: lanes that are due. Those that have moved on since are put where they belong, those that are full
+-- are found again when they open.
+local function keep_due(one, key, found)
+  local due, later, full = {}, {}, {}
+  for i, id in ipairs(found) do
+    found[i] = tonumber(id)
+  end
+  load_lanes(found)
+  for _, id in ipairs(found) do
+    if is_stepped_back then
+      clamp_future_slot(id)
+    end
+    local lane = get_lane(id)
+    local at = wake_time(lane)
+    if not at then
+      full[#full + 1] = id
+      wait_for_place(lane, one.id)
+      touch(id, true)
+    elseif at > now + HORIZON then
+      later[#later + 1] = int(at)
+      later[#later + 1] = id
+    else
+      due[#due + 1] = id
+    end
+  end
+  call_many('ZADD', key, later)
+  call_many('ZREM', key, full)
+  return due
+end
+
+local function by_time(a, b)
+  local first, second = wake_time(get_lane(a)), wake_time(get_lane(b))
+  return first < second or (first == second and a < b)
+end
+
+-- A few more lanes of a run that are due, of work with these needs: so many were read before. Answers: how many there are by now, or
+-- nil if there are no more.
+local function read_lanes(one, needs, read, lanes_due)
+  local key = apart_key('wake:', one.id, needs)
+  for _ = 1, ROUNDS do
+    local found = call('ZRANGEBYSCORE', key, '-inf', int(now + HORIZON), 'LIMIT', read, LANES_READ)
+    local due = #found > 0 and keep_due(one, key, found) or {}
+    for _, id in ipairs(due) do
+      if not one.listed or not one.listed[id] then
+        lanes_due[#lanes_due + 1] = id
       end
     end
-    if #due > 0 then
-      one.is_considered = true
-      served.considered[#served.considered + 1] = one
-      load_run_lanes(one.run, due)
+    read = read + #due
+    if #found < LANES_READ then
+      return nil
+    elseif #due > 0 then
+      break
     end
+  end
+  return read
+end
+
+-- The next few of a run's lanes that are due, soonest first; a lane may be found by any of the needs within reach.
+local function fetch_due(one)
+  local found, more = {}, nil
+  if #one.reach == 1 then
+    more = read_lanes(one, 0, one.read, found)
+  else
+    one.listed, one.read_of = one.listed or {}, one.read_of or {}
+    for _, needs in ipairs(one.reach) do
+      local read = one.read_of[needs] or 0
+      if read >= 0 then
+        local part = {}
+        read = read_lanes(one, needs, read, part)
+        one.read_of[needs], more = read or -1, more or read
+        for _, id in ipairs(part) do
+          one.listed[id] = true
+          found[#found + 1] = id
+        end
+      end
+    end
+  end
+  one.read = more
+  table.sort(found, by_time)
+  for _, id in ipairs(found) do
+    one.due[#one.due + 1] = id
+  end
+  if #found > 0 then
+    load_run_lanes(get_run(one.id), found)
+  end
+  return #found
+end
+
+-- Of very many runs only the first that have work due are looked at: the most urgent, and of equals those with the least share.
+local considered = {}
+for _, one in ipairs(served) do
+  if #considered >= RUNS_CONSIDERED then
+    break
+  end
+  one.fetched = fetch_due(one)
+  if one.fetched > 0 or #served <= RUNS_CONSIDERED then
+    one.is_considered, one.run = true, get_run(one.id)
+    considered[#considered + 1] = one
   end
 end
 
@@ -232,7 +339,7 @@ local function view(id)
   known_count = known_count + 1
   for _, number in ipairs(lane[RUNS]) do
     local one = by_id[number]
-    local run_lane = (one and (one.is_considered or not served.considered) or competitors[number]) and get_run_lane(get_run(number), id)
+    local run_lane = (one and one.is_considered or competitors[number]) and get_run_lane(get_run(number), id)
     if run_lane and one then
       seen.order[#seen.order + 1] = number
       seen.ready[number], seen.picks[number] = within_reach(one, run_lane), run_lane[PICKS]
@@ -267,12 +374,13 @@ end
 local function pick_isolated()
   for _, one in ipairs(served) do
     local alone = {}
-    for _, needs in ipairs(one.left > 0 and one.run.isolated > 0 and one.reach or {}) do
+    for _, needs in ipairs(one.left > 0 and one.isolated > 0 and one.reach or {}) do
       for _, number in ipairs(call('ZRANGE', apart_key('isolated:', one.id, needs), 0, 49)) do
         alone[#alone + 1] = number
       end
     end
     if #alone > 0 then
+      one.run = get_run(one.id)
       for _, number in ipairs(alone) do
         local task = unpack_item(call('HGET', P .. 'stored:' .. one.id, number))
         local seen = view(task.lane)
@@ -416,49 +524,12 @@ local function urgent_first(one, count)
   end
 end
 
--- The same where work with several needs is within reach: a lane may be found by any of them.
-local function read_due_apart(one)
-  local found, more = {}, false
-  one.listed = one.listed or {}
-  for _, needs in ipairs(one.reach) do
-    local part = call('ZRANGEBYSCORE', apart_key('wake:', one.id, needs), '-inf', int(now + HORIZON), 'WITHSCORES', 'LIMIT', one.read, LANES_READ)
-    more = more or #part == 2 * LANES_READ
-    for i = 1, #part, 2 do
-      if not one.listed[part[i]] then
-        one.listed[part[i]] = true
-        found[#found + 1] = {tonumber(part[i + 1]), #found, part[i]}
-      end
-    end
+-- The lanes that were read last, so many, as the plan sees them.
+local function take_in(one, count)
+  for i = #one.due - count + 1, #one.due do
+    view(one.due[i])
   end
-  one.read = more and one.read + LANES_READ or nil
-  table.sort(found, function(a, b) return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2]) end)
-  for i, place in ipairs(found) do
-    found[i] = place[3]
-  end
-  return found
-end
-
--- The next few of a run's lanes that are due, soonest first.
-local function read_due(one)
-  local due = {}
-  if #one.reach == 1 then
-    due = call('ZRANGEBYSCORE', P .. 'wake:' .. one.id, '-inf', int(now + HORIZON), 'LIMIT', one.read, LANES_READ)
-    one.read = #due == LANES_READ and one.read + LANES_READ or nil  -- nil: there are no more
-  else
-    due = read_due_apart(one)
-  end
-  for i, id in ipairs(due) do
-    due[i] = tonumber(id)
-    one.due[#one.due + 1] = due[i]
-  end
-  if #due > 0 then
-    load_lanes(due)
-    load_run_lanes(one.run, due)
-    for _, id in ipairs(due) do
-      view(id)
-    end
-    urgent_first(one, #due)
-  end
+  urgent_first(one, count)
 end
 
 -- Whether the next task of a lane is the oldest of any run, where runs of several priorities want it.
@@ -551,7 +622,7 @@ local function plan(contenders)
     local turn
     for _, one in ipairs(contenders) do
       if one.left > 0 and not one.due[one.first] and one.read then
-        read_due(one)
+        take_in(one, fetch_due(one))
       end
       if one.left > 0 and one.due[one.first] and (not turn or comes_before(one, turn)) then
         turn = one
@@ -596,13 +667,10 @@ end
 
 local function batch()
   local contenders = {}
-  for _, one in ipairs(served.considered or served) do
-    read_due(one)
+  for _, one in ipairs(considered) do
+    take_in(one, one.fetched)
     if #one.due > 0 then
       contenders[#contenders + 1] = one
-    end
-    if #contenders >= RUNS_CONSIDERED then
-      break  -- the most urgent came first, and of equals those with the least share
     end
   end
   if #contenders == 0 then
