@@ -119,11 +119,11 @@ PLANTED: dict[str, tuple[str, str, str, Test]] = {
         priority.test_the_oldest_is_taken_within_sixteen_picks,
     ),
     "a lane with room again is not asked": (
-        "settle", "not before == not at", "true",
+        "settle", "elseif at and before == false then", "elseif false then",
         lanes.test_never_more_in_flight_than_the_lane_allows,
     ),
     "of very many runs the urgent are not looked at": (
-        "claim", "if #due > 0 then\n      one", "if #due > 0 and one.priority == 0 then\n      one",
+        "claim", "if one.fetched > 0 or", "if (one.fetched > 0 and one.priority == 0) or",
         priority.test_of_very_many_runs_the_most_urgent_comes_first_and_all_are_served,
     ),
     "an urgent run is one of others": (
@@ -254,8 +254,8 @@ PLANTED: dict[str, tuple[str, str, str, Test]] = {
         lambda harness: needs.test_what_comes_back_needs_the_same(harness, 0.0, "released"),
     ),
     "a task that lost a worker is anybody's": (
-        "claim", "for _, needs in ipairs(one.left > 0 and one.run.isolated > 0 and one.reach or {}) do",
-        "for _, needs in ipairs(one.left > 0 and one.run.isolated > 0 and {0, 1} or {}) do",
+        "claim", "for _, needs in ipairs(one.left > 0 and one.isolated > 0 and one.reach or {}) do",
+        "for _, needs in ipairs(one.left > 0 and one.isolated > 0 and {0, 1} or {}) do",
         needs.test_a_task_that_lost_its_worker_goes_alone_to_who_has_what_it_needs,
     ),
     "what was removed is still told of as dead": (

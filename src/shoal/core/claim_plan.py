@@ -9,6 +9,7 @@ from typing import NamedTuple
 MIN_LANES_PER_BATCH = 16  # a batch is spread over at least so many lanes, if they are due
 SLOT_HORIZON_US = 2_000_000  # µs: a claim may reserve slots so far ahead
 UNLIMITED = 1 << 40
+Turn = tuple[int, float, int]  # the least is next: the most urgent, then who had least for its weight, then the oldest
 MAX_RUN_LEAD, MAX_LANE_LEAD = 64, 16  # what a run that had nothing to do may catch up, at most
 YIELD_FRACTION = 4  # a slot nobody came for is free to all after so great a part of the spacing
 OLDEST_PICK_EVERY = 16  # so that nothing waits for ever behind what is more urgent
@@ -48,6 +49,7 @@ class Lane:
     picks: dict[int, int] = field(default_factory=dict)  # by run: tasks ever handed out here
     top_band: dict[int, int] = field(default_factory=dict)  # by run, where it has tasks of several bands
     competitors: Sequence[Competitor] = ()
+    wanting: dict[int, Turn] = field(default_factory=dict)  # by run, as the plan goes on
 
     def open_slots(self, now: int) -> int:
         """How many more tasks it may start within the horizon."""
@@ -113,33 +115,56 @@ def plan_claim(
     _cap_lead(candidates, known, by_id)
     for run in candidates:  # lanes with urgent tasks first; the others as they come due
         run.due.sort(key=lambda lane: -known[lane].top_band.get(run.id, 0))
+    for lane in known.values():
+        wanting = [by_id[run] for run, ready in lane.ready.items() if ready > 0 and by_id[run].left > 0]
+        lane.wanting = {run.id: _turn_in(lane, run) for run in wanting}
     chunk = max(1, -(-limit // min(len(known), MIN_LANES_PER_BATCH)))
     decided: dict[tuple[int, int], LanePicks] = {}
-    while limit > 0:
-        able = [run for run in candidates if run.due and run.left > 0]
-        if not able:
-            break
-        turn = min(able, key=lambda run: (-run.priority, run.share, run.id))
+    turns = {run.id: _turn(run) for run in candidates if run.due and run.left > 0}
+    while limit > 0 and turns:
+        turn = by_id[min(turns.values())[2]]
         lane = known[turn.due.pop()]
         chosen, alone, of_all = _choose_run(turn, lane, by_id, decided, oldest)
-        if lane.must_yield(chosen, now):
-            continue
-        most = min(chunk, limit) if alone else 1
+        most = 0 if lane.must_yield(chosen, now) else min(chunk, limit) if alone else 1
         count = min(most, chosen.left, lane.open_slots(now), lane.ready[chosen.id])
         if count > 0:
             part = decided.setdefault((chosen.id, lane.id), LanePicks())
             part.slots.extend(lane.take_slot(now) for _ in range(count))
             before = lane.picks[chosen.id]
-            lane.ready[chosen.id] -= count
-            lane.picks[chosen.id] += count
-            turns = (before + count) // OLDEST_PICK_EVERY - before // OLDEST_PICK_EVERY
-            part.oldest += max(turns, int(of_all))
-            chosen.left -= count
-            chosen.share += count / chosen.weight
+            turns_of_oldest = (before + count) // OLDEST_PICK_EVERY - before // OLDEST_PICK_EVERY
+            part.oldest += max(turns_of_oldest, int(of_all))
+            _count_picks(chosen, lane, known, count)
             limit -= count
             if lane.open_slots(now) > 0 and any(lane.ready.values()):
                 turn.due.insert(0, lane.id)
+        for run in (turn, chosen):
+            if run.due and run.left > 0:
+                turns[run.id] = _turn(run)
+            else:
+                turns.pop(run.id, None)
     return decided
+
+
+def _turn(run: CandidateRun) -> Turn:
+    return -run.priority, run.share, run.id
+
+
+def _turn_in(lane: Lane, run: CandidateRun) -> Turn:
+    return -run.priority, lane.picks[run.id] / run.weight, run.id
+
+
+def _count_picks(chosen: CandidateRun, lane: Lane, known: Mapping[int, Lane], count: int) -> None:
+    lane.ready[chosen.id] -= count
+    lane.picks[chosen.id] += count
+    chosen.left -= count
+    chosen.share += count / chosen.weight
+    if lane.ready[chosen.id] > 0:
+        lane.wanting[chosen.id] = _turn_in(lane, chosen)
+    else:
+        lane.wanting.pop(chosen.id, None)
+    if chosen.left <= 0:
+        for other in known.values():
+            other.wanting.pop(chosen.id, None)
 
 
 def _choose_run(
@@ -153,16 +178,12 @@ def _choose_run(
 
     Where several want it: the most urgent, and of equals whoever was served least in it.
     """
-    wanting = [by_id[run] for run, ready in lane.ready.items() if ready > 0 and by_id[run].left > 0]
-    others = [run for run in wanting if run.id != turn.id]
-    if not others:
+    if not lane.wanting or lane.wanting.keys() == {turn.id}:
         return turn, not lane.competitors, False
-    if lane.is_oldest_turn and any(run.priority != turn.priority for run in others):
-        found = [(_oldest_left(run, lane, decided, oldest), run.id) for run in (turn, *others)]
+    if lane.is_oldest_turn and any(one[0] != -turn.priority for one in lane.wanting.values()):
+        found = [(_oldest_left(by_id[run], lane, decided, oldest), run) for run in {turn.id, *lane.wanting}]
         return by_id[min(found)[1]], False, True
-    first = max(run.priority for run in (turn, *others))
-    equals = [run for run in (turn, *others) if run.priority == first]
-    return min(equals, key=lambda run: (lane.picks[run.id] / run.weight, run.id)), False, False
+    return by_id[min(_turn_in(lane, turn), min(lane.wanting.values()))[2]], False, False
 
 
 def _oldest_left(

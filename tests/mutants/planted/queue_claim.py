@@ -7,6 +7,7 @@ from mutants.mutant import Mutant
 _REPEAT = "conformance/test_contract_repeat.py"
 _LEAD = "conformance/test_contract_lead.py"
 _SETTLE = "conformance/test_contract_settle.py"
+_SHARED = "conformance/test_contract_shared_lanes.py"
 _PLAN, _LUA = "core/claim_plan.py", "queue/redis/lua/claim.lua"
 
 
@@ -166,5 +167,89 @@ MUTANTS = (
         "(least or 0) * max(1, run.weight)",
         "least or 0",
         _LEAD,
+    ),
+    Mutant(
+        "a shared lane with a free place is not asked (SQLite)",
+        "queue/sqlite/lanes.py",
+        '_WAKE = f"{_OPEN} AND wake_at IS NULL"',
+        '_WAKE = f"{_OPEN} AND wake_at < 0"',
+        _SHARED,
+    ),
+    Mutant(
+        "a shared lane that is released is asked when it was to be (SQLite)",
+        "queue/sqlite/lanes.py",
+        '_WAKE_SOONER = f"{_OPEN} AND wake_at > o.at"',
+        '_WAKE_SOONER = f"{_OPEN} AND wake_at < 0"',
+        _SHARED,
+    ),
+    Mutant(
+        "shared lanes that others used hide the next (SQLite)",
+        "queue/sqlite/claim.py",
+        "CORRECTIONS = 4",
+        "CORRECTIONS = 1",
+        _SHARED,
+    ),
+    Mutant(
+        "a shared lane counts as due before its time (SQLite)",
+        "queue/sqlite/stats.py",
+        '_IS_DUE = "max(l.next_at, l.held_until) <= ?2"',
+        '_IS_DUE = "1"',
+        _SHARED,
+    ),
+    Mutant(
+        "a shared lane with a free place is not asked (PostgreSQL)",
+        "queue/postgres/schema/0001/02_lanes.sql",
+        "(p_wake IS NULL OR p_wake > p_opens)",
+        "p_wake > p_opens",
+        _SHARED,
+    ),
+    Mutant(
+        "a shared lane that is released is asked when it was to be (PostgreSQL)",
+        "queue/postgres/schema/0001/02_lanes.sql",
+        "(p_wake IS NULL OR p_wake > p_opens)",
+        "p_wake IS NULL",
+        _SHARED,
+    ),
+    Mutant(
+        "shared lanes that others used hide the next (PostgreSQL)",
+        "queue/postgres/schema/0001/04_claim.sql",
+        "FOR i IN 1 .. 16 LOOP",
+        "FOR i IN 1 .. 1 LOOP",
+        _SHARED,
+    ),
+    Mutant(
+        "a shared lane with a free place is not asked (Redis)",
+        "queue/redis/lua/claim.lua",
+        "        wait_for_place(lane, one.id)\n",
+        "",
+        _SHARED,
+    ),
+    Mutant(
+        "a shared lane with a free place is not asked by late work (Redis)",
+        "queue/redis/lua/lanes.lua",
+        "          wait_for_place(lane, number)\n",
+        "",
+        _SHARED,
+    ),
+    Mutant(
+        "a shared lane that is released is asked when it was to be (Redis)",
+        "queue/redis/lua/lanes.lua",
+        "(at and before and at < before)",
+        "false",
+        _SHARED,
+    ),
+    Mutant(
+        "shared lanes that others used hide the next (Redis)",
+        "queue/redis/lua/claim.lua",
+        "ROUNDS = 16, 200, 32, 400, 8",
+        "ROUNDS = 16, 200, 32, 400, 1",
+        _SHARED,
+    ),
+    Mutant(
+        "a shared lane counts as due before its time (Redis)",
+        "queue/redis/lua/stats.lua",
+        "at and at <= now and max(0, count)",
+        "at and max(0, count)",
+        _SHARED,
     ),
 )

@@ -31,16 +31,20 @@ from shoal.queue.sqlite.task_row import COLUMNS, Names, TaskRow, leased_task, ta
 
 PROMOTE_LIMIT = 1000
 RUNS_CONSIDERED = 32  # per claim
+CORRECTIONS = 4  # rounds per run and claim, where lanes have moved on since they were written down
 ACTIVE_WITHIN = 10 * SECOND  # a run nobody has asked for work for so long is nobody's rival
 
 _LANE = "l.name, l.next_at, l.spacing, l.max_in_flight, l.in_flight, l.held_until, l.parked, l.given"
-_RUN_LANE = f"SELECT h.lane, h.ready, h.picks, {_LANE} FROM run_lanes h JOIN lanes l ON l.id = h.lane WHERE h.run = ? AND h.needs = 0"
+_RUN_LANE = (
+    f"SELECT h.lane, h.ready, h.picks, {_LANE} FROM run_lanes h JOIN lanes l ON l.id = h.lane WHERE h.run = ? AND h.needs = ?"
+)
 _DUE = f"{_RUN_LANE} AND h.wake_at <= ? ORDER BY h.wake_at LIMIT ?"
 _DUE_WITH_NEEDS = f"""SELECT h.lane, h.ready, p.picks, {_LANE} FROM run_lanes h JOIN lanes l ON l.id = h.lane
            JOIN run_lanes p ON p.run = h.run AND p.lane = h.lane AND p.needs = 0
            WHERE h.run = ? AND h.needs = ? AND h.wake_at <= ? ORDER BY h.wake_at LIMIT ?"""
-_ISOLATED_DUE = f"""SELECT {COLUMNS} FROM tasks t WHERE t.state = 0 AND t.band = {ISOLATED} AND t.run = ? AND t.needs = ?
-                 AND EXISTS (SELECT 1 FROM run_lanes h WHERE h.run = t.run AND h.lane = t.lane AND h.needs = t.needs AND h.wake_at <= ?)
+_ISOLATED_DUE = f"""SELECT {COLUMNS} FROM tasks t WHERE t.state = 0 AND t.band = {ISOLATED} AND t.run = ?1 AND t.needs = ?2
+                 AND EXISTS (SELECT 1 FROM run_lanes h WHERE h.run = t.run AND h.lane = t.lane AND h.needs = t.needs AND h.wake_at <= ?3)
+                 AND (SELECT {lanes.OPENS_AT} FROM lanes l WHERE l.id = t.lane) <= ?3
                  ORDER BY t.due LIMIT 20"""
 _POP = f"SELECT {COLUMNS} FROM tasks WHERE state = 0 AND lane = ? AND run = ? AND needs = ? AND band >= 0 ORDER BY band, due, id LIMIT ?"
 _POP_BAND = f"SELECT {COLUMNS} FROM tasks WHERE state = 0 AND lane = ? AND run = ? AND needs = ? AND band = ? ORDER BY due, id LIMIT ?"
@@ -55,6 +59,10 @@ _OLDEST = " UNION ALL ".join(
 # Work with needs does not count here: nobody may be there to take what would be left to it.
 _WANTING = "SELECT run, picks FROM run_lanes WHERE lane = ? AND needs = 0 AND ready > 0"
 _SOONEST = "SELECT min(wake_at) FROM run_lanes WHERE run = ? AND needs = ? AND wake_at IS NOT NULL"
+# The others that want the lane find out when they look.
+_TAKE = f"""UPDATE run_lanes SET ready = ready - ?1, picks = ?2,
+              wake_at = iif(ready > ?1, (SELECT {lanes.OPENS_AT} FROM lanes l WHERE l.id = run_lanes.lane), NULL)
+            WHERE run = ?3 AND lane = ?4 AND needs = 0"""
 Shelf = tuple[int, int, Sequence[int]]  # a lane, a run, and the numbers of the needs within reach
 LaneRow = tuple[int, int, int, str, int, int, int, int, int, int, int]  # of _DUE
 _NEXT_DELAYED = """SELECT min((SELECT min(due) FROM tasks WHERE state = 2 AND run = r.id))
@@ -173,7 +181,7 @@ def _pick_isolated(db: sqlite3.Connection, now: int, runs: list[CandidateRun]) -
 
 
 def run_lane_row(db: sqlite3.Connection, run: int, lane: int) -> LaneRow:
-    row: LaneRow = db.execute(f"{_RUN_LANE} AND h.lane = ?", (run, lane)).fetchone()
+    row: LaneRow = db.execute(f"{_RUN_LANE} AND h.lane = ?", (run, needs.NONE, lane)).fetchone()
     return row
 
 
@@ -187,15 +195,38 @@ def planned_lane(row: LaneRow) -> Lane:
 
 def _due_lanes(db: sqlite3.Connection, now: int, run: CandidateRun, most: int) -> list[LaneRow]:
     """The lanes of a run where there is work for this worker, soonest first."""
-    rows: list[LaneRow] = db.execute(_DUE, (run.id, now + SLOT_HORIZON_US, most)).fetchall()
     if len(run.needs) == 1:
-        return rows
-    by_lane = {row[0]: row for row in rows}
+        return _due_rows(db, now, _DUE, (run.id, needs.NONE), most)
+    by_lane = {row[0]: row for row in _due_rows(db, now, _DUE, (run.id, needs.NONE), most)}
     for number in run.needs[1:]:
-        for row in db.execute(_DUE_WITH_NEEDS, (run.id, number, now + SLOT_HORIZON_US, most)).fetchall():
+        for row in _due_rows(db, now, _DUE_WITH_NEEDS, (run.id, number), most):
             known = by_lane.get(row[0])
             by_lane[row[0]] = row if known is None else (row[0], row[1] + known[1], *row[2:])
-    return sorted(by_lane.values(), key=lambda row: max(row[4], row[8]))[:most]
+    return sorted(by_lane.values(), key=_opens_at)[:most]
+
+
+def _due_rows(db: sqlite3.Connection, now: int, query: str, kind: tuple[int, int], most: int) -> list[LaneRow]:
+    """Those found in lanes that have moved on since are put where they belong, and others are looked at instead."""
+    horizon, found = now + SLOT_HORIZON_US, list[LaneRow]()
+    for _ in range(CORRECTIONS):
+        rows: list[LaneRow] = db.execute(query, (*kind, horizon, most)).fetchall()
+        found = [row for row in rows if _opens_at(row) <= horizon and not _is_full(row)]
+        if len(found) == len(rows):
+            break
+        known = {row[0] for row in found}
+        lanes.correct(db, [(kind[0], row[0], kind[1]) for row in rows if row[0] not in known])
+        if len(rows) < most:
+            break
+    found.sort(key=_opens_at)
+    return found
+
+
+def _opens_at(row: LaneRow) -> int:
+    return max(row[4], row[8])
+
+
+def _is_full(row: LaneRow) -> bool:
+    return row[7] >= row[6] > 0 or (row[9] > 0 and row[7] > 0)
 
 
 def _pick_batch(db: sqlite3.Connection, now: int, runs: list[CandidateRun], limit: int) -> list[Pick]:
@@ -321,15 +352,6 @@ def lease_tasks(db: sqlite3.Connection, now: int, worker: str, lease: float, req
         "UPDATE tasks SET state = 1, lease = ?, slot = ? WHERE id = ?",
         [(number, slot, row[0]) for row, _, slot in picked],
     )
-    places = Counter((row[2], lane.id) for row, lane, _ in picked if row[17] == needs.NONE)
-    picks = {(row[2], lane.id): lane.picks[row[2]] for row, lane, _ in picked}
-    db.executemany(
-        "UPDATE run_lanes SET ready = ready - ?, picks = ? WHERE run = ? AND lane = ? AND needs = 0",
-        [(places[place], given, *place) for place, given in picks.items()],
-    )
-    names = _take_needed(db, picked) if len(places) < len(picks) or places.total() < len(picked) else {}
-    for run, count in Counter(row[2] for row, _, _ in picked).items():
-        db.execute("UPDATE runs SET ready = ready - ?1, leased = leased + ?1 WHERE id = ?2", (count, run))
     in_flight = Counter(lane.id for _, lane, _ in picked)
     # Slots grow along a lane, so the last one seen here is its latest.
     next_at = {lane.id: slot + lane.spacing for _, lane, slot in sorted(picked, key=lambda pick: pick[2])}
@@ -337,7 +359,14 @@ def lease_tasks(db: sqlite3.Connection, now: int, worker: str, lease: float, req
         "UPDATE lanes SET in_flight = in_flight + ?1, given = given + ?1, next_at = ?2 WHERE id = ?3",
         [(count, next_at[lane], lane) for lane, count in in_flight.items()],
     )
-    lanes.wake(db, in_flight)
+    places = Counter((row[2], lane.id) for row, lane, _ in picked if row[17] == needs.NONE)
+    picks = {(row[2], lane.id): lane.picks[row[2]] for row, lane, _ in picked}
+    db.executemany(_TAKE, [(places[place], given, *place) for place, given in picks.items()])
+    names = _take_needed(db, picked) if len(places) < len(picks) or places.total() < len(picked) else {}
+    db.executemany(
+        "UPDATE runs SET ready = ready - ?1, leased = leased + ?1 WHERE id = ?2",
+        [(count, run) for run, count in Counter(row[2] for row, _, _ in picked).items()],
+    )
     return Claim(number, tuple(leased_task(row, number, lane, slot - now, names) for row, lane, slot in picked))
 
 
@@ -346,6 +375,8 @@ def _take_needed(db: sqlite3.Connection, picked: list[Pick]) -> Names:
     for run in {row[2] for row, _, _ in picked}:
         taken = Counter((lane.id, row[17]) for row, lane, _ in picked if row[2] == run and row[17] != needs.NONE)
         needs.change_ready(db, run, {place: -count for place, count in taken.items()})
+        lanes.correct(db, [(run, *place) for place in taken])
+        lanes.wake(db, {lane for lane, _ in taken})
     return task_names(db, (row for row, _, _ in picked))
 
 

@@ -13,14 +13,15 @@ DEFAULT_PACE = Pace()
 LONGEST_WAIT = 60 * SECOND
 LANES_PER_STEP = 100  # of a run that ends, so that nobody waits for it long
 
-_WAKE = """
-UPDATE run_lanes SET wake_at = (
-  SELECT CASE WHEN run_lanes.ready <= 0 OR (l.max_in_flight > 0 AND l.in_flight >= l.max_in_flight)
-                OR (l.parked > 0 AND l.in_flight > 0) THEN NULL
-         ELSE max(l.next_at, l.held_until) END
-  FROM lanes l WHERE l.id = run_lanes.lane)
-WHERE lane = ? AND (ready > 0 OR wake_at IS NOT NULL)
-"""
+# When a lane may next be asked, or NULL where it is full.
+OPENS_AT = """CASE WHEN (l.max_in_flight > 0 AND l.in_flight >= l.max_in_flight) OR (l.parked > 0 AND l.in_flight > 0) THEN NULL
+              ELSE max(l.next_at, l.held_until) END"""
+_EMPTY = "UPDATE run_lanes SET wake_at = NULL WHERE lane = ? AND ready <= 0 AND wake_at IS NOT NULL"
+_OPEN = f"UPDATE run_lanes SET wake_at = o.at FROM (SELECT l.id, {OPENS_AT} AS at FROM lanes l WHERE l.id = ?) o WHERE o.at IS NOT NULL AND lane = o.id AND ready > 0"
+_WAKE = f"{_OPEN} AND wake_at IS NULL"
+_WAKE_SOONER = f"{_OPEN} AND wake_at > o.at"
+_CORRECT = f"""UPDATE run_lanes SET wake_at = (SELECT {OPENS_AT} FROM lanes l WHERE l.id = run_lanes.lane)
+               WHERE run = ? AND lane = ? AND needs = ? AND ready > 0"""
 
 
 def micros(seconds: float) -> int:
@@ -28,8 +29,19 @@ def micros(seconds: float) -> int:
 
 
 def wake(db: sqlite3.Connection, lanes: Iterable[int]) -> None:
-    """Say anew when each run_lane row of these lanes may be asked; call it last, once all else has changed."""
-    db.executemany(_WAKE, [(lane,) for lane in lanes])
+    """Work in these lanes is found as early as it may be asked for; call it last, once all else has changed.
+
+    A lane that has moved on or is full is left to claims, which look at few runs of the many that may want it.
+    """
+    places = [(lane,) for lane in lanes]
+    db.executemany(_EMPTY, places)
+    db.executemany(_WAKE, places)
+    db.executemany(_WAKE_SOONER, places)
+
+
+def correct(db: sqlite3.Connection, places: Collection[tuple[int, int, int]]) -> None:
+    """Say anew when these run_lanes (run, lane, needs) may be asked, or that they wait for a place in flight."""
+    db.executemany(_CORRECT, places)
 
 
 def ensure_lanes(db: sqlite3.Connection, run: int, names: Iterable[str], paces: Mapping[str, Pace]) -> dict[str, int]:

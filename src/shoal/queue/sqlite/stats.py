@@ -24,21 +24,22 @@ _COUNTERS = "seen, ready, delayed, leased, done, dead, cancelled, records, retri
 _NAMES = _COUNTERS.split(", ")
 _ROOM = "iif(l.max_in_flight OR l.parked, iif(l.parked, 1, l.max_in_flight) - l.in_flight, ?3)"
 _SLOTS = f"iif(l.spacing, {HORIZON} / l.spacing + 1, ?3)"
-_DUE = f"""SELECT ifnull(sum(max(0, min(h.ready, {_SLOTS}, {_ROOM}))), 0), count(*)
+_IS_DUE = "max(l.next_at, l.held_until) <= ?2"  # what run_lanes say may be too early
+_DUE = f"""SELECT ifnull(sum(max(0, min(h.ready, {_SLOTS}, {_ROOM})) * ({_IS_DUE})), 0), count(*)
            FROM (SELECT lane, ready FROM run_lanes WHERE run = ?1 AND needs = 0 AND wake_at <= ?2 LIMIT ?4) h
            CROSS JOIN lanes l ON l.id = h.lane"""
 _COUNT_DUE = "SELECT count(*) FROM (SELECT 1 FROM run_lanes WHERE run = ? AND needs = 0 AND wake_at <= ? LIMIT ?)"
 # The same of a run whose tasks have needs: what waits in a lane is in several rows.
 _EVERY_ROW = """(SELECT 0 AS needs UNION ALL SELECT needs FROM run_needs WHERE run = ?1) s
                CROSS JOIN run_lanes h ON h.run = ?1 AND h.needs = s.needs AND h.wake_at <= ?2"""
-_DUE_WITH_NEEDS = f"""SELECT ifnull(sum(max(0, min(h.ready, {_SLOTS}, {_ROOM}))), 0), ifnull(sum(h.rows), 0)
+_DUE_WITH_NEEDS = f"""SELECT ifnull(sum(max(0, min(h.ready, {_SLOTS}, {_ROOM})) * ({_IS_DUE})), 0), ifnull(sum(h.rows), 0)
            FROM (SELECT lane, sum(ready) AS ready, count(*) AS rows
                  FROM (SELECT h.lane, h.ready FROM {_EVERY_ROW} LIMIT ?4) GROUP BY lane) h
            CROSS JOIN lanes l ON l.id = h.lane"""
 _COUNT_DUE_WITH_NEEDS = f"SELECT count(*) FROM (SELECT 1 FROM {_EVERY_ROW} LIMIT ?3)"
 # A lane with delayed tasks whose time has come: what can be handed out now, less what _DUE counts of it.
 _DUE_DELAYED = f"""SELECT max(0, min(h.ready + ?4, {_SLOTS}, {_ROOM})), max(0, min(h.ready, {_SLOTS}, {_ROOM})),
-                   h.wake_at <= ?2, max(l.next_at, l.held_until) <= ?2
+                   h.wake_at <= ?2 AND {_IS_DUE}, {_IS_DUE}
             FROM (SELECT lane, sum(ready) AS ready, min(wake_at) AS wake_at FROM run_lanes WHERE run = ?1 AND lane = ?5) h
             CROSS JOIN lanes l ON l.id = h.lane"""
 _NEEDS = "SELECT n.run, n.names, n.ready FROM json_each(?) j CROSS JOIN run_needs n ON n.run = j.value"

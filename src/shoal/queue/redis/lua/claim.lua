@@ -3,7 +3,7 @@
 -- Order: runs by priority and weighted share, lanes by when they come due, in a lane the most urgent run and of equals the
 -- one served least there, then band and age; every 16th pick takes the oldest (core/claim_plan.py says the same in Python).
 -- The cost is that of the lanes touched.
-local OLDEST_PICK_EVERY, PROMOTED, RUNS_CONSIDERED, POPS = 16, 200, 32, 400
+local OLDEST_PICK_EVERY, PROMOTED, RUNS_CONSIDERED, POPS, ROUNDS = 16, 200, 32, 400, 8
 local LAYOUT = 2  -- as in server.py
 local SECOND, HORIZON, ACTIVE_WITHIN, LONGEST_WAIT = 1000000, 2000000, 10000000, 60000000
 local UNLIMITED = 2 ^ 40
@@ -29,59 +29,85 @@ if tonumber(meta[2] or 0) > LAYOUT then
   return redis.error_reply('NEWER ' .. meta[2])  -- it was upgraded while this worker ran
 end
 
+local is_stepped_back = now < last_lease - SECOND
+
 -- After the clock stepped back: no slot lies further away than anybody would have waited for one.
+local function clamp_future_slot(id)
+  local lane = get_lane(id)
+  local latest = now + max(lane[SPACING], LONGEST_WAIT)
+  if lane[NEXT] > latest or lane[LAST] > now then
+    lane[NEXT], lane[LAST] = min(lane[NEXT], latest), min(lane[LAST], now)
+    touch(id)
+  end
+end
+
 local function clamp_future_slots(run)
   for needs = 0, run.needs_sets do
     local far = call('ZRANGEBYSCORE', apart_key('wake:', run.id, needs), '(' .. int(now), '+inf', 'LIMIT', 0, 1000)
     for _, id in ipairs(far) do
-      local lane = get_lane(tonumber(id))
-      local latest = now + max(lane[SPACING], LONGEST_WAIT)
-      if lane[NEXT] > latest or lane[LAST] > now then
-        lane[NEXT], lane[LAST] = min(lane[NEXT], latest), min(lane[LAST], now)
-        touch(tonumber(id))
-      end
+      clamp_future_slot(tonumber(id))
     end
   end
 end
 
--- Where pages are counted, those whose time is over are counted first. Answers: whether that was all of them.
-local function expire_first(run)
-  return expire_some(run, PROMOTED) < PROMOTED
-end
-
 -- Runs: those served, by share, and those that other workers serve.
 local served, by_id, competitors = {}, {}, {}
-for _, id in ipairs(call('ZRANGE', P .. 'live_runs', 0, -1)) do
-  local run = get_run(tonumber(id))
-  if run.state == 'running' and run.outbox < MAX_OUTBOX then
-    local mine, all_counted = serves_all or serves[run.name] or serves[run.scraper], true
-    if mine then
-      all_counted = run.max_pages == 0 or expire_first(run)
-      promote(run, PROMOTED)
-      if now < last_lease - SECOND then
-        clamp_future_slots(run)
-      end
+do  -- Lua counts the local names that are in sight, and allows 200
+  -- Where pages are counted, those whose time is over are counted first. Answers: whether that was all of them.
+  local function expire_first(run)
+    return expire_some(run, PROMOTED) < PROMOTED
+  end
+
+  -- What is read of every run that is open; the rest only of those that are looked at further.
+  local ABOUT = {'state', 'name', 'scraper', 'outbox', 'ready', 'delayed', 'priority', 'share', 'weight', 'last_claim_at', 'max_pages', 'isolated'}
+
+  local function about_run(id)
+    local about, run = call('HMGET', P .. 'run:' .. id, unpack(ABOUT)), {id = id}
+    for i, field in ipairs(ABOUT) do
+      run[field] = i <= 3 and about[i] or tonumber(about[i] or 0)
     end
-    if run.ready > run.delayed then
-      if not mine then
-        if run.last_claim_at > now - ACTIVE_WITHIN then
-          competitors[run.id] = {max(1, run.weight), run.priority}
-        end
-      else
-        if now - run.last_claim_at > SECOND then
-          set(run, 'last_claim_at', now)
-        end
-        local left = run.max_pages > 0 and run.max_pages - run.done - run.dead - run.discarded - run.leased or UNLIMITED
-        if left > 0 then
-          local one = {run = run, id = run.id, weight = max(1, run.weight), priority = run.priority, share = run.share, left = all_counted and left or 0,
-            due = {}, first = 1, read = 0, reach = reach_of(run, has)}
-          served[#served + 1] = one
-          by_id[run.id] = one
-        end
+    return run
+  end
+
+  -- Delayed tasks and page limits are seen to before anything is planned. Answers: the run, how many it may hand out, and whether
+  -- it may do so now.
+  local function prepare(id)
+    local run = get_run(id)
+    local all_counted = run.max_pages == 0 or expire_first(run)
+    promote(run, PROMOTED)
+    if is_stepped_back then
+      clamp_future_slots(run)
+    end
+    return run, run.max_pages > 0 and run.max_pages - run.done - run.dead - run.discarded - run.leased or UNLIMITED, all_counted
+  end
+
+  for _, id in ipairs(call('ZRANGE', P .. 'live_runs', 0, -1)) do
+    local run, left, all_counted = about_run(tonumber(id)), UNLIMITED, true
+    if run.state == 'running' and run.outbox < MAX_OUTBOX then
+      local mine = serves_all or serves[run.name] or serves[run.scraper]
+      if mine and (run.delayed > 0 or run.max_pages > 0 or is_stepped_back) then
+        run, left, all_counted = prepare(run.id)
       end
-    elseif mine and run.delayed > 0 then
-      served.waiting = served.waiting or {}
-      table.insert(served.waiting, run)
+      if run.ready > run.delayed then
+        if not mine then
+          if run.last_claim_at > now - ACTIVE_WITHIN then
+            competitors[run.id] = {max(1, run.weight), run.priority}
+          end
+        else
+          if now - run.last_claim_at > SECOND then
+            call('HSET', P .. 'run:' .. run.id, 'last_claim_at', int(now))
+          end
+          if left > 0 then
+            local one = {id = run.id, weight = max(1, run.weight), priority = run.priority, share = run.share, isolated = run.isolated,
+              left = all_counted and left or 0, due = {}, first = 1, read = 0, reach = next(has) and reach_of(get_run(run.id), has) or PLAIN}
+            served[#served + 1] = one
+            by_id[run.id] = one
+          end
+        end
+      elseif mine and run.delayed > 0 then
+        served.waiting = served.waiting or {}
+        table.insert(served.waiting, run)
+      end
     end
   end
 end
@@ -96,6 +122,9 @@ local function comes_before(a, b)
   return a.share < b.share or (a.share == b.share and a.id < b.id)
 end
 table.sort(served, comes_before)
+if #served > RUNS_CONSIDERED then
+  LANES_READ = MIN_LANES_PER_BATCH  -- each gives a few tasks only
+end
 
 local function nothing()
   flush()
@@ -122,78 +151,179 @@ if limit < 1 or #served == 0 then
   return nothing()
 end
 
--- Of very many runs only the first that have work due are looked at: the most urgent, and of equals those with the least share.
-if #served > RUNS_CONSIDERED then
-  served.considered = {}
-  for _, one in ipairs(served) do
-    local due = {}
-    for _, needs in ipairs(#served.considered < RUNS_CONSIDERED and one.reach or {}) do
-      for _, id in ipairs(call('ZRANGEBYSCORE', apart_key('wake:', one.id, needs), '-inf', int(now + HORIZON), 'LIMIT', 0, LANES_READ)) do
-        due[#due + 1] = tonumber(id)
+-- The next few of a run's lanes that are due, soonest first; a lane may be found by any of the needs within reach.
+local fetch_due
+do
+  -- What was found of a run: lanes that are due. Those that have moved on since are put where they belong, those that are full
+  -- are found again when they open.
+  local function keep_due(one, key, found)
+    local due, later, full = {}, {}, {}
+    for i, id in ipairs(found) do
+      found[i] = tonumber(id)
+    end
+    load_lanes(found)
+    for _, id in ipairs(found) do
+      if is_stepped_back then
+        clamp_future_slot(id)
+      end
+      local lane = get_lane(id)
+      local at = wake_time(lane)
+      if not at then
+        full[#full + 1] = id
+        wait_for_place(lane, one.id)
+        touch(id, true)
+      elseif at > now + HORIZON then
+        later[#later + 1] = int(at)
+        later[#later + 1] = id
+      else
+        due[#due + 1] = id
       end
     end
-    if #due > 0 then
-      one.is_considered = true
-      served.considered[#served.considered + 1] = one
-      load_run_lanes(one.run, due)
+    call_many('ZADD', key, later)
+    call_many('ZREM', key, full)
+    return due
+  end
+
+  -- Most are in order as they were found.
+  local function sort_by_time(found)
+    local at, is_sorted = {}, true
+    for i, id in ipairs(found) do
+      at[id] = wake_time(get_lane(id))
+      is_sorted = is_sorted and (i == 1 or at[found[i - 1]] <= at[id])
     end
+    if not is_sorted then
+      table.sort(found, function(a, b) return at[a] < at[b] or (at[a] == at[b] and a < b) end)
+    end
+  end
+
+  -- A few more lanes of a run that are due, of work with these needs: so many were read before. Answers: how many there are by now, or
+  -- nil if there are no more.
+  local function read_lanes(one, needs, read, lanes_due)
+    local key = apart_key('wake:', one.id, needs)
+    for _ = 1, ROUNDS do
+      local found = call('ZRANGEBYSCORE', key, '-inf', int(now + HORIZON), 'LIMIT', read, LANES_READ)
+      local due = #found > 0 and keep_due(one, key, found) or {}
+      for _, id in ipairs(due) do
+        if not one.listed or not one.listed[id] then
+          lanes_due[#lanes_due + 1] = id
+        end
+      end
+      read = read + #due
+      if #found < LANES_READ then
+        return nil
+      elseif #due > 0 then
+        break
+      end
+    end
+    return read
+  end
+
+  function fetch_due(one)
+    local found, more = {}, nil
+    if #one.reach == 1 then
+      more = read_lanes(one, 0, one.read, found)
+    else
+      one.listed, one.read_of = one.listed or {}, one.read_of or {}
+      for _, needs in ipairs(one.reach) do
+        local read = one.read_of[needs] or 0
+        if read >= 0 then
+          local part = {}
+          read = read_lanes(one, needs, read, part)
+          one.read_of[needs], more = read or -1, more or read
+          for _, id in ipairs(part) do
+            one.listed[id] = true
+            found[#found + 1] = id
+          end
+        end
+      end
+    end
+    one.read = more
+    sort_by_time(found)
+    for _, id in ipairs(found) do
+      one.due[#one.due + 1] = id
+    end
+    if #found > 0 then
+      load_run_lanes(get_run(one.id), found)
+    end
+    return #found
+  end
+end
+
+-- Of very many runs only the first that have work due are looked at: the most urgent, and of equals those with the least share.
+local considered = {numbers = {}}
+for _, one in ipairs(served) do
+  if #considered >= RUNS_CONSIDERED then
+    break
+  end
+  one.fetched = fetch_due(one)
+  if one.fetched > 0 or #served <= RUNS_CONSIDERED then
+    one.is_considered, one.run = true, get_run(one.id)
+    considered[#considered + 1] = one
+    considered.numbers[#considered] = one.id
   end
 end
 
 -- Lanes as the plan sees them: who wants them of the runs served here (order), and of those that others serve (rivals).
 local known, known_count = {}, 0
 
--- A run that had nothing to do in a lane does not get to catch up at the others' expense.
-local function level(seen)
-  local most = 0
-  for _, rival in ipairs(seen.rivals) do
-    most = max(most, rival[1])
-  end
-  for _, number in ipairs(seen.order) do
-    most = max(most, seen.picks[number] / by_id[number].weight)
-  end
-  for _, number in ipairs(seen.order) do
-    seen.picks[number] = max(seen.picks[number], floor((most - MAX_LANE_LEAD) * by_id[number].weight))
-  end
-end
-
--- How many tasks of a run are ready in a lane that this worker can do.
-local function within_reach(one, run_lane)
-  local total = ready_in(run_lane)
-  for i = 2, #one.reach do
-    local shelf = shelf_of(run_lane, one.reach[i])
-    total = total + (shelf and ready_in(shelf) or 0)
-  end
-  return total
-end
-
-local function view(id)
-  local seen = known[id]
-  if seen then
-    return seen
-  end
-  local lane = get_lane(id)
-  local free = lane[ROOM] > 0 and lane[ROOM] - lane[FLIGHT] or UNLIMITED
-  if lane[PARKED] > 0 then
-    free = min(free, 1 - lane[FLIGHT])
-  end
-  seen = {id = id, at = max(lane[NEXT], lane[HELD]), spacing = lane[SPACING], free = free, given = lane[GIVEN], ready = {}, picks = {}, order = {}, rivals = {}}
-  known[id] = seen
-  known_count = known_count + 1
-  for _, number in ipairs(lane[RUNS]) do
-    local one = by_id[number]
-    local run_lane = (one and (one.is_considered or not served.considered) or competitors[number]) and get_run_lane(get_run(number), id)
-    if run_lane and one then
-      seen.order[#seen.order + 1] = number
-      seen.ready[number], seen.picks[number] = within_reach(one, run_lane), run_lane[PICKS]
-    elseif run_lane and (seen.spacing > 0 or free < UNLIMITED) and ready_in(run_lane) + run_lane[ISOLATED] > 0 then
-      seen.rivals[#seen.rivals + 1] = {run_lane[PICKS] / competitors[number][1], competitors[number][2]}
+local view
+do
+  -- A run that had nothing to do in a lane does not get to catch up at the others' expense.
+  local function level(seen)
+    local most = 0
+    for _, rival in ipairs(seen.rivals) do
+      most = max(most, rival[1])
+    end
+    for _, number in ipairs(seen.order) do
+      most = max(most, seen.picks[number] / by_id[number].weight)
+    end
+    for _, number in ipairs(seen.order) do
+      seen.picks[number] = max(seen.picks[number], floor((most - MAX_LANE_LEAD) * by_id[number].weight))
     end
   end
-  if #seen.order + #seen.rivals > 1 then
-    level(seen)
+
+  -- How many tasks of a run are ready in a lane that this worker can do.
+  local function within_reach(one, run_lane)
+    local total = ready_in(run_lane)
+    for i = 2, #one.reach do
+      local shelf = shelf_of(run_lane, one.reach[i])
+      total = total + (shelf and ready_in(shelf) or 0)
+    end
+    return total
   end
-  return seen
+
+  function view(id)
+    local seen = known[id]
+    if seen then
+      return seen
+    end
+    local lane = get_lane(id)
+    local free = lane[ROOM] > 0 and lane[ROOM] - lane[FLIGHT] or UNLIMITED
+    if lane[PARKED] > 0 then
+      free = min(free, 1 - lane[FLIGHT])
+    end
+    seen = {id = id, at = max(lane[NEXT], lane[HELD]), spacing = lane[SPACING], free = free, given = lane[GIVEN], ready = {}, picks = {}, order = {}, rivals = {}}
+    known[id] = seen
+    known_count = known_count + 1
+    for _, number in ipairs(#considered < #lane[RUNS] and considered.numbers or lane[RUNS]) do
+      local one = by_id[number]
+      local run_lane = one and one.is_considered and get_run_lane(one.run, id)
+      if run_lane and has_joined(lane, one.run) then
+        seen.order[#seen.order + 1] = number
+        seen.ready[number], seen.picks[number] = within_reach(one, run_lane), run_lane[PICKS]
+      end
+    end
+    for _, number in ipairs(next(competitors) and (seen.spacing > 0 or free < UNLIMITED) and lane[RUNS] or {}) do
+      local run_lane = competitors[number] and get_run_lane(get_run(number), id)
+      if run_lane and ready_in(run_lane) + run_lane[ISOLATED] > 0 then
+        seen.rivals[#seen.rivals + 1] = {run_lane[PICKS] / competitors[number][1], competitors[number][2]}
+      end
+    end
+    if #seen.order + #seen.rivals > 1 then
+      level(seen)
+    end
+    return seen
+  end
 end
 
 -- How many more tasks a lane may start within the horizon.
@@ -217,12 +347,13 @@ end
 local function pick_isolated()
   for _, one in ipairs(served) do
     local alone = {}
-    for _, needs in ipairs(one.left > 0 and one.run.isolated > 0 and one.reach or {}) do
+    for _, needs in ipairs(one.left > 0 and one.isolated > 0 and one.reach or {}) do
       for _, number in ipairs(call('ZRANGE', apart_key('isolated:', one.id, needs), 0, 49)) do
         alone[#alone + 1] = number
       end
     end
     if #alone > 0 then
+      one.run = get_run(one.id)
       for _, number in ipairs(alone) do
         local task = unpack_item(call('HGET', P .. 'stored:' .. one.id, number))
         local seen = view(task.lane)
@@ -241,105 +372,108 @@ local function pick_isolated()
   end
 end
 
--- The number of the first task in a line.
-local function number_of_first(run, id, line)
-  local first = call('LINDEX', ready_list(run.id, id, line), 0)
-  return first and (byte(first) == 1 and unpack_struct('>I4', first, 2) or tonumber(first))
-end
-
--- Of the lines of a band that this worker can reach the one whose first task is the oldest, its number, and whether others wait.
-local function oldest_line(run, id, run_lane, reach, band)
-  local best, oldest, others
-  for _, needs in ipairs(reach) do
-    local line = needs * BANDS + band
-    if ready_in_line(run_lane, line) > 0 then
-      local number = number_of_first(run, id, line)
-      others = best ~= nil
-      if number and (not oldest or number < oldest) then
-        best, oldest = line, number
-      end
-    end
+local pop
+do
+  -- The number of the first task in a line.
+  local function number_of_first(run, id, line)
+    local first = call('LINDEX', ready_list(run.id, id, line), 0)
+    return first and (byte(first) == 1 and unpack_struct('>I4', first, 2) or tonumber(first))
   end
-  return best, oldest, others
-end
 
--- Band by band, with the oldest of all bands at every sixteenth pick, and first of all so many that are the oldest anyway.
-local function pop(run, id, count, oldest_first)
-  local run_lane, got, tries = get_run_lane(run, id), {}, 0
-  local picks, reach = run_lane[PICKS], by_id[run.id].reach
-  while #got < count and tries < POPS do
-    local top, second
-    for band = 0, BANDS - 1 do
-      local waiting = run_lane[FIRST + band]
-      for i = 2, #reach do
-        waiting = waiting + ready_in_line(run_lane, reach[i] * BANDS + band)
-      end
-      if waiting > 0 then
-        if top then
-          second = band
-          break
-        end
-        top = band
-      end
-    end
-    if not top then
-      break
-    end
-    local line, want, pick = top, count - #got, picks + #got + 1
-    local before_others = oldest_first > 0
-    if second and (before_others or pick % OLDEST_PICK_EVERY == 0) then
-      want = 1
-      oldest_first = oldest_first - 1
-      local oldest
-      for other = top, BANDS - 1 do
-        local found, number = oldest_line(run, id, run_lane, reach, other)
+  -- Of the lines of a band that this worker can reach the one whose first task is the oldest, its number, and whether others wait.
+  local function oldest_line(run, id, run_lane, reach, band)
+    local best, oldest, others
+    for _, needs in ipairs(reach) do
+      local line = needs * BANDS + band
+      if ready_in_line(run_lane, line) > 0 then
+        local number = number_of_first(run, id, line)
+        others = best ~= nil
         if number and (not oldest or number < oldest) then
-          oldest, line = number, found
+          best, oldest = line, number
         end
       end
-    else
-      if second then
-        want = min(want, OLDEST_PICK_EVERY - pick % OLDEST_PICK_EVERY)
-      end
-      if #reach > 1 then
-        local found, _, others = oldest_line(run, id, run_lane, reach, top)
-        line = found or top
-        want = others and 1 or want
-      end
-      if second or #reach > 1 then
-        want = min(want, ready_in_line(run_lane, line))
-      end
     end
-    local band = line  -- as it is kept of a task
-    local items = call('LPOP', ready_list(run.id, id, band), want)
-    if not items then
-      break
-    end
-    local cleared = false
-    tries = tries + #items
-    for _, item in ipairs(items) do
-      if byte(item) == 1 then
-        add_ready(run, id, band, -1)
-        got[#got + 1] = {(unpack_struct('>I4', item, 2)), band, item}
+    return best, oldest, others
+  end
+
+  -- Band by band, with the oldest of all bands at every sixteenth pick, and first of all so many that are the oldest anyway.
+  function pop(run, id, count, oldest_first)
+    local run_lane, got, tries = get_run_lane(run, id), {}, 0
+    local picks, reach = run_lane[PICKS], by_id[run.id].reach
+    while #got < count and tries < POPS do
+      local top, second
+      for band = 0, BANDS - 1 do
+        local waiting = run_lane[FIRST + band]
+        for i = 2, #reach do
+          waiting = waiting + ready_in_line(run_lane, reach[i] * BANDS + band)
+        end
+        if waiting > 0 then
+          if top then
+            second = band
+            break
+          end
+          top = band
+        end
+      end
+      if not top then
+        break
+      end
+      local line, want, pick = top, count - #got, picks + #got + 1
+      local before_others = oldest_first > 0
+      if second and (before_others or pick % OLDEST_PICK_EVERY == 0) then
+        want = 1
+        oldest_first = oldest_first - 1
+        local oldest
+        for other = top, BANDS - 1 do
+          local found, number = oldest_line(run, id, run_lane, reach, other)
+          if number and (not oldest or number < oldest) then
+            oldest, line = number, found
+          end
+        end
       else
-        cleared = cleared or item == CLEARED
-        local stored = call('HGET', P .. 'stored:' .. run.id, item)
-        local task = stored and unpack_item(stored)
-        if task and task.wait_mode == IN_LIST then
-          if task.expires > 0 and task.expires <= now then
-            expire(run, task)
-          else
-            dequeue_stored(run, task)
-            got[#got + 1] = {task.number, band, stored}
+        if second then
+          want = min(want, OLDEST_PICK_EVERY - pick % OLDEST_PICK_EVERY)
+        end
+        if #reach > 1 then
+          local found, _, others = oldest_line(run, id, run_lane, reach, top)
+          line = found or top
+          want = others and 1 or want
+        end
+        if second or #reach > 1 then
+          want = min(want, ready_in_line(run_lane, line))
+        end
+      end
+      local band = line  -- as it is kept of a task
+      local items = call('LPOP', ready_list(run.id, id, band), want)
+      if not items then
+        break
+      end
+      local cleared = false
+      tries = tries + #items
+      for _, item in ipairs(items) do
+        if byte(item) == 1 then
+          add_ready(run, id, band, -1)
+          got[#got + 1] = {(unpack_struct('>I4', item, 2)), band, item}
+        else
+          cleared = cleared or item == CLEARED
+          local stored = call('HGET', P .. 'stored:' .. run.id, item)
+          local task = stored and unpack_item(stored)
+          if task and task.wait_mode == IN_LIST then
+            if task.expires > 0 and task.expires <= now then
+              expire(run, task)
+            else
+              dequeue_stored(run, task)
+              got[#got + 1] = {task.number, band, stored}
+            end
           end
         end
       end
+      if cleared then
+        call('LREM', ready_list(run.id, id, band), 0, CLEARED)  -- the others that were dropped, too
+      end
     end
-    if cleared then
-      call('LREM', ready_list(run.id, id, band), 0, CLEARED)  -- the others that were dropped, too
-    end
+    return got
   end
-  return got
 end
 
 -- Of the lanes read last, those with urgent tasks come first; the others as they come due.
@@ -348,12 +482,11 @@ local function urgent_first(one, count)
   for i = first, #one.due do
     local run_lane, top = get_run_lane(one.run, one.due[i]), BANDS
     for _, needs in ipairs(one.reach) do
-      local shelf = shelf_of(run_lane, needs)
-      for band = min(top, BANDS) - 1, 0, -1 do
-        if shelf and shelf[FIRST + band] > 0 then
-          top = band
-        end
+      local shelf, band = shelf_of(run_lane, needs), 0
+      while shelf and band < top and shelf[FIRST + band] <= 0 do
+        band = band + 1
       end
+      top = shelf and band or top
     end
     places[#places + 1] = {top, i, one.due[i]}
     is_mixed = is_mixed or top ~= places[1][1]
@@ -366,49 +499,12 @@ local function urgent_first(one, count)
   end
 end
 
--- The same where work with several needs is within reach: a lane may be found by any of them.
-local function read_due_apart(one)
-  local found, more = {}, false
-  one.listed = one.listed or {}
-  for _, needs in ipairs(one.reach) do
-    local part = call('ZRANGEBYSCORE', apart_key('wake:', one.id, needs), '-inf', int(now + HORIZON), 'WITHSCORES', 'LIMIT', one.read, LANES_READ)
-    more = more or #part == 2 * LANES_READ
-    for i = 1, #part, 2 do
-      if not one.listed[part[i]] then
-        one.listed[part[i]] = true
-        found[#found + 1] = {tonumber(part[i + 1]), #found, part[i]}
-      end
-    end
+-- The lanes that were read last, so many, as the plan sees them.
+local function take_in(one, count)
+  for i = #one.due - count + 1, #one.due do
+    view(one.due[i])
   end
-  one.read = more and one.read + LANES_READ or nil
-  table.sort(found, function(a, b) return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2]) end)
-  for i, place in ipairs(found) do
-    found[i] = place[3]
-  end
-  return found
-end
-
--- The next few of a run's lanes that are due, soonest first.
-local function read_due(one)
-  local due = {}
-  if #one.reach == 1 then
-    due = call('ZRANGEBYSCORE', P .. 'wake:' .. one.id, '-inf', int(now + HORIZON), 'LIMIT', one.read, LANES_READ)
-    one.read = #due == LANES_READ and one.read + LANES_READ or nil  -- nil: there are no more
-  else
-    due = read_due_apart(one)
-  end
-  for i, id in ipairs(due) do
-    due[i] = tonumber(id)
-    one.due[#one.due + 1] = due[i]
-  end
-  if #due > 0 then
-    load_lanes(due)
-    load_run_lanes(one.run, due)
-    for _, id in ipairs(due) do
-      view(id)
-    end
-    urgent_first(one, #due)
-  end
+  urgent_first(one, count)
 end
 
 -- Whether the next task of a lane is the oldest of any run, where runs of several priorities want it.
@@ -501,7 +597,7 @@ local function plan(contenders)
     local turn
     for _, one in ipairs(contenders) do
       if one.left > 0 and not one.due[one.first] and one.read then
-        read_due(one)
+        take_in(one, fetch_due(one))
       end
       if one.left > 0 and one.due[one.first] and (not turn or comes_before(one, turn)) then
         turn = one
@@ -546,13 +642,10 @@ end
 
 local function batch()
   local contenders = {}
-  for _, one in ipairs(served.considered or served) do
-    read_due(one)
+  for _, one in ipairs(considered) do
+    take_in(one, one.fetched)
     if #one.due > 0 then
       contenders[#contenders + 1] = one
-    end
-    if #contenders >= RUNS_CONSIDERED then
-      break  -- the most urgent came first, and of equals those with the least share
     end
   end
   if #contenders == 0 then

@@ -55,6 +55,6 @@ local function change_lane(name, packed, reason)
   if has(HOLD) or has(PARK) or has(SET_SPACING) or has(SET_LIMIT) then
     list_lane(id, lane)
   end
-  touch(id)
+  touch(id, true)
   return lane
 end

@@ -4,6 +4,9 @@ local NAME, NEXT, REQUESTED, LEARNED, SPACING, ROOM, FLIGHT, HELD, PARKED, REASO
 local SPACING_OVERRIDE, LIMIT_OVERRIDE = 12, 13  -- set by a person; below 0: nobody did
 local LAST = 14  -- the last slot given while there was no spacing: lanes without limits take turns by it
 local GIVEN = 15  -- tasks ever handed out, of whatever run
+-- While the lane is full: GIVEN as it was when it became so, then the runs whose claims came for nothing. Where GIVEN differs
+-- the list is of another time, and every run may wait.
+local WAITING_RUNS = 16
 local PACE, MOST, PICKS, ISOLATED, FIRST = 1, 2, 3, 4, 5  -- FIRST + band: ready tasks of that band
 local APART = 13  -- by number of needs: the same counts of tasks that need capabilities; nil where none ever did
 local BANDS = 8
@@ -53,7 +56,8 @@ local function accepts_tasks(run)
   return run ~= nil and (run.state == 'running' or run.state == 'paused')
 end
 
--- When a lane may next be asked; false: it is full.
+-- When a lane may next be asked; false: it is full. Of what one run takes from a lane the others that want it are not told:
+-- scores in wake:<run> are never later than this, and a claim that comes too early corrects them.
 local function wake_time(lane)
   local is_full = (lane[ROOM] > 0 and lane[FLIGHT] >= lane[ROOM]) or (lane[PARKED] > 0 and lane[FLIGHT] > 0)
   return not is_full and max(lane[NEXT], lane[HELD], lane[LAST])
@@ -295,77 +299,132 @@ local function note_apart(wake, sleep, run, run_lane, id, at)
   end
 end
 
-local function flush()
-  local packed, wake, sleep, moved, wake_apart, sleep_apart = {}, {}, {}, {}, {}, {}
-  for id, how in pairs(touched) do
-    local lane = get_lane(id)
-    local at, before = wake_time(lane), lanes.read_wake[id]
-    local at_text, is_open_as_before = at and int(at), how == 'its_own' and before ~= nil and not before == not at
-    lanes.read_wake[id] = at
-    packed[#packed + 1] = id
-    packed[#packed + 1] = cmsgpack.pack(lane)
+local wait_for_place, has_joined, flush
+do  -- Lua counts the local names that are in sight, and allows 200
+  -- The runs that are told when a lane opens: those whose claims found it full.
+  local function waiting_runs(lane)
+    local waiting = lane[WAITING_RUNS]
+    return waiting and waiting[1] == lane[GIVEN] and waiting
+  end
+
+  function wait_for_place(lane, number)
+    local waiting = waiting_runs(lane)
+    if not waiting then
+      return  -- all are told
+    end
+    for i = 2, #waiting do
+      if waiting[i] == number then
+        return
+      end
+    end
+    waiting[#waiting + 1] = number
+  end
+
+  -- Whether a lane knows a run; those that ended or began again come and go in slices.
+  function has_joined(lane, run)
+    if run.left == 0 then
+      return true
+    end
     for _, number in ipairs(lane[RUNS]) do
-      local known, changed = runs[number], run_lanes_changed[number]
-      local is_same = is_open_as_before and not (known and known.changed.state) and not (changed and changed[id])
-      local run = not (is_same and at == before) and get_run(number)
-      if run and is_same and run.needs_sets == 0 then
-        append(moved, number, at_text, id)
-      elseif run ~= false then
-        local run_lane = accepts_tasks(run) and get_run_lane(run, id)
-        if run_lane and at and ready_in(run_lane) + run_lane[ISOLATED] > 0 then
-          append(wake, number, at, id)
-        else
-          append(sleep, number, id)
-        end
-        if run_lane and run_lane[APART] then
-          note_apart(wake_apart, sleep_apart, run, run_lane, id, at or nil)
-        end
+      if number == run.id then
+        return true
       end
     end
+    return false
   end
-  call_many('HSET', P .. 'lanes', packed)
-  for number, changed in pairs(run_lanes_changed) do
-    local values = {}
-    for id in pairs(changed) do
-      values[#values + 1] = id
-      values[#values + 1] = cmsgpack.pack(run_lanes[number][id])
+
+  -- The runs that are told anew when a lane may be asked, beside those that changed what they have there; nil: all that it knows.
+  local function runs_to_tell(lane, how, at, before)
+    if how ~= 'its_own' or before == nil or (at and before and at < before) then
+      lane[WAITING_RUNS] = nil
+      return nil
+    elseif at and before == false then
+      local waiting = waiting_runs(lane)
+      lane[WAITING_RUNS] = nil
+      return waiting and {unpack(waiting, 2)}
+    elseif before and not at then
+      lane[WAITING_RUNS] = {lane[GIVEN]}
     end
-    call_many('HSET', P .. 'run_lanes:' .. number, values)
+    return {}
   end
-  for number, values in pairs(wake) do
-    local key = P .. 'wake:' .. number
-    if call('EXISTS', key) == 0 then
-      hint(get_run(number))
+
+  function flush()
+    local packed, wake, sleep, wake_apart, sleep_apart, states_changed = {}, {}, {}, {}, {}, false
+    for _, run in pairs(runs) do
+      states_changed = states_changed or (run and run.changed.state)
     end
-    call_many('ZADD', key, values)
-  end
-  for number, values in pairs(moved) do
-    for first = 1, #values, 4000 do
-      call('ZADD', P .. 'wake:' .. number, 'XX', unpack(values, first, min(first + 3999, #values)))
+
+    local function tell(number, id, at)
+      local run = get_run(number)
+      local run_lane = accepts_tasks(run) and get_run_lane(run, id)
+      if run_lane and at and ready_in(run_lane) + run_lane[ISOLATED] > 0 then
+        append(wake, number, at, id)
+      else
+        append(sleep, number, id)
+      end
+      if run_lane and run_lane[APART] then
+        note_apart(wake_apart, sleep_apart, run, run_lane, id, at or nil)
+      end
     end
-  end
-  for number, values in pairs(sleep) do
-    call_many('ZREM', P .. 'wake:' .. number, values)
-  end
-  for key, values in pairs(wake_apart) do
-    if call('EXISTS', key) == 0 then
-      hint(values.run)
+
+    for id, how in pairs(touched) do
+      local lane = get_lane(id)
+      local at, before = wake_time(lane), lanes.read_wake[id]
+      local told = runs_to_tell(lane, states_changed and 'all' or how, at, before)
+      lanes.read_wake[id] = at
+      for _, number in ipairs(told or lane[RUNS]) do
+        tell(number, id, at)
+      end
+      for number, changed in pairs(told and run_lanes_changed or {}) do
+        if changed[id] and has_joined(lane, get_run(number)) then
+          tell(number, id, at)
+          if not at then
+            wait_for_place(lane, number)
+          end
+        end
+      end
+      packed[#packed + 1] = id
+      packed[#packed + 1] = cmsgpack.pack(lane)
     end
-    call_many('ZADD', key, values)
-  end
-  for key, values in pairs(sleep_apart) do
-    call_many('ZREM', key, values)
-  end
-  for number, run in pairs(runs) do
-    if run and next(run.changed) then
+    call_many('HSET', P .. 'lanes', packed)
+    for number, changed in pairs(run_lanes_changed) do
       local values = {}
-      for field in pairs(run.changed) do
-        values[#values + 1] = field
-        values[#values + 1] = run[field]
+      for id in pairs(changed) do
+        values[#values + 1] = id
+        values[#values + 1] = cmsgpack.pack(run_lanes[number][id])
       end
-      call_many('HSET', P .. 'run:' .. number, values)
-      run.changed = {}
+      call_many('HSET', P .. 'run_lanes:' .. number, values)
     end
+    for number, values in pairs(wake) do
+      local key = P .. 'wake:' .. number
+      if call('EXISTS', key) == 0 then
+        hint(get_run(number))
+      end
+      call_many('ZADD', key, values)
+    end
+    for number, values in pairs(sleep) do
+      call_many('ZREM', P .. 'wake:' .. number, values)
+    end
+    for key, values in pairs(wake_apart) do
+      if call('EXISTS', key) == 0 then
+        hint(values.run)
+      end
+      call_many('ZADD', key, values)
+    end
+    for key, values in pairs(sleep_apart) do
+      call_many('ZREM', key, values)
+    end
+    for number, run in pairs(runs) do
+      if run and next(run.changed) then
+        local values = {}
+        for field in pairs(run.changed) do
+          values[#values + 1] = field
+          values[#values + 1] = run[field]
+        end
+        call_many('HSET', P .. 'run:' .. number, values)
+        run.changed = {}
+      end
+    end
+    touched, run_lanes_changed = {}, {}
   end
-  touched, run_lanes_changed = {}, {}
 end

@@ -38,7 +38,7 @@ local function give_back(number, lease, charged)
       local task = unpack_held(value)
       local lane = get_lane(task.lane)
       lane[FLIGHT] = lane[FLIGHT] - 1
-      touch(task.lane)
+      touch(task.lane, true)
       bump(run, 'leased', -1)
       local auto = is_auto(task)
       local is_charged = not auto and (not charged or charged[id])

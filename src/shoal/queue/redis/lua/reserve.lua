@@ -25,6 +25,6 @@ if ARGV[6] ~= '' and at - now > tonumber(ARGV[6]) then
   return {at - now, spacing, 0, ''}
 end
 advance_slot(lane, at, spacing)
-touch(id)
+touch(id, true)
 flush()
 return {at - now, spacing, 1, ''}

@@ -46,7 +46,8 @@ local function claimable(run, counters, delayed, most, sets)
     elseif lane[ROOM] > 0 then
       count = min(count, lane[ROOM] - lane[FLIGHT])
     end
-    total = total + max(0, count)
+    local at = wake_time(lane)
+    total = total + (at and at <= now and max(0, count) or 0)
   end
   if found >= LANES then
     local all = 0

@@ -47,8 +47,9 @@ CREATE TABLE lanes (
   spacing_override INTEGER NOT NULL DEFAULT -1, limit_override INTEGER NOT NULL DEFAULT -1, given INTEGER NOT NULL DEFAULT 0
 );
 
--- Where a run has ready work: claims look here, never at the tasks. wake_at is NULL when the lane
--- has nothing ready for the run or is full, else when it may next be asked.
+-- Where a run has ready work: claims look here, never at the tasks. wake_at is NULL when the lane has nothing ready for
+-- the run, else never later than when the lane may next be asked: a claim that comes too early corrects it, with NULL if the
+-- lane is full. So what one run takes from a lane need not be written down for all others that want it.
 -- Work that needs capabilities has rows of its own, so that claims that lack them do not meet it; what the run asks of
 -- the lane and its picks stand in the row without needs (0), which is always there.
 CREATE TABLE run_lanes (
@@ -60,6 +61,8 @@ CREATE TABLE run_lanes (
 ) WITHOUT ROWID;
 CREATE INDEX run_lanes_due ON run_lanes(run, needs, wake_at) WHERE wake_at IS NOT NULL;
 CREATE INDEX run_lanes_by_lane ON run_lanes(lane);
+CREATE INDEX run_lanes_waiting ON run_lanes(lane, wake_at) WHERE ready > 0;
+CREATE INDEX run_lanes_empty ON run_lanes(lane) WHERE ready <= 0 AND wake_at IS NOT NULL;
 CREATE INDEX run_lanes_kept ON run_lanes(run) WHERE kept <> 0;
 
 -- The combinations of capabilities that tasks of a run need, by number from 1 on, with how many are ready.

@@ -57,8 +57,9 @@ CREATE TABLE lanes (
   places integer NOT NULL DEFAULT 0, spacing_override bigint NOT NULL DEFAULT -1, limit_override integer NOT NULL DEFAULT -1, given bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
--- Where a run has ready work: claims look here, never at the tasks. wake_at is NULL when the lane
--- has nothing ready for the run or is full, else when it may next be asked.
+-- Where a run has ready work: claims look here, never at the tasks. wake_at is NULL when the lane has nothing ready for
+-- the run, else never later than when the lane may next be asked: a claim that comes too early corrects it, with NULL if the
+-- lane is full. So what one run takes from a lane need not be written down for all others that want it.
 -- Work that needs capabilities has rows of its own, so that claims that lack them do not meet it; what the run asks of
 -- the lane and its picks stand in the row without needs (0), which is always there.
 CREATE TABLE run_lanes (

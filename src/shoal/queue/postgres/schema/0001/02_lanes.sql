@@ -40,12 +40,30 @@ RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
          ELSE greatest(p_next, p_held) END
 $$;
 
--- Say anew when each run_lane of these lanes may be asked; call it last, once all else has changed.
+-- Whether a lane may be asked earlier than is written down; a full one may not be asked at all.
+CREATE FUNCTION is_sooner(p_opens bigint, p_wake bigint) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+  SELECT p_opens IS NOT NULL AND (p_wake IS NULL OR p_wake > p_opens)
+$$;
+
+-- Work in these lanes is found as early as it may be asked for; call it last, once all else has changed. A lane that has moved
+-- on or is full is left to claims, which look at few runs of the many that may want it.
 CREATE FUNCTION wake(p_lanes integer[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   UPDATE run_lanes h SET wake_at = wake_time(h.ready, l.max_in_flight, l.in_flight, l.parked, l.next_at, l.held_until)
   FROM lanes l
   WHERE l.id = ANY (p_lanes) AND h.lane = l.id
+    AND CASE WHEN h.ready > 0 THEN is_sooner(wake_time(1, l.max_in_flight, l.in_flight, l.parked, l.next_at, l.held_until), h.wake_at) ELSE h.wake_at IS NOT NULL END;
+END
+$$;
+
+-- Say anew when these run_lanes may be asked, or that they wait for a place in flight; those of lanes that others have locked stay.
+CREATE FUNCTION correct_wake(p_runs integer[], p_lanes integer[], p_needs smallint[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_lanes integer[] := ARRAY(SELECT id FROM lanes WHERE id = ANY (p_lanes) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED);
+BEGIN
+  UPDATE run_lanes h SET wake_at = wake_time(h.ready, l.max_in_flight, l.in_flight, l.parked, l.next_at, l.held_until)
+  FROM unnest(p_runs, p_lanes, p_needs) u(run, lane, needs) JOIN lanes l ON l.id = u.lane
+  WHERE u.lane = ANY (v_lanes) AND h.lane = u.lane AND h.run = u.run AND h.needs = u.needs
     AND h.wake_at IS DISTINCT FROM wake_time(h.ready, l.max_in_flight, l.in_flight, l.parked, l.next_at, l.held_until);
 END
 $$;

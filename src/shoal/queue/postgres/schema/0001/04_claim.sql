@@ -121,6 +121,8 @@ DECLARE
   v_runs integer[];
   v_stale integer[];
   v_lanes integer[];
+  v_near integer[];
+  v_wrong_runs integer[]; v_wrong_lanes integer[]; v_wrong_needs smallint[];
   v_run_lanes json;
   v_isolated json;
   v_competitors json;
@@ -158,24 +160,40 @@ BEGIN
     FROM (SELECT u.run, u.n, 0::smallint AS needs FROM unnest(v_runs) WITH ORDINALITY u(run, n)
           UNION ALL SELECT u.run, u.n, s.needs FROM unnest(v_runs) WITH ORDINALITY u(run, n) JOIN run_needs s ON s.run = u.run AND s.names <@ p_has) x;
   END IF;
-  -- Of each run as many lanes as will do for the limit, and some more for the spread.
-  SELECT json_agg(json_build_array(run, lane, ready, picks, CASE WHEN v_mixed AND given % 16 + p_limit >= 16 THEN oldest_tasks(run, lane, needs, p_limit / 16 + 1) END,
-                                   CASE WHEN has_bands THEN (SELECT min(claim_band) FROM ready r WHERE r.lane = x.lane AND r.run = x.run AND r.needs = x.needs AND claim_band >= 0) END,
-                                   name, next_at, spacing, max_in_flight, in_flight, held_until, parked, given) ORDER BY n, k),
-         array_agg(lane) FILTER (WHERE spacing > 0 OR max_in_flight > 0 OR parked > 0)
-  INTO v_run_lanes, v_lanes
-  FROM (
-    SELECT q.*, u.n, a.bands & (a.bands - 1) <> 0 AS has_bands FROM unnest(v_of, v_needs) WITH ORDINALITY u(run, needs, n) JOIN runs a ON a.id = u.run
-    CROSS JOIN LATERAL (
-      SELECT h.run, h.lane, h.needs, h.ready,
-             CASE h.needs WHEN 0 THEN h.picks ELSE (SELECT o.picks FROM run_lanes o WHERE o.lane = h.lane AND o.run = h.run AND o.needs = 0) END AS picks, l.name, l.next_at, l.spacing, l.max_in_flight, l.in_flight, l.held_until, l.parked, l.given, row_number() OVER due AS k,
-             sum(CASE WHEN l.spacing > 0 OR l.max_in_flight > 0 OR l.parked > 0 THEN 1 ELSE h.ready END) OVER due AS room
-      FROM (SELECT * FROM run_lanes WHERE run = u.run AND needs = u.needs AND wake_at <= v_now + p_horizon ORDER BY wake_at LIMIT greatest(p_limit, 16)) h JOIN lanes l ON l.id = h.lane
-      WINDOW due AS (ORDER BY h.wake_at, h.lane ROWS UNBOUNDED PRECEDING)
-    ) q
-    WHERE q.k <= 16 OR q.room - q.ready < p_limit
-    LIMIT 3200
-  ) x;
+  -- Lanes that have moved on, or are full, are put where they belong; where nothing else was found, others are looked at.
+  FOR i IN 1 .. 16 LOOP
+    -- Of very many runs the first with work that may be due: they come by priority, and of equals those with the least share.
+    v_near := CASE WHEN cardinality(v_of) <= 32 THEN v_runs ELSE ARRAY(
+      SELECT u.run FROM unnest(v_of, v_needs) u(run, needs)
+      WHERE EXISTS (SELECT 1 FROM run_lanes WHERE run = u.run AND needs = u.needs AND wake_at <= v_now + p_horizon)
+        AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = u.run AND r.max_pages > 0
+                          AND r.max_pages <= (SELECT coalesce(sum(done + dead + discarded + leased), 0) FROM counters WHERE run = r.id)) LIMIT 32) END;
+    -- Of each run as many lanes as will do for the limit, and some more for the spread; where there are many runs, for the spread.
+    SELECT json_agg(json_build_array(run, lane, ready, picks, CASE WHEN v_mixed AND given % 16 + p_limit >= 16 THEN oldest_tasks(run, lane, needs, p_limit / 16 + 1) END,
+                                     CASE WHEN has_bands THEN (SELECT min(claim_band) FROM ready r WHERE r.lane = x.lane AND r.run = x.run AND r.needs = x.needs AND claim_band >= 0) END,
+                                     name, next_at, spacing, max_in_flight, in_flight, held_until, parked, given) ORDER BY n, opens_at, k) FILTER (WHERE is_due),
+           array_agg(lane) FILTER (WHERE is_due AND (spacing > 0 OR max_in_flight > 0 OR parked > 0)),
+           array_agg(run) FILTER (WHERE NOT is_due), array_agg(lane) FILTER (WHERE NOT is_due), array_agg(needs) FILTER (WHERE NOT is_due)
+    INTO v_run_lanes, v_lanes, v_wrong_runs, v_wrong_lanes, v_wrong_needs
+    FROM (
+      SELECT q.*, u.n, a.bands & (a.bands - 1) <> 0 AS has_bands, coalesce(q.opens_at <= v_now + p_horizon, false) AS is_due
+      FROM unnest(v_of, v_needs) WITH ORDINALITY u(run, needs, n) JOIN runs a ON a.id = u.run
+      CROSS JOIN LATERAL (
+        SELECT h.run, h.lane, h.needs, h.ready,
+               CASE h.needs WHEN 0 THEN h.picks ELSE (SELECT o.picks FROM run_lanes o WHERE o.lane = h.lane AND o.run = h.run AND o.needs = 0) END AS picks, l.name, l.next_at, l.spacing, l.max_in_flight, l.in_flight, l.held_until, l.parked, l.given, row_number() OVER due AS k,
+               wake_time(1, l.max_in_flight, l.in_flight, l.parked, l.next_at, l.held_until) AS opens_at,
+               sum(CASE WHEN l.spacing > 0 OR l.max_in_flight > 0 OR l.parked > 0 THEN 1 ELSE h.ready END) OVER due AS room
+        FROM (SELECT * FROM run_lanes WHERE run = u.run AND needs = u.needs AND wake_at <= v_now + p_horizon ORDER BY wake_at
+              LIMIT CASE WHEN cardinality(v_of) <= 32 THEN greatest(p_limit, 16) ELSE 16 END) h JOIN lanes l ON l.id = h.lane
+        WINDOW due AS (ORDER BY h.wake_at, h.lane ROWS UNBOUNDED PRECEDING)
+      ) q
+      WHERE u.run = ANY (v_near) AND (q.k <= 16 OR q.room - q.ready < p_limit)
+      LIMIT 3200
+    ) x;
+    EXIT WHEN v_wrong_runs IS NULL;
+    PERFORM correct_wake(v_wrong_runs, v_wrong_lanes, v_wrong_needs);
+    EXIT WHEN v_run_lanes IS NOT NULL;
+  END LOOP;
   PERFORM 1 FROM unnest(v_runs) u(run) CROSS JOIN LATERAL (SELECT 1 FROM ready WHERE claim_band = -1 AND run = u.run LIMIT 1) r LIMIT 1;
   IF FOUND THEN
     SELECT json_agg(json_build_array(t.id, t.expires_at, t.run, t.lane, h.ready, h.picks, l.name, l.next_at, l.spacing, l.max_in_flight, l.in_flight, l.held_until, l.parked, l.given)) INTO v_isolated
@@ -183,7 +201,8 @@ BEGIN
     CROSS JOIN LATERAL (
       SELECT r.id, r.expires_at, r.run, r.lane FROM ready r
       WHERE r.claim_band = -1 AND r.run = u.run AND r.needs = u.needs
-        AND EXISTS (SELECT 1 FROM run_lanes h WHERE h.run = r.run AND h.lane = r.lane AND h.needs = r.needs AND h.wake_at <= v_now + p_horizon)
+        AND EXISTS (SELECT 1 FROM run_lanes h JOIN lanes o ON o.id = h.lane WHERE h.run = r.run AND h.lane = r.lane AND h.needs = r.needs AND h.wake_at <= v_now + p_horizon
+                      AND wake_time(1, o.max_in_flight, o.in_flight, o.parked, o.next_at, o.held_until) <= v_now + p_horizon)
       ORDER BY r.due LIMIT 20) t
     JOIN run_lanes h ON h.run = t.run AND h.lane = t.lane AND h.needs = 0 JOIN lanes l ON l.id = t.lane;
   END IF;
@@ -199,7 +218,7 @@ BEGIN
     'now', v_now, 'run_lanes', v_run_lanes, 'isolated', v_isolated, 'competitors', v_competitors,
     'runs', (SELECT json_agg(json_build_array(r.id, r.weight, r.share, r.priority, CASE WHEN r.max_pages > 0 THEN r.max_pages - (
                SELECT coalesce(sum(done + dead + discarded + leased), 0) FROM counters WHERE run = r.id) END) ORDER BY r.priority DESC, r.share, r.id)
-             FROM runs r WHERE r.id = ANY (v_runs)),
+             FROM runs r WHERE r.id = ANY (CASE WHEN v_isolated IS NULL THEN v_near ELSE v_runs END)),
     'soonest', CASE WHEN v_run_lanes IS NULL THEN least(
       (SELECT min(h.wake_at) FROM unnest(v_of, v_needs) u(run, needs) CROSS JOIN LATERAL (
          SELECT wake_at FROM run_lanes WHERE run = u.run AND needs = u.needs AND wake_at IS NOT NULL ORDER BY wake_at LIMIT 1) h),
@@ -285,7 +304,6 @@ DECLARE
   v_needs smallint[];  -- of the tasks taken; NULL where none has any
   v_count integer;
   v_number bigint;
-  v record;
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
   -- The answer to this very request may have been lost on its way.
@@ -365,30 +383,29 @@ BEGIN
     INSERT INTO leased SELECT id, run, lane, band, due, added_at, expires_at, returned_lease, attempts, lost, priority, depth, parent, digest, kind, url, meta, request_options, auto_ack, needs, history,
                               v_number, slot, v_now, false FROM moved
     RETURNING *;
-  FOR v IN
-    WITH got AS MATERIALIZED (
-      SELECT p.run, p.lane, p.base, g.needs, g.n, g.last
-      FROM (SELECT pair, coalesce(needs, 0::smallint) AS needs, count(*)::integer AS n, max(slot) AS last FROM unnest(v_pairs, v_slots, v_needs) u(pair, slot, needs) GROUP BY 1, 2) g
-      JOIN unnest(p_pair_runs, p_pair_lanes, p_bases) WITH ORDINALITY p(run, lane, base, n) ON p.n = g.pair
-    ), moved AS (
-      -- Slots grow along a lane, so the last one used is its latest.
-      UPDATE lanes l SET in_flight = l.in_flight + g.n, given = l.given + g.n, next_at = g.last + l.spacing
-      FROM (SELECT lane, sum(n) AS n, max(last) AS last FROM got GROUP BY lane) g WHERE l.id = g.lane
-      RETURNING l.id, l.max_in_flight, l.in_flight, l.parked, l.next_at, l.held_until
-    ), run_lanes_moved AS (
-      UPDATE run_lanes h SET ready = h.ready - coalesce(g.n, 0), picks = CASE WHEN g.n IS NULL OR h.needs > 0 THEN h.picks ELSE greatest(h.picks, g.base) + g.n END,
-                         wake_at = wake_time(h.ready - coalesce(g.n, 0), l.max_in_flight, l.in_flight, l.parked, l.next_at, l.held_until)
-      FROM moved l JOIN run_lanes o ON o.lane = l.id LEFT JOIN got g ON g.lane = o.lane AND g.run = o.run AND g.needs = o.needs
-      WHERE h.lane = o.lane AND h.run = o.run AND h.needs = o.needs
-        AND (g.n IS NOT NULL OR h.wake_at IS DISTINCT FROM wake_time(h.ready, l.max_in_flight, l.in_flight, l.parked, l.next_at, l.held_until))
-    )
-    SELECT g.run, sum(g.n) AS n, f.floor FROM got g JOIN unnest(p_runs, p_floors) f(run, floor) ON f.run = g.run GROUP BY g.run, f.floor ORDER BY g.run
-  LOOP
-    IF v.floor IS NOT NULL THEN
-      UPDATE runs SET share = greatest(share, v.floor) + v.n::float / greatest(1, weight) WHERE id = v.run;
-    END IF;
-    PERFORM add_counters(v.run, p_ready => -v.n::bigint, p_leased => v.n::bigint);
-  END LOOP;
+  PERFORM 1 FROM runs WHERE id = ANY (ARRAY(SELECT f.run FROM unnest(p_runs, p_floors) f(run, floor) WHERE f.floor IS NOT NULL)) ORDER BY id FOR NO KEY UPDATE;
+  WITH got AS MATERIALIZED (
+    SELECT p.run, p.lane, p.base, g.needs, g.n, g.last
+    FROM (SELECT pair, coalesce(needs, 0::smallint) AS needs, count(*)::integer AS n, max(slot) AS last FROM unnest(v_pairs, v_slots, v_needs) u(pair, slot, needs) GROUP BY 1, 2) g
+    JOIN unnest(p_pair_runs, p_pair_lanes, p_bases) WITH ORDINALITY p(run, lane, base, n) ON p.n = g.pair
+  ), moved AS (
+    -- Slots grow along a lane, so the last one used is its latest.
+    UPDATE lanes l SET in_flight = l.in_flight + g.n, given = l.given + g.n, next_at = g.last + l.spacing
+    FROM (SELECT lane, sum(n) AS n, max(last) AS last FROM got GROUP BY lane) g WHERE l.id = g.lane
+    RETURNING l.id, l.max_in_flight, l.in_flight, l.parked, l.next_at, l.held_until
+  ), run_lanes_moved AS (
+    -- The others that want the lane find out when they look.
+    UPDATE run_lanes h SET ready = h.ready - g.n, picks = CASE WHEN h.needs > 0 THEN h.picks ELSE greatest(h.picks, g.base) + g.n END,
+                       wake_at = wake_time(h.ready - g.n, l.max_in_flight, l.in_flight, l.parked, l.next_at, l.held_until)
+    FROM moved l JOIN got g ON g.lane = l.id WHERE h.lane = g.lane AND h.run = g.run AND h.needs = g.needs
+  ), shared AS (
+    UPDATE runs r SET share = greatest(r.share, f.floor) + g.n::float / greatest(1, r.weight)
+    FROM (SELECT run, sum(n) AS n FROM got GROUP BY run) g JOIN unnest(p_runs, p_floors) f(run, floor) ON f.run = g.run
+    WHERE r.id = g.run AND f.floor IS NOT NULL
+  )
+  INSERT INTO counters AS c (run, shard, ready, leased)
+  SELECT run, pg_backend_pid() % 32, -sum(n), sum(n) FROM got GROUP BY run ORDER BY run
+  ON CONFLICT (run, shard) DO UPDATE SET ready = c.ready + excluded.ready, leased = c.leased + excluded.leased;
   IF 0 < ANY (v_needs) THEN
     UPDATE run_lanes h SET picks = greatest(h.picks, p.base) + g.n
     FROM (SELECT pair, count(*) AS n FROM unnest(v_pairs, v_needs) u(pair, needs) WHERE needs > 0 GROUP BY pair) g

@@ -109,7 +109,7 @@ BEGIN
   UPDATE run_lanes h SET wake_at = wake_time(h.ready, f.max_in_flight, f.in_flight, f.parked, f.next_at, f.held_until)
   FROM freed f
   WHERE (f.max_in_flight > 0 OR f.parked > 0) AND h.lane = f.id
-    AND h.wake_at IS DISTINCT FROM wake_time(h.ready, f.max_in_flight, f.in_flight, f.parked, f.next_at, f.held_until);
+    AND is_sooner(wake_time(h.ready, f.max_in_flight, f.in_flight, f.parked, f.next_at, f.held_until), h.wake_at);
   DELETE FROM leases x WHERE x.number = ANY (p_leases) AND NOT EXISTS (SELECT 1 FROM leased WHERE lease = x.number);
 END
 $$;
