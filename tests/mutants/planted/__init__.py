@@ -15,6 +15,7 @@ from mutants.planted import (
     queue_claim,
     run_counters,
     runs,
+    secrets,
     store,
     undo,
     view,
@@ -40,5 +41,6 @@ _PARTS = (
     undo,
     outbox,
     run_counters,
+    secrets,
 )
 MUTANTS = tuple(mutant for part in _PARTS for mutant in part.MUTANTS)
