@@ -17,6 +17,7 @@ from mutants.planted import (
     queue_claim,
     run_counters,
     runs,
+    secrets,
     store,
     undo,
     view,
@@ -44,5 +45,6 @@ _PARTS = (
     run_counters,
     push,
     discard,
+    secrets,
 )
 MUTANTS = tuple(mutant for part in _PARTS for mutant in part.MUTANTS)
