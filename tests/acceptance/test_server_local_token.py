@@ -91,3 +91,14 @@ def test_on_linux_nothing_is_written_and_nobody_is_asked(tmp_path: Path) -> None
     with running_server(f"sqlite:///{tmp_path}/.shoal/shoal.db", "--no-maintenance", folder=tmp_path) as made:
         assert json.loads(made.get("/api/v1/runs").text)["items"] == []
         assert not list(tmp_path.glob(".shoal/*.token"))
+
+
+def test_a_folder_that_cannot_be_written_to_is_said_and_stops_nobody(tmp_path: Path) -> None:
+    (tmp_path / "queue.db.d").touch()  # in place of the folder
+    with running_server(f"sqlite:///{tmp_path}/queue.db", "--no-maintenance", program=PROGRAM) as made:
+        assert any("local_token.not_written" in line and "token add" in line for line in made.log_lines)
+        assert "shoal token add" in made.get("/api/v1/runs").json()["hint"]
+        with httpx.Client(trust_env=False) as browser:
+            assert browser.get(link(made)).status_code == 303
+            assert browser.get(f"{made.url}/api/v1/runs").status_code == 200
+        assert made.stop() == 0

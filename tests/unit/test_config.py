@@ -37,6 +37,7 @@ def test_every_setting_is_a_flag_a_variable_and_a_key_of_the_file(name: str) -> 
     values = {"queue": "x.db", "user_agent": "me/1", "log_file": "x.log", "allow_private": "1", "header": "X-A: 1"}
     words = {"synchronous": "normal", "log_format": "json", "log_level": "debug"}
     words |= {"scope": "site", "otel": "http://collector:4318", "dead_retention": "24h"}
+    words |= {"trusted_proxies": "10.0.0.0/24, ::1"}
     words |= {"run_id_format": "{date}_{time}", "worker_id_format": "{host}_{pid}"}
     default = SETTINGS[name].default
     text = str(not default).lower() if SETTINGS[name].is_boolean else (values | words).get(name, "21")
@@ -50,6 +51,11 @@ def test_every_setting_is_a_flag_a_variable_and_a_key_of_the_file(name: str) -> 
     assert by_flag.sources[name] == "--" + name.replace("_", "-")
     assert by_variable.sources[name] == f"SHOAL_{name.upper()}"
     assert by_file.sources[name] == f"shoal.toml: {name}"
+
+
+@pytest.mark.parametrize("text", ["nginx", "10.0.0.1/8", "*", "10.0.0.300", "127.0.0.1:8080", "unix:"])
+def test_a_trusted_proxy_is_an_address_or_a_network(text: str) -> None:
+    assert "addresses or networks" in refused("trusted-proxies", flags={"trusted_proxies": text}).hint
 
 
 def test_flag_wins_over_environment_over_file_over_scraper() -> None:

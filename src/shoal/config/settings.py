@@ -450,7 +450,7 @@ class Settings:
     )
     trusted_proxies: tuple[str, ...] = declare(
         (),
-        "A proxy whose X-Forwarded-For and X-Forwarded-Proto are believed; may be given several times.",
+        "A proxy whose X-Forwarded-For is believed; may be given several times.",
         "Server",
         scope="machine",
         parse=_networks,

@@ -20,6 +20,7 @@ from shoal.runs.undo_cancel import undo_cancel
 
 RING = "ring"
 MAX_ACTIONS, MAX_TEXT = 200, 300  # actions, and letters of each of its words
+MERGE_WINDOW = 3_600_000_000  # microseconds in which removals of one kind are one action
 MAX_ATTEMPTS = 20  # of keeping an action in the ring, where many act at once
 WINDOW, MAX_WINDOW = 4_000, 64_000  # tasks looked at in one question where a filter may match few
 # The same where a pattern has so many letters: each URL may then take milliseconds.
@@ -169,23 +170,48 @@ class UserActions:
         now, about = await self._queue.now(), _truncate(redact(about))
         await append_action(self._queue, LoggedAction(now, self.who, what, about, details, self._via))
 
+    async def log_removal(self, what: str, about: str, count: int) -> None:
+        """What a worker removes again and again is one action with a sum: the ring has room for others."""
+        log("action", who=self.who, what=what, about=about, count=count)
+        at = await self._queue.now()
+        action = LoggedAction(at, self.who, what, _truncate(redact(about)), {"count": count})
+        await append_action(self._queue, action, add_to_since=at - MERGE_WINDOW)
+
 
 def _truncate(value: Any) -> Any:
     """No more of it than people read: the ring is looked at once a second."""
     return value[:MAX_TEXT] + "…" if isinstance(value, str) and len(value) > MAX_TEXT else value
 
 
-async def append_action(queue: Queue, action: LoggedAction) -> None:
-    """Append an action to the ring of recent ones; many may do so at once."""
+async def append_action(queue: Queue, action: LoggedAction, add_to_since: int | None = None) -> None:
+    """Append an action to the ring of recent ones; many may do so at once.
+
+    add_to_since: its count is added to the same action by the same user, if there is one so young.
+    """
     for turn in range(MAX_ATTEMPTS):
         document = await queue.document(kinds.ACTIONS, RING)
-        kept = [action, *_decode_actions(document.text if document else "")][:MAX_ACTIONS]
+        known = _decode_actions(document.text if document else "")
+        same = next((it for it in known if add_to_since is not None and _is_same(it, action, add_to_since)), None)
+        if same is None:
+            kept = [action, *known][:MAX_ACTIONS]
+        else:
+            kept = [_sum(it, action) if it is same else it for it in known]
         if await queue.compare_and_swap(
             kinds.ACTIONS, RING, msgspec.json.encode(kept).decode(), document.version if document else 0
         ):
             return
         await asyncio.sleep(0.005 * turn)
     log("action.not_kept", "warning", what=action.what, about=action.about)
+
+
+def _is_same(known: LoggedAction, action: LoggedAction, since: int) -> bool:
+    return known.at >= since and (known.who, known.what, known.about) == (action.who, action.what, action.about)
+
+
+def _sum(known: LoggedAction, action: LoggedAction) -> LoggedAction:
+    """With the time of the first, so that nobody is told of it again."""
+    count = sum(int(it.more.get("count", 0)) for it in (known, action))
+    return msgspec.structs.replace(known, more=known.more | {"count": count})
 
 
 async def recent_actions(queue: Queue) -> tuple[list[LoggedAction], int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -13,7 +12,7 @@ from shoal.errors import UsageError
 
 MAX_REQUEST_BYTES = 8_192  # bytes of a request
 TIMEOUT = 5.0  # seconds for one request and its answer
-MAX_CONNECTIONS = 32  # connections; further ones are turned away
+MAX_CONNECTIONS = 64  # connections; for a further one, the one that has been silent for longest is closed
 
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 _JSON, _TEXT = "application/json", "text/plain; version=0.0.4; charset=utf-8"
@@ -47,7 +46,7 @@ class HealthServer:
     def __init__(self, source: HealthSource) -> None:
         self._source = source
         self._server: asyncio.Server | None = None
-        self._open = 0
+        self._connections: dict[asyncio.StreamWriter, None] = {}  # oldest first
         self.url = ""
 
     async def start(self, host: str, port: int) -> None:
@@ -74,18 +73,23 @@ class HealthServer:
         await self.stop()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
+        self._connections[writer] = None
+        if len(self._connections) > MAX_CONNECTIONS:
+            self._close_oldest()
         try:
-            if self._open <= MAX_CONNECTIONS:
-                async with asyncio.timeout(TIMEOUT):
-                    await self._handle_request(reader, writer)
+            async with asyncio.timeout(TIMEOUT):
+                await self._handle_request(reader, writer)
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # whoever asks so slowly or at such length gets no answer
         finally:
-            self._open -= 1
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+            await _close(writer)
+            self._connections.pop(writer, None)
+
+    def _close_oldest(self) -> None:
+        """Whoever only holds connections loses them, and who asks is answered."""
+        oldest = next(iter(self._connections))
+        del self._connections[oldest]
+        oldest.transport.abort()
 
     async def _handle_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -117,3 +121,13 @@ class HealthServer:
     def _ready(self) -> tuple[int, str, str]:
         found = self._source.ready()
         return (200 if found.get("ready") else 503), _JSON, json.dumps(found)
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    """Let the answer be read, but not for as long as somebody likes."""
+    writer.close()
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            await writer.wait_closed()
+    except (TimeoutError, OSError):
+        writer.transport.abort()

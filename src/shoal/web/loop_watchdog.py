@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import select
 import signal
 import socket
 import sys
@@ -65,7 +64,7 @@ class LoopWatchdog:
         self._stop = stop
         reader, writer = socket.socketpair()
         with reader, writer:
-            reader.setblocking(False)
+            reader.settimeout(TICK)
             writer.setblocking(False)
             self._signals = reader
             for number in STOP_SIGNALS:
@@ -90,8 +89,7 @@ class LoopWatchdog:
         if self._signals is None:
             self._ended.wait(TICK)
             return
-        select.select([self._signals], [], [], TICK)
-        with contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(TimeoutError):
             if set(self._signals.recv(64)) & set(STOP_SIGNALS):
                 self._silent_since_stop = self._silent_since_stop or 0.0
                 self._call(self._stop)

@@ -144,7 +144,8 @@ async def _say_how_to_log_in(server: Server, say: Say) -> str:
         link = authenticator.local_token.new_link(server.url)
         say("This system does not say whose programs connect to the server, so that a token is needed.")
         say(f"  in a browser, once:  {link}")
-        say(f'  for other programs:  curl -H "Authorization: Bearer $(cat {authenticator.local_token_path})" …')
+        if authenticator.local_token_path:
+            say(f'  for other programs:  curl -H "Authorization: Bearer $(cat {authenticator.local_token_path})" …')
         return link
     return server.url
 

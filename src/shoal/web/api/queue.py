@@ -22,7 +22,7 @@ from shoal.web.api.queue_actions import log_verb
 from shoal.web.auth.access import WorkerDep
 from shoal.web.context import ContextDep, ServerContext
 from shoal.web.http.problem import Problem, not_found, problem_of
-from shoal.web.http.request_cost import RequestTooCostly, limit_cost, unstorable
+from shoal.web.http.request_cost import MAX_INT, RequestTooCostly, limit_cost, unstorable
 
 router = APIRouter(prefix="/api/v1/queue", tags=["queue"])
 MAX_MESSAGE = 64_000_000  # bytes of one message: a settle with its records
@@ -32,6 +32,7 @@ SMALL_MESSAGE = 1_000_000  # bytes up to which a message is not counted among th
 
 MAX_SECONDS = 20.0  # seconds for one of these verbs: whoever asked is told to ask again before they give up
 
+INCOMPLETE = "operation-incomplete"  # the kind of problem that says so
 _encode = msgspec.msgpack.Encoder().encode
 # What people do: whoever looks next must see it. The rest looks, or goes on all the time.
 _MUTATING_VERBS = frozenset((
@@ -75,11 +76,30 @@ async def call_verb(verb: str, request: Request, context: ContextDep, caller: Wo
         )
     if verb == "wait":
         args = [max(0.0, min(float(args[0]), MAX_WAIT))]
-    result = await _call(context, verb, args, named)
+    about = await _removal_target(context.queue, verb, args, named)
+    try:
+        result = await _call(context, verb, args, named)
+    except Problem as problem:
+        if about and problem.kind == INCOMPLETE:
+            await context.actor(caller).log_removal(verb, about, 0)  # some of it is gone
+        raise
+    if about and result:
+        await context.actor(caller).log_removal(verb, about, result)
     if verb in _MUTATING_VERBS:
         await log_verb(context.queue, caller.name, verb, args, named, result)
         context.invalidate()
     return _msgpack_response(result)
+
+
+async def _removal_target(queue: Queue, verb: str, args: list[Any], named: dict[str, Any]) -> str:
+    """What a verb removes for good, for the list of actions; empty if it removes nothing."""
+    if verb not in ("purge", "trim"):
+        return ""
+    run = args[0] if verb == "trim" else named.get("run")
+    if run is None:
+        return "ended runs"
+    found = await queue.runs(before=run + 1, limit=1) if 0 <= run < MAX_INT else []
+    return found[0].name if found and found[0].id == run else ""
 
 
 async def _call(context: ServerContext, verb: str, args: list[Any], named: dict[str, Any]) -> Any:
@@ -109,7 +129,7 @@ async def _bounded(queue: Queue, verb: str, args: list[Any], named: dict[str, An
     except TimeoutError:
         raise Problem(
             503,
-            "operation-incomplete",
+            INCOMPLETE,
             f"{verb} takes longer than one request may take",
             hint="repeat the request: it continues where it was",
             headers={"Retry-After": "1"},

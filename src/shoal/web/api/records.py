@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from shoal.core.run import Run
@@ -21,7 +21,7 @@ from shoal.web.api.models import Cursor, Limit, ListPage, RunName, problem_docs
 from shoal.web.api.paging import make_cursor, page_response, read_cursor
 from shoal.web.auth.access import ReaderDep
 from shoal.web.context import ContextDep, ServerContext
-from shoal.web.http.download import download
+from shoal.web.http.download import download, is_from_browser
 from shoal.web.http.problem import Problem
 
 router = APIRouter(prefix="/api/v1/runs/{run}", tags=["records"])
@@ -77,6 +77,7 @@ async def download_jsonl(
 
 @router.get("/records.csv", summary="All records as CSV", responses=_stream("text/csv"))
 async def download_csv(
+    request: Request,
     context: ContextDep,
     caller: ReaderDep,
     run: RunName,
@@ -87,7 +88,8 @@ async def download_csv(
     ] = "",
     header: Annotated[bool | None, Query(description="Write the header line; off when resuming.")] = None,
     safe: Annotated[
-        bool | None, Query(description="Neutralise cells that a spreadsheet would run as formulas.")
+        bool | None,
+        Query(description="Neutralise cells that a spreadsheet would run as formulas; default: for browsers."),
     ] = None,
 ) -> Response:
     """Without `columns` the records are read twice, first to collect all names."""
@@ -96,7 +98,7 @@ async def download_csv(
     last = None
     if not names:
         names, last = await _columns(context, found)
-    encoder = CsvEncoder(safe=context.settings.csv_safe if safe is None else safe)
+    encoder = CsvEncoder(safe=context.settings.csv_safe or is_from_browser(request) if safe is None else safe)
     head = encoder.header(names) if names and (header if header is not None else not after) else b""
     slices = _slices(context, found, after, last=last)
     return await download(found, "csv", _rows(slices, encoder, names, head))

@@ -89,7 +89,7 @@ class TokenAuthenticator:
     @property
     def local_token_path(self) -> str:
         """Where the token is that counts now; empty if that is for others to say."""
-        return str(self.local_token.file) if self.local_token and not self._tokens else ""
+        return self.local_token.path if self.local_token and not self._tokens else ""
 
     def invalidate(self) -> None:
         """Tokens were changed from here."""

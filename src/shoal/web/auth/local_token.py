@@ -6,6 +6,7 @@ only this user can read; for a browser there is a link that works once.
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import secrets
 from pathlib import Path
@@ -19,26 +20,29 @@ from shoal.web.auth.tokens import Token, digest_of
 class LocalToken:
     def __init__(self, text: str, file: Path) -> None:
         self._text = text
-        self._written = False
+        self._file = file
+        self._was_tried = False
         self._link_key = ""
-        self.file = file
+        self.path = ""  # where it was written to
         self.token = Token(LOOPBACK_CALLER.name, digest_of(text), tuple(sorted(LOOPBACK_CALLER.scopes)))
 
     def write(self) -> None:
         """Once; a folder that cannot be written to stops nobody."""
-        if self._written:
+        if self._was_tried:
             return
-        self._written = True
+        self._was_tried = True
         try:
-            write_token(self.file, self._text)
+            write_token(self._file, self._text)
+            self.path = str(self._file)
         except OSError as error:
             hint = "run it in a folder that you may write to, or: shoal token add NAME --scope admin"
-            log("local_token.not_written", "warning", file=str(self.file), error=error.strerror, hint=hint)
+            log("local_token.not_written", "warning", file=str(self._file), error=error.strerror, hint=hint)
 
     def remove(self) -> None:
         """The server ends: whoever listens at its port next is not told."""
-        if self._written:
-            self.file.unlink(missing_ok=True)
+        if self.path:
+            with contextlib.suppress(OSError):
+                self._file.unlink()
 
     def new_link(self, server_url: str) -> str:
         """A link that logs in whoever opens it first."""

@@ -99,14 +99,16 @@ async def sign_in(connection: HTTPConnection, token: str, response: Response) ->
 
 def begin_session(connection: HTTPConnection, token: Token, response: Response) -> None:
     signer: Signer = connection.app.state.context.authenticator.signer
+    headers = connection.headers
+    proto = headers.get("x-forwarded-proto", "").partition(",")[0]
     response.set_cookie(
         signer.cookie,
         signer.new_cookie(token),
         max_age=SESSION_SECONDS,
         httponly=True,
         samesite="strict",
-        # A proxy that does TLS may be one whose word for it is not taken; the browser knows, too.
-        secure="https" in (connection.url.scheme, connection.headers.get("origin", "").partition(":")[0]),
+        # Anybody may say that it is: nothing is lost by a cookie that is for TLS only.
+        secure="https" in (connection.url.scheme, headers.get("origin", "").partition(":")[0], proto.strip().lower()),
     )
 
 

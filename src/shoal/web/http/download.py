@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Literal
 
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from shoal.core.run import Run
 
 FileFormat = Literal["csv", "jsonl"]
 MEDIA_TYPES: dict[FileFormat, str] = {"csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson"}
+
+
+def is_from_browser(request: Request) -> bool:
+    """Whether a person clicked on it: what they open next is a spreadsheet."""
+    return "sec-fetch-dest" in request.headers or "text/html" in request.headers.get("accept", "")
 
 
 async def download(run: Run, kind: FileFormat, parts: AsyncIterator[bytes], part: str = "") -> Response:

@@ -17,12 +17,12 @@ from shoal.web.context import ServerContext
 from shoal.web.http.body import BodyReader, limit_stream, server_busy
 from shoal.web.http.problem import Problem
 from shoal.web.http.rate_bucket import TokenBuckets
-from shoal.web.http.slots import CallerSlots, Pool, Slots
+from shoal.web.http.slots import CallerSlots, HeldSlot, Pool, Slots
 
 PROBE_CHECK_INTERVAL = 1.0  # seconds after which a request that waits looks whether its queue is away
 # What takes as long as the client likes, each in a pool of its own: at once, and of one caller.
-STREAMS = (1_000, 200)
-BATCHES = (1_000, 200)
+STREAMS = (1_000, 250)
+BATCHES = (1_000, 250)
 WORKER_WAITS = (8_000, 4_000)  # one for each process of a fleet, which may share a token
 DOWNLOADS = (500, 100)
 UPLOADS = (32, 16)
@@ -135,10 +135,11 @@ class RequestLimits:
         try:
             if not await slots.take(name):
                 raise server_busy() if slots is self._short_slots else _too_many()
+            held = HeldSlot(slots, name)
             try:
-                await self._serve(scope, receive, send)
+                await self._serve(held, scope, receive, send)
             finally:
-                slots.release(name)
+                held.release()
         finally:
             self._body_reader.bytes_held -= size
 
@@ -173,7 +174,7 @@ class RequestLimits:
         except (Problem, ShoalError):
             return None  # said where the request is answered
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, held: HeldSlot, scope: Scope, receive: Receive, send: Send) -> None:
         task = asyncio.current_task()
         assert task is not None
         started = False
@@ -184,7 +185,10 @@ class RequestLimits:
             started = started or kind == "http.response.start"
             await send(message)
             if kind == "http.response.body" and message.get("more_body"):
-                self._streaming.add(task)
+                if task not in self._streaming:
+                    self._streaming.add(task)
+                    # It may take long, and others need not wait for it.
+                    await held.move(self._download_slots, only_from=self._short_slots)
                 await asyncio.sleep(0)  # others, too, have their turn between two pieces
 
         if scope["type"] == "http" and scope["path"] in LONG_RUNNING:

@@ -69,3 +69,20 @@ class CallerSlots:
         self._held[caller] -= 1
         if not self._held[caller]:
             del self._held[caller]
+
+
+class HeldSlot:
+    """The slot that one request has, which may be exchanged for one of another pool."""
+
+    def __init__(self, pool: Pool, caller: str) -> None:
+        self._pool = pool
+        self._caller = caller
+
+    async def move(self, pool: Pool, *, only_from: Pool) -> None:
+        """Into another pool, if that has one for this caller; else it stays where it is."""
+        if self._pool is only_from and await pool.take(self._caller):
+            self.release()
+            self._pool = pool
+
+    def release(self) -> None:
+        self._pool.release(self._caller)

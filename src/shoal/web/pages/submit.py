@@ -18,6 +18,7 @@ from shoal.web.context import ServerContext
 from shoal.web.http.problem import Problem
 from shoal.web.pages.queries import ContextDep, OperatorDep, page_router
 from shoal.web.pages.render import render_page, segment
+from shoal.web.pages.text import printable
 from shoal.web.submit import run_requests
 
 router = page_router()
@@ -26,6 +27,7 @@ EMPTY_FORM = {
     "urls": "", "what": "fields", "fields": "title = title::text", "scraper": "", "template": "", "name": "",
     "rate": "", "max_pages": "", "priority": "0", "here": "",
 }  # fmt: skip
+TYPED_FIELDS = ("urls", "fields", "name", "rate", "max_pages", "priority")
 MAX_FORM_BYTES = 4_000_000
 
 
@@ -146,8 +148,9 @@ async def _form(
     request: Request, context: ServerContext, caller: Caller, given: Mapping[str, str], errors: Mapping[str, str]
 ) -> Response:
     known = await context.cached(("scrapers",), lambda: scrapers(context))
+    typed = {name: printable(given[name].replace("\r\n", "\n")) for name in TYPED_FIELDS}
     shown = {
-        "given": given,
+        "given": {**given, **typed},
         "wrong": errors,
         "scrapers": [one["name"] for one in known if one["name"] != "templates"],
         "templates": [document.name for document in (await named_templates(context))[:500]],

@@ -1,0 +1,50 @@
+"""Lower bounds of dependencies leave out versions with known holes, and what is installed satisfies them."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]
+REQUIREMENTS = {canonicalize_name(one.name): one for one in map(Requirement, PROJECT["dependencies"])}
+
+HOLES = [
+    ("brotli", "1.1.0", "a small body takes all memory: CVE-2025-6176"),
+    ("h11", "0.14.0", "chunked bodies of others' making: CVE-2025-43859"),
+    ("httptools", "0.6.1", "lengths with a space are read differently than by proxies: CVE-2024-27982"),
+    ("jinja2", "3.1.5", "the sandbox can be left: CVE-2025-27516"),
+    ("lxml", "5.3.0", "wheels with a libxml2 that has memory errors: CVE-2025-24928, CVE-2024-56171"),
+    ("lxml", "5.3.2", "the same: CVE-2025-32414, CVE-2025-32415"),
+    ("pycurl", "7.45.3", "wheels with a libcurl that reads beyond a certificate: CVE-2024-7264"),
+    ("pydantic", "2.3.0", "a regular expression takes for ever: CVE-2024-3772"),
+    ("python-multipart", "0.0.6", "a header takes for ever: CVE-2024-24762"),
+    ("python-multipart", "0.0.17", "a boundary takes for ever: CVE-2024-53981"),
+    ("pyyaml", "5.3.1", "a document runs code: CVE-2020-14343"),
+    ("starlette", "0.39.2", "fields of a form take all memory: CVE-2024-47874"),
+    ("starlette", "0.47.1", "large files of a form block the loop: CVE-2025-54121"),
+    ("starlette", "0.49.0", "a Range header takes for ever: CVE-2025-62727"),
+    ("uvicorn", "0.11.6", "headers of others' making: CVE-2020-7695"),
+]
+
+
+@pytest.mark.parametrize(("name", "hole", "what"), HOLES)
+def test_no_version_with_a_known_hole_is_admitted(name: str, hole: str, what: str) -> None:
+    assert not REQUIREMENTS[canonicalize_name(name)].specifier.contains(hole), what
+
+
+@pytest.mark.parametrize("name", REQUIREMENTS)
+def test_what_is_installed_is_within_the_bounds(name: str) -> None:
+    requirement = REQUIREMENTS[name]
+    if requirement.marker is None or requirement.marker.evaluate():
+        assert requirement.specifier.contains(version(name), prereleases=True)
+
+
+def test_every_dependency_has_a_lower_bound() -> None:
+    everything = [*REQUIREMENTS.values(), *(Requirement(one) for extra in ("postgres", "redis", "parquet", "xlsx")
+                                            for one in PROJECT["optional-dependencies"][extra])]  # fmt: skip
+    assert [one.name for one in everything if not any(it.operator == ">=" for it in one.specifier)] == []
