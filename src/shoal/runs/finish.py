@@ -22,7 +22,7 @@ async def write_files(
     """The output and, beside it, what failed."""
     await exporter.finish()
     failed, _ = sidecar_paths(exporter.path)
-    files = [(str(exporter.path), exporter.rows, ", ".join(exporter.columns))]
+    files = [(str(path), rows, ", ".join(columns)) for path, rows, columns in exporter.files]
     if count := await write_failed(queue, run, failed, csv_safe=settings.csv_safe):
         files.append((str(failed), count, describe_failures(dead)))
     return files

@@ -9,9 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from shoal.core.run import Run
-from shoal.store.base import RecordReader
+from shoal.store.base import OutputWriter, RecordReader, WrittenOutput
 from shoal.store.formats import FORMATS, check_output, open_output
 from shoal.store.output_state import OutputState
+from shoal.store.split_writer import SplitWriter, split_field
 
 __all__ = ["FORMATS", "Exporter", "check_output"]
 
@@ -38,7 +39,15 @@ class Exporter:
         self.path = Path(path).resolve()
         output_format = check_output(self.path)
         self.is_incremental = output_format.is_incremental
+        field = split_field(self.path)
         self._state = OutputState(run, self.path, state)
+        if field:
+
+            def open_file(records: RecordReader, file: Path) -> Exporter:
+                return Exporter(records, run, file, state, fresh=fresh, replace=replace, csv_safe=csv_safe)
+
+            self._output: OutputWriter = SplitWriter(queue, run.id, self.path, field, open_file)
+            return
         try:
             self._output = open_output(
                 output_format,
@@ -62,6 +71,13 @@ class Exporter:
     @property
     def columns(self) -> tuple[str, ...]:
         return self._output.columns
+
+    @property
+    def files(self) -> list[WrittenOutput]:
+        """What was written: one file, or one for each value of the field that the output is split by."""
+        if isinstance(self._output, SplitWriter):
+            return self._output.files
+        return [(self.path, self.rows, self.columns)]
 
     @property
     def notes(self) -> tuple[str, ...]:
