@@ -8,6 +8,7 @@ from mutants.planted import (
     editions,
     extract,
     fetch,
+    handlers,
     needs,
     outbox,
     politeness,
@@ -24,6 +25,7 @@ from mutants.planted import (
 
 _PARTS = (
     worker,
+    handlers,
     runs,
     politeness,
     store,
