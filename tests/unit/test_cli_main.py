@@ -165,6 +165,11 @@ def test_allow_private_never_swallows_the_scraper(
     assert (seen["target"], seen["private"]) == (target, private)
 
 
+def test_a_network_that_is_none_is_refused_instead_of_allowing_everything(capsys: Captured) -> None:
+    assert main(["run", "x.py", "--allow-private", "10.0.0.1/8"]) == 2
+    assert "'10.0.0.1/8' is not understood" in capsys.readouterr().err
+
+
 def test_new_writes_a_scraper_that_is_python_and_never_overwrites(capsys: Captured) -> None:
     assert main(["new", "2nd-Try.py"]) == 0
     text = Path("2nd-Try.py").read_text()

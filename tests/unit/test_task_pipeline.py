@@ -462,9 +462,12 @@ async def test_not_modified_is_an_answer_only_to_whoever_asked_for_it(
     assert (outcome.result, outcome.cause) == (result, cause)
 
 
-async def test_links_of_pages_that_are_all_the_same_are_followed_only_so_often(harness: PipelineHarness) -> None:
+@pytest.mark.parametrize(("again", "counts"), [(False, [1, 1, 0, 0]), (True, [1, 1, 1, 1])])
+async def test_links_of_pages_that_are_all_the_same_are_followed_only_so_often(
+    harness: PipelineHarness, again: bool, counts: list[int]
+) -> None:
     body = f'<a href="/b">b</a>{"x" * 200}'
-    harness.scraper.page("*")(lambda page: page.follow([f"{page.url}x"]))
+    harness.scraper.page("*")(lambda page: page.follow([f"{page.url}x"], again=again))
     tools = harness.tools()
     built = await tools.build_run_context(1)
     limited = dataclasses.replace(built, max_same_content=2)
@@ -480,7 +483,7 @@ async def test_links_of_pages_that_are_all_the_same_are_followed_only_so_often(h
         outcome = await process_task(LeasedTask(id=7, lease=9, run=1, lane="a.test", url=url), tools, 100.0)
         assert outcome.result == "done"
         found.append(len(outcome.found))
-    assert found == [1, 1, 0, 0]
+    assert found == counts
 
 
 @pytest.mark.parametrize("error", [QueueUnavailable, QueueFull, QueueReadOnly, QueueRefused])

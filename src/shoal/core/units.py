@@ -121,12 +121,13 @@ def one_of(*words: str) -> Callable[[object], str]:
 
 
 HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+):[0-9]{1,5}")
+_NETWORK = re.compile(r"[0-9a-fA-F:.]+/[0-9]{1,3}")
 _HOST = re.compile(r"\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+")
 
 
 def is_port_or_network(text: str) -> bool:
     """Whether a text can only be a place for --allow-private, and no name of a file."""
-    return bool(HOST_AND_PORT.fullmatch(text)) or ("/" in text and _is_place(text))
+    return bool(HOST_AND_PORT.fullmatch(text) or _NETWORK.fullmatch(text))
 
 
 def _is_place(text: str) -> bool:

@@ -23,7 +23,7 @@ async def write_files(
     """The output and, beside it, what failed."""
     await exporter.finish()
     failed, _ = sidecar_paths(exporter.path)
-    files = [(str(exporter.path), exporter.rows, ", ".join(exporter.columns))]
+    files = [(str(path), rows, ", ".join(columns)) for path, rows, columns in exporter.files]
     stats = await queue.stats(run.id)
     if stats.discarded and not stats.dead:
         return files  # what failed is known to that file alone by now

@@ -10,6 +10,7 @@ from typing import ParamSpec, Protocol, TypeVar
 
 import msgspec
 
+WrittenOutput = tuple[Path, int, tuple[str, ...]]  # a file, its rows and its columns
 P = ParamSpec("P")
 T = TypeVar("T")
 

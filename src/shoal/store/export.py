@@ -9,9 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from shoal.core.run import Run
-from shoal.store.base import Checkpoint, RecordReader
+from shoal.store.base import Checkpoint, OutputWriter, RecordReader, WrittenOutput
 from shoal.store.formats import FORMATS, check_output, open_output
 from shoal.store.output_state import OutputState
+from shoal.store.split_writer import SplitWriter, split_field
 
 __all__ = ["FORMATS", "Exporter", "check_output"]
 
@@ -41,7 +42,25 @@ class Exporter:
         self.path = Path(path).resolve()
         output_format = check_output(self.path)
         self.is_incremental = output_format.is_incremental and not in_order
+        field = split_field(self.path)
         self._state = OutputState(run, self.path, state)
+        if field:
+
+            def open_file(records: RecordReader, file: Path) -> Exporter:
+                return Exporter(
+                    records,
+                    run,
+                    file,
+                    state,
+                    fresh=fresh,
+                    replace=replace,
+                    csv_safe=csv_safe,
+                    csv_bom=csv_bom,
+                    in_order=in_order,
+                )
+
+            self._output: OutputWriter = SplitWriter(queue, run.id, self.path, field, open_file)
+            return
         try:
             form = Checkpoint(safe=csv_safe, bom=csv_bom, in_order=in_order)
             self._output = open_output(
@@ -59,6 +78,13 @@ class Exporter:
     @property
     def columns(self) -> tuple[str, ...]:
         return self._output.columns
+
+    @property
+    def files(self) -> list[WrittenOutput]:
+        """What was written: one file, or one for each value of the field that the output is split by."""
+        if isinstance(self._output, SplitWriter):
+            return self._output.files
+        return [(self.path, self.rows, self.columns)]
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import msgspec
 from shoal.errors import UsageError
 from shoal.store.base import AppendFormat, Checkpoint, OutputWriter, RecordReader, RewriteFormat
 from shoal.store.output_state import OutputState
+from shoal.store.split_writer import split_field
 
 
 class OutputFormat(msgspec.Struct, frozen=True):
@@ -64,6 +65,7 @@ def check_output(path: Path) -> OutputFormat:
     output_format = FORMATS[suffix]
     if output_format.package:
         require_package(output_format.package, output_format.extra, f"writing {suffix}")
+    split_field(path)
     if not path.parent.is_dir():
         raise UsageError(f"{path}: there is no folder {path.parent}", hint=f"mkdir -p {path.parent}")
     return output_format

@@ -15,6 +15,7 @@ from shoal.store.append_file import AppendFile, set_aside, sync_folder, write_er
 from shoal.store.base import run_in_thread
 from shoal.store.csv import CsvEncoder
 from shoal.store.formats import output_suffix
+from shoal.store.split_writer import without_field
 
 FAILED_COLUMNS = ("url", "cause", "status", "message", "attempts", "at")
 ORIGIN_COLUMNS = ("line", "input")  # of URLs that came from a list
@@ -51,6 +52,7 @@ def sidecar_paths(output: Path | str) -> tuple[Path, Path]:
     """The files of failed and of rejected URLs that belong to an output."""
     path = Path(output)
     stem = path.name.removesuffix(path.name[len(path.name) - len(output_suffix(path)) :])
+    stem = without_field(stem)
     return path.with_name(f"{stem}.failed.csv"), path.with_name(f"{stem}.rejected.csv")
 
 

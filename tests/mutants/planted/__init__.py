@@ -9,6 +9,7 @@ from mutants.planted import (
     editions,
     extract,
     fetch,
+    handlers,
     needs,
     outbox,
     politeness,
@@ -27,6 +28,7 @@ from mutants.planted import (
 
 _PARTS = (
     worker,
+    handlers,
     runs,
     politeness,
     store,

@@ -35,9 +35,7 @@ CORRECTIONS = 4  # rounds per run and claim, where lanes have moved on since the
 ACTIVE_WITHIN = 10 * SECOND  # a run nobody has asked for work for so long is nobody's rival
 
 _LANE = "l.name, l.next_at, l.spacing, l.max_in_flight, l.in_flight, l.held_until, l.parked, l.given"
-_RUN_LANE = (
-    f"SELECT h.lane, h.ready, h.picks, {_LANE} FROM run_lanes h JOIN lanes l ON l.id = h.lane WHERE h.run = ? AND h.needs = ?"
-)
+_RUN_LANE = f"SELECT h.lane, h.ready, h.picks, {_LANE} FROM run_lanes h JOIN lanes l ON l.id = h.lane WHERE h.run = ? AND h.needs = ?"
 _DUE = f"{_RUN_LANE} AND h.wake_at <= ? ORDER BY h.wake_at LIMIT ?"
 _DUE_WITH_NEEDS = f"""SELECT h.lane, h.ready, p.picks, {_LANE} FROM run_lanes h JOIN lanes l ON l.id = h.lane
            JOIN run_lanes p ON p.run = h.run AND p.lane = h.lane AND p.needs = 0

@@ -155,8 +155,9 @@ def admit_links(attempt: TaskAttempt, run_context: RunContext, output: HandlerOu
             follows, depth=task.depth, parent=task.id, origin_url=attempt.final_url, again=again
         )
         if found.tasks and run_context.max_same_content and _is_repeated_content(attempt, run_context):
-            # A trap that gives the same page under ever new URLs.
-            return AdmittedLinks(skipped=(("trap", attempt.final_url),))
+            # A trap that gives the same page under ever new URLs; what is asked for again may well be the same.
+            kept = tuple(it for it in found.tasks if it.request_options is not None and it.request_options.again)
+            return AdmittedLinks(kept, (("trap", attempt.final_url),) if kept != found.tasks else ())
         return replace(found, skipped=found.skipped + output.skipped) if output.skipped else found
 
 
