@@ -24,6 +24,7 @@ from shoal.view.formatting import (
     format_about,
     format_account,
     format_duration,
+    format_pace,
     format_in_flight,
     format_least_time,
     format_share,
@@ -137,13 +138,13 @@ def _show_lanes(found: Status) -> None:
             f"  {lane.name}",
             count(lane.ready),
             format_in_flight(lane),
-            f"{lane.spacing:g} s" if lane.spacing else "free",
+            format_pace(lane.spacing),
             format_least_time(lane, found.now),
             host_reason(found, lane),
         )
         for lane in ranked
     ]
-    print_table(("  host", "waiting", "in progress", "spacing", "at least", "why"), rows, right="waiting")
+    print_table(("  host", "waiting", "in progress", "rate limit", "at least", "why"), rows, right="waiting")
 
 
 def _show_dead(found: Status) -> None:
