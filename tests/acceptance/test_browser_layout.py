@@ -137,6 +137,22 @@ def test_records_are_downloaded_whole(session: BrowserSession, server: ServerPro
     assert len(Path(given.value.path()).read_text().splitlines()) == number
 
 
+def test_a_phone_shows_the_columns_that_matter_and_the_others_at_a_tap(session: BrowserSession) -> None:
+    session.page.set_viewport_size(PHONE)
+    session.go("/hosts")
+    row = session.page.locator("#live-part table.fold tbody tr").first
+    tall = row.bounding_box()
+    assert tall is not None and row.locator("td[data-label=waiting]").is_visible()
+    assert not row.locator("td[data-label='set by']").is_visible()
+    session.page.get_by_text("All columns").first.click()
+    assert row.locator("td[data-label='set by']").is_visible()
+    opened = row.bounding_box()
+    assert opened is not None and opened["height"] > 1.5 * tall["height"]
+    session.page.set_viewport_size(WIDE)
+    assert not session.page.get_by_text("All columns").first.is_visible()
+    assert row.locator("td[data-label='set by']").is_visible()
+
+
 def test_hosts_are_filtered_by_the_url_which_can_be_shared(session: BrowserSession) -> None:
     session.go("/hosts")
     session.page.get_by_label("Name contains").fill("shop0")

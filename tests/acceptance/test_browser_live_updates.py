@@ -125,10 +125,12 @@ def test_a_server_that_goes_away_is_noticed_and_so_is_its_return(browser: Browse
         session.go(f"/runs/{run.name}")
         marked(session.page)
         _live(session)
+        menu = session.page.locator(".nav").bounding_box()
         assert server.stop() == 0
         sign = session.page.locator("#live", has_text=re.compile(r"^offline since \d\d:\d\d:\d\d, retrying$"))
         sign.wait_for()
         assert sign.is_visible()
+        assert session.page.locator(".nav").bounding_box() == menu, "what comes and goes in the bar does not move it"
         with running_server(address, "--no-maintenance", "--listen", f"127.0.0.1:{server.port}") as again:
             assert again.url == server.url
             _live(session)

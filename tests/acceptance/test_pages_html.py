@@ -390,6 +390,9 @@ class TestWithTokens:
         fields = {"page_action": "run.pause", "about": RUN, "confirmed": "1"}
         assert browser.post("/act", data=fields).status_code == 403
         assert browser.post("/act", data=fields | {"csrf": "0" * 64}).status_code == 403
+        for path in ("/schedules/new", "/settings/hooks/new"):
+            assert browser.post(path, data={"csrf": "0" * 64}).status_code == 403
+            assert browser.post(path, data={"csrf": word}).status_code == 422
         other = {"Origin": "https://evil.example"}
         assert browser.post("/act", data=fields | {"csrf": word}, headers=other).status_code == 403
         assert closed.ask(f"/api/v1/runs/{RUN}")["state"] == "running"
@@ -406,6 +409,8 @@ class TestWithTokens:
             assert not [form for form in page.all("form") if form.get("action") == "/act"], path
             assert "read-only" in page.text
         assert browser.get("/submit").status_code == 403
+        for path in ("/schedules/new", "/settings/hooks/new"):
+            assert browser.get(path).status_code == 403
         fields = {"page_action": "run.pause", "about": RUN, "confirmed": "1", "csrf": word}
         assert browser.post("/act", data=fields).status_code == 403
 

@@ -347,7 +347,7 @@ def test_stopped_worker_finishes_what_is_under_way_and_a_second_signal_ends_it_a
 def test_workers_are_listed_with_what_they_do_and_warned_of_when_their_code_differs(sqlite_fleet: LocalFleet) -> None:
     gate = GatedPage()
     sqlite_fleet.site.pages["/gate"] = gate
-    sqlite_fleet.submit(["/gate"])
+    run = sqlite_fleet.submit(["/gate"])
     one = sqlite_fleet.worker(sqlite_fleet.scraper(), "--heartbeat", "0.2s", "--name", "one")
     wait_until(lambda: any(mark.activity for mark in sqlite_fleet.workers()))
     (sqlite_fleet.user.folder / "plain.py").write_text(
@@ -356,7 +356,8 @@ def test_workers_are_listed_with_what_they_do_and_warned_of_when_their_code_diff
     two = sqlite_fleet.worker("plain.py", "--heartbeat", "0.2s", "--name", "two")
     wait_until(lambda: len(sqlite_fleet.workers()) == 2)
     first, second = sqlite_fleet.user.ask("workers")
-    assert first["id"].startswith("one-") and first["doing"] == "1 page of plain" and first["leased"] == 1
+    assert first["id"].startswith("one-") and first["doing"] == f"1 page of plain, run {run.name}"
+    assert first["leased"] == 1
     assert (first["state"], second["state"]) == ("working", "idle")
     assert first["serves"] == ["plain", "templates"] and first["memory"] > 0
     text = sqlite_fleet.user.shoal("workers").out

@@ -26,6 +26,7 @@ from shoal.view.formatting import (
     format_duration,
     format_in_flight,
     format_least_time,
+    format_pace,
     format_share,
     local_time,
     size,
@@ -139,13 +140,13 @@ def _show_lanes(found: Status) -> None:
             f"  {lane.name}",
             count(lane.ready),
             format_in_flight(lane),
-            f"{lane.spacing:g} s" if lane.spacing else "free",
+            format_pace(lane.spacing),
             format_least_time(lane, found.now),
             host_reason(found, lane),
         )
         for lane in ranked
     ]
-    print_table(("  host", "waiting", "in progress", "spacing", "at least", "why"), rows, right="waiting")
+    print_table(("  host", "waiting", "in progress", "rate limit", "at least", "why"), rows, right="waiting")
 
 
 def _show_no_records(found: Status) -> None:

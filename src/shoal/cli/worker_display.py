@@ -10,7 +10,7 @@ from typing import TextIO
 
 from shoal.cli.console import clean, count, print_line, safe_for_terminal, size, terminal_width, truncate, wrap
 from shoal.cli.progress import IDLE_LINE_INTERVAL, LINE_INTERVAL, REDRAW_INTERVAL, LogsAboveDisplay, RateMeter
-from shoal.commands.worker import WorkerSnapshot
+from shoal.commands.worker_ui import WorkerSnapshot
 from shoal.config.load import is_dumb_terminal
 
 

@@ -13,7 +13,8 @@ from dataclasses import replace
 from os import PathLike
 from typing import Any, Literal
 
-from shoal.commands.worker import WorkerUi, work, worker_command
+from shoal.commands.worker import work, worker_command
+from shoal.commands.worker_ui import WorkerUi
 from shoal.config.cluster_file import ClusterConfig, cluster_settings, load_config
 from shoal.config.load import Settings
 from shoal.errors import UsageError

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import sys
 import time
 from collections.abc import Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from shoal import app
+from shoal.commands.worker_ui import PlainWorkerUi, WorkerSnapshot, WorkerUi
 from shoal.config.load import Settings
 from shoal.config.run_settings import settings_for_run
 from shoal.control import join_command, schedule_runner
@@ -52,35 +52,6 @@ AWAY_GRACE = 2.0  # seconds for processes to end while nothing can be handed bac
 PROBE_INTERVAL = 2.0
 SILENCE_LIMIT = 15.0  # seconds without an answer of the queue after which we are not ready
 STOPPED_UNREACHABLE = "Stopped. The queue does not answer; tasks in progress go to others when their leases expire."
-
-
-class WorkerSnapshot(msgspec.Struct, frozen=True):
-    """What a worker is doing at one moment, for its display."""
-
-    name: str
-    totals: PoolTotals
-    reachable: bool
-    runs: tuple[str, ...] = ()  # that it works on, where that is known
-
-
-class WorkerUi(Protocol):
-    def message(self, text: str) -> None:
-        """One line for people."""
-        ...
-
-    def update(self, snapshot: WorkerSnapshot) -> None:
-        """May be called as often as one likes; it shows what is worth showing."""
-        ...
-
-
-class PlainWorkerUi:
-    """Prints messages only; for callers without a display of their own."""
-
-    def message(self, text: str) -> None:
-        sys.stderr.write(text + "\n")
-        sys.stderr.flush()
-
-    def update(self, snapshot: WorkerSnapshot) -> None: ...
 
 
 def worker_command(

@@ -312,6 +312,18 @@ async def add(queue: Queue, hook: Webhook) -> Webhook:
     return made
 
 
+async def change(queue: Queue, id: str, edit: Callable[[Webhook], Webhook]) -> Webhook | None:
+    """Change one of the fleet's, again and again until nobody came in between; None: there is none."""
+    while (document := await queue.document(kinds.WEBHOOK, id)) is not None:
+        try:
+            changed = edit(msgspec.json.decode(document.text, type=Webhook))
+        except msgspec.DecodeError:
+            return None  # of another version
+        if await queue.compare_and_swap(kinds.WEBHOOK, id, _encode(changed), document.version) is not None:
+            return changed
+    return None
+
+
 async def remove(queue: Queue, id: str) -> bool:
     return await remove_document(queue, kinds.WEBHOOK, id)
 

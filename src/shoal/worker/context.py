@@ -10,6 +10,7 @@ from typing import Protocol
 
 from shoal.core.lane import Pace
 from shoal.core.task import LeasedTask, Outcome, Task
+from shoal.core.typed_task import TYPE_PREFIX
 from shoal.extract.duplicate_content import DuplicateContent
 from shoal.extract.links import AdmittedLinks
 from shoal.extract.page import Follow
@@ -186,6 +187,13 @@ class WorkerContext:
 
     def known_run_context(self, run: int) -> RunContext | None:
         return self._run_contexts.get(run)
+
+    def run_title(self, run: int) -> str:
+        """What people look for: the scraper, and which of its runs; runs of typed tasks are known by their type."""
+        known = self.known_run_context(run)
+        if known is None:
+            return ""
+        return known.title if known.title.startswith(TYPE_PREFIX) else f"{known.title}, run {known.name}"
 
     def forget(self, run: int) -> None:
         """The run has ended; should there be more of it after all, it is built again."""

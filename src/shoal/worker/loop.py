@@ -74,7 +74,7 @@ class Worker:
             plan,
             self._leases,
             self.counts,
-            self._scraper_title,
+            context.run_title,
             context.clients.progress,
             context.counters.snapshot,
         )
@@ -279,10 +279,6 @@ class Worker:
     def _run_name(self, run: int) -> str:
         run_context = self._context.known_run_context(run)
         return run_context.name if run_context is not None else ""
-
-    def _scraper_title(self, run: int) -> str:
-        run_context = self._context.known_run_context(run)
-        return run_context.title if run_context is not None else ""
 
     def _paces_for(self, outcomes: Sequence[Outcome]) -> Mapping[str, Pace] | None:
         """The paces of lanes that found tasks open, sent until the queue has taken them once."""

@@ -13,6 +13,7 @@ import msgspec
 from shoal.core.counters import Counters, encode
 from shoal.core.lane import WorkerStatus
 from shoal.core.run import run_of
+from shoal.core.typed_task import TYPE_PREFIX
 from shoal.version import __version__
 from shoal.worker.leases import Leases
 from shoal.worker.plan import WorkerPlan
@@ -46,7 +47,7 @@ class StatusReport:
         plan: WorkerPlan,
         leases: Leases,
         counts: TaskCounts,
-        scraper_title: Callable[[int], str],
+        run_title: Callable[[int], str],
         progress: Mapping[int, str] = {},
         counters: Callable[[], Counters] = Counters,
     ) -> None:
@@ -54,7 +55,7 @@ class StatusReport:
         self._plan = plan
         self._leases = leases
         self._counts = counts
-        self._scraper_title = scraper_title  # of the scraper of a run
+        self._run_title = run_title  # of a run, by its number
         self._progress = progress  # by task: what handlers say of themselves
         self._counters = counters
         self._started_at = 0
@@ -91,10 +92,10 @@ class StatusReport:
     def _doing(self, started: Counter[int]) -> str:
         parts = []
         for run, number in started.most_common(3):
-            scraper_title = self._scraper_title(run)
-            thing = "task" if scraper_title.startswith("task:") else "page"
+            title = self._run_title(run)
+            thing = "task" if title.startswith(TYPE_PREFIX) else "page"
             parts.append(
                 f"{number} {thing}{'' if number == 1 else 's'}"
-                + (f" of {scraper_title.removeprefix('task:')}" if scraper_title else "")
+                + (f" of {title.removeprefix(TYPE_PREFIX)}" if title else "")
             )
-        return ", ".join([*parts, *list(self._progress.values())[-1:]])
+        return "; ".join([*parts, *list(self._progress.values())[-1:]])

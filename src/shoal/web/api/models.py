@@ -175,6 +175,34 @@ class RunSubmission(RequestBody):
     here: bool = Field(False, description="Done by this server's own processes, not by the fleet's workers.")
 
 
+OverlapName = Literal["skip", "queue", "cancel-former", "allow"]
+_CRON = "`0 3 * * *`, `@daily` or `every 15m`."
+
+
+class NewSchedule(RequestBody):
+    name: Name
+    cron: Line = Field(description=f"When: {_CRON}")
+    zone: Line = Field("UTC", description="The time zone of `cron`, such as Europe/Berlin.")
+    overlap: OverlapName = Field("skip", description="What is done while the former run is still running.")
+    run: RunSubmission = Field(description="What each of its runs is; without `here`, `hooks`, `more` and `key`.")
+
+
+class ScheduleChange(RequestBody):
+    """What is left out stays as it is."""
+
+    cron: Line | None = Field(None, description=f"When: {_CRON}")
+    zone: Line | None = None
+    overlap: OverlapName | None = None
+
+
+class HookChange(RequestBody):
+    """What is left out stays as it is."""
+
+    events: list[HookEvent] | None = Field(None, min_length=1, max_length=4)
+    stalled_after: Annotated[float, Field(ge=10, le=7 * 86_400, allow_inf_nan=False)] | None = None
+    scraper: Line | None = Field(None, description="Only runs of this scraper; empty: of all.")
+
+
 # What comes back: for the description. New keys may come, none goes.
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -10,13 +11,14 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from shoal.control import webhooks
+from shoal.control.actions import ActionOrigin
 from shoal.control.signing_key import derived_key
 from shoal.control.webhooks import Delivery, Webhook
 from shoal.view.formatting import iso_time
 from shoal.web.api import models
 from shoal.web.api.models import HookDocument, Limit, ListPage, response_docs
 from shoal.web.api.paging import page_response
-from shoal.web.auth.access import AdminDep, ReaderDep
+from shoal.web.auth.access import AdminDep, Caller, ReaderDep
 from shoal.web.context import ContextDep, ServerContext
 from shoal.web.http.idempotency import IdempotencyKey, OperationResult, idempotent
 from shoal.web.http.json_response import json_response
@@ -43,13 +45,7 @@ async def add_hook(
     never again."""
 
     async def work(seed: str) -> OperationResult:
-        hook = make_hook(context.settings, wanted, by_admin=True)
-        if len(await webhooks.list_webhooks(context.queue)) >= MAX_HOOKS:
-            raise Problem(409, "too-many-hooks", f"there are {MAX_HOOKS} webhooks already", hint="remove one")
-        id = seed[:16] or secrets.token_hex(8)
-        hook = msgspec.structs.replace(hook, id=id, made_by=caller.name, scraper=wanted.scraper)
-        made = await webhooks.add(context.queue, hook)
-        await context.actor(caller).log_action("add hook", id)
+        made = await add_checked_hook(context, caller, wanted, seed[:16] or secrets.token_hex(8))
         return await _hook_result(context, made)
 
     async def rebuild(note: Any) -> OperationResult:
@@ -61,9 +57,42 @@ async def add_hook(
     return await idempotent(context, request, caller, key, work, rebuild)
 
 
+async def add_checked_hook(
+    context: ServerContext, caller: Caller, wanted: models.NewFleetHook, id: str, via: ActionOrigin = "api"
+) -> Webhook:
+    """Keep a webhook of the fleet, if it may be asked and there is room for it. Only admins may ask for one."""
+    hook = make_hook(context.settings, wanted, by_admin=True)
+    if len(await webhooks.list_webhooks(context.queue)) >= MAX_HOOKS:
+        raise Problem(409, "too-many-hooks", f"there are {MAX_HOOKS} webhooks already", hint="remove one")
+    hook = msgspec.structs.replace(hook, id=id, made_by=caller.name, scraper=wanted.scraper)
+    made = await webhooks.add(context.queue, hook)
+    await context.actor(caller, via).log_action("add hook", id)
+    return made
+
+
 async def _hook_result(context: ServerContext, hook: Webhook) -> OperationResult:
     key = None if hook.secret else await derived_key(context.queue, hook.id)
     return OperationResult(hook_document(hook) | {"secret": key}, 201, note=hook.id)
+
+
+@router.patch("/{id}", summary="Change a webhook", responses=response_docs(HookDocument, 404))
+async def change_hook(context: ContextDep, caller: AdminDep, id: HookId, wanted: models.HookChange) -> Response:
+    """Its URL and key stay: for another one, add another webhook."""
+    given = {name: value for name, value in wanted.model_dump().items() if value is not None}
+    if not given:
+        raise Problem(422, "missing-fields", "nothing to change", hint="events, scraper or stalled_after")
+    changed = await edit_hook(context, id, given)
+    await context.actor(caller).log_action("change hook", id)
+    return json_response(hook_document(changed))
+
+
+async def edit_hook(context: ServerContext, id: str, given: Mapping[str, Any]) -> Webhook:
+    """given: fields of a webhook that were checked."""
+    values = dict(given) | ({"events": tuple(given["events"])} if "events" in given else {})
+    changed = await webhooks.change(context.queue, id, lambda hook: msgspec.structs.replace(hook, **values))
+    if changed is None:
+        raise not_found("hook", id, hint="GET /api/v1/hooks lists them")
+    return changed
 
 
 @router.delete("/{id}", summary="Remove a webhook", responses=response_docs(models.NameList, 404))

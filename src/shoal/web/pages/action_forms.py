@@ -6,11 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+import msgspec
 from fastapi import Request
 from starlette.responses import RedirectResponse, Response
 
 from shoal.config.setting import read_value
-from shoal.control import actions, host_actions, schedules
+from shoal.control import actions, host_actions, schedules, webhooks
 from shoal.control.actions import ChangedTasks, UserActions, WorkerAction, find_workers
 from shoal.core import units
 from shoal.core.lane import LaneState
@@ -19,14 +20,18 @@ from shoal.core.task import LaneChange
 from shoal.queue.base import Queue, RunAction, TaskFilter, TaskView
 from shoal.view import formatting
 from shoal.view.why import MAX_ID, find_task
+from shoal.web.api.webhooks import edit_hook
 from shoal.web.auth import tokens
 from shoal.web.context import ServerContext
 from shoal.web.http.prefix import server_url
 from shoal.web.http.problem import Problem, not_found
 from shoal.web.pages.actions import PAGE_ACTIONS, PageAction, selected_hosts, task_ids
 from shoal.web.pages.flash import FlashMessage, set_flash
+from shoal.web.pages.hook_form import read_hook
 from shoal.web.pages.queries import ContextDep, OperatorDep, page_router
 from shoal.web.pages.render import render_page
+from shoal.web.pages.schedule_form import read_times
+from shoal.web.submit import schedule_requests
 
 router = page_router()
 MAX_FIELD_LENGTH = 8_192
@@ -65,7 +70,7 @@ async def act(request: Request, context: ContextDep, caller: OperatorDep) -> Res
         raise Problem(422, "invalid-text", "a field of this form has a character that no store can keep")
     action = PAGE_ACTIONS.get(fields.get("page_action", ""))
     about = fields.get("about", "")
-    if action is None or not about:
+    if action is None or action.own_form or not about:
         raise Problem(422, "unknown-action", "this form requests an unknown action")
     if not caller.has_scope(action.scope):
         raise Problem(
@@ -105,7 +110,7 @@ def _picked_rows(picked: Sequence[str]) -> str:
 
 def _confirmation(action: PageAction, about: str, fields: FormFields, back: str) -> dict[str, Any]:
     form = action.form(about, fields)
-    for name in ("spacing", "limit"):
+    for name in ("spacing", "limit", "cron", "zone", "overlap", "events", "scraper", "stalled_after"):
         form = {key: text.replace(f"{{{name}}}", fields.get(name, "")) for key, text in form.items()}
     kept = {name: value for name, value in fields.items() if name not in ("csrf", "confirmed", "undo")}
     return {"action": action, "form": form, "kept": kept, "back": back}
@@ -276,6 +281,35 @@ def _schedule_action(verb: str, change: Callable[[Queue, str], Awaitable[object]
     return handle
 
 
+async def _change_schedule(form: ActionForm) -> FlashMessage:
+    before = schedule_requests.times_of(await schedules.find(form.context.queue, form.about))
+    errors: dict[str, str] = {}
+    times = read_times({name: form.fields.get(name, "") for name in ("cron", "zone", "overlap")}, errors)
+    if times is None:
+        raise Problem(422, "invalid-schedule", " ".join(errors.values()), hint="go back and correct it")
+    await schedule_requests.change_times(form.context, form.about, times)
+    await form.actor.log_action("change schedule", form.about)
+    return FlashMessage("schedule.change", form.about, undo_fields=msgspec.structs.asdict(before))
+
+
+async def _change_hook(form: ActionForm) -> FlashMessage:
+    known = {hook.id: hook for hook in await webhooks.list_webhooks(form.context.queue)}
+    if form.about not in known:
+        raise not_found("hook", form.about[:40])
+    before = known[form.about]
+    await edit_hook(form.context, form.about, read_hook(form.fields))
+    await form.actor.log_action("change hook", form.about)
+    undo = {"events": " ".join(before.events), "scraper": before.scraper, "stalled_after": f"{before.stalled_after:g}"}
+    return FlashMessage("hook.change", form.about, undo_fields=undo)
+
+
+async def _remove_hook(form: ActionForm) -> FlashMessage:
+    if not await webhooks.remove(form.context.queue, form.about):
+        raise not_found("hook", form.about[:40])
+    await form.actor.log_action("remove hook", form.about)
+    return FlashMessage("hook.remove", form.about)
+
+
 async def _remove_token(form: ActionForm) -> FlashMessage:
     if not await tokens.remove(form.context.queue, form.about):
         raise not_found("token", form.about)
@@ -311,7 +345,10 @@ _HANDLERS: dict[str, Handler] = {
     "schedule.pause": _schedule_action("pause", schedules.pause),
     "schedule.resume": _schedule_action("resume", schedules.resume),
     "schedule.remove": _schedule_action("remove", schedules.remove),
+    "schedule.change": _change_schedule,
+    "hook.change": _change_hook,
+    "hook.remove": _remove_hook,
     "token.remove": _remove_token,
 }
 
-assert set(_HANDLERS) == set(PAGE_ACTIONS), "every action that pages offer has a handler"
+assert set(_HANDLERS) == {action.name for action in PAGE_ACTIONS.values() if not action.own_form}, "each has a handler"

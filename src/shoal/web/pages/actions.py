@@ -35,6 +35,7 @@ class PageAction(msgspec.Struct, frozen=True):
     risky: bool = False  # cannot be taken back
     scope: Scope = "operate"
     unit: str = "page"  # what is counted after it
+    own_form: str = ""  # the page of the form that carries it out, where there is more to fill in than to confirm
     extra_body: str = ""  # the rest of its call's body, after which hosts are meant
 
     def form(self, about: object, given: Mapping[str, object]) -> dict[str, str]:
@@ -124,7 +125,7 @@ def _filter_words(fields: Mapping[str, str]) -> str:
 
 RUN, HOST, WORKER = "/api/v1/runs/{about}", "/api/v1/hosts/{about}", "/api/v1/workers/{about}"
 TASK = "/api/v1/tasks/{about}"
-SCHEDULE, HOSTS = "/api/v1/schedules/{about}", "/api/v1/hosts"
+SCHEDULE, HOSTS, HOOK = "/api/v1/schedules/{about}", "/api/v1/hosts", "/api/v1/hooks/{about}"
 
 _ALL = (
     PageAction(
@@ -254,8 +255,30 @@ _ALL = (
         undo="schedule.pause",
     ),
     PageAction(
+        "schedule.add", "Add", "Add schedule {about}?", "It starts runs at its times from now on.",
+        "Schedule {about} is added.", "shoal schedule add FILE WHEN --name ABOUT", "/api/v1/schedules",
+        undo="schedule.remove", own_form="/schedules/new",
+    ),
+    PageAction(
+        "schedule.change", "Change", "Change when {about} starts?",
+        "From now on it starts at the new times; those that are past are not made up for.",
+        "Schedule {about} has its new times.", "", SCHEDULE, method="PATCH",
+        body='{"cron": "{cron}", "zone": "{zone}", "overlap": "{overlap}"}', undo="schedule.change",
+    ),
+    PageAction(
         "schedule.remove", "Remove", "Remove schedule {about}?", "Runs it has started continue.",
         "Schedule {about} is removed.", "shoal schedule remove ABOUT", SCHEDULE, method="DELETE", risky=True,
+    ),
+    PageAction(
+        "hook.change", "Change", "Change webhook {about}?", "Its URL and its key stay.",
+        "Webhook {about} is changed.", "", HOOK, method="PATCH",
+        body='{"scraper": "{scraper}", "stalled_after": {stalled_after}}',
+        undo="hook.change", scope="admin",
+    ),
+    PageAction(
+        "hook.remove", "Remove", "Remove webhook {about}?",
+        "It is told of nothing from then on. This cannot be undone.",
+        "Webhook {about} is removed.", "", HOOK, method="DELETE", risky=True, scope="admin",
     ),
     PageAction(
         "token.remove", "Remove", "Remove token {about}?",

@@ -62,11 +62,7 @@ def advice_item(one: dict[str, Any]) -> dict[str, Any]:
         links.append({"label": "Host", "path": f"/hosts/{segment(one['host'])}"})
     if one["worker"]:
         links.append({"label": "Worker", "path": f"/fleet/{segment(one['worker'])}"})
-    return one | {
-        "links": links,
-        "buttons": [made for step in one["actions"] if (made := _button(step))],
-        "commands": [step["command"] for step in one["actions"] if step["command"]],
-    }
+    return one | {"links": links, "buttons": [made for step in one["actions"] if (made := _button(step))]}
 
 
 def _button(step: dict[str, Any]) -> dict[str, Any] | None:

@@ -17,6 +17,7 @@ from fastapi import Request
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import Response
 
+from shoal.control.webhooks import redacted_url
 from shoal.core.cron_words import describe_cron
 from shoal.core.forecast import held_seconds
 from shoal.runs.progress import describe_cause
@@ -60,7 +61,7 @@ def environment() -> Environment:
     )
     made.filters |= {
         "count": formatting.count, "size": formatting.size, "lasting": formatting.format_duration,
-        "about": formatting.format_about, "actor": describe_actor, "cron": describe_cron,
+        "about": formatting.format_about, "actor": describe_actor, "cron": describe_cron, "hook_url": redacted_url,
         "stamp": formatting.iso_time,
         "moment": formatting.local_time, "printable": text.printable, "excerpt": text.excerpt,
         "shorten": text.shorten,

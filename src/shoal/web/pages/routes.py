@@ -10,6 +10,7 @@ from shoal.web.pages import (
     charts,
     dead_letters,
     dead_letters_file,
+    hook_form,
     hosts,
     log,
     login,
@@ -17,6 +18,7 @@ from shoal.web.pages import (
     records,
     run,
     runs,
+    schedule_form,
     schedules,
     search,
     static,
@@ -32,6 +34,6 @@ __all__ = ["error_page", "router"]
 router = APIRouter(include_in_schema=False)
 for page in (
     overview, runs, run, dead_letters, dead_letters_file, records, log, task, hosts, workers,
-    advice, schedules, system, submit, search, login, action_forms, charts, static,
+    advice, schedules, schedule_form, system, hook_form, submit, search, login, action_forms, charts, static,
 ):  # fmt: skip
     router.include_router(page.router)

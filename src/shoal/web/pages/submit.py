@@ -44,7 +44,7 @@ async def submit_form(request: Request, context: ContextDep, caller: OperatorDep
     form = await request.form(max_part_size=MAX_FORM_BYTES)
     given = EMPTY_FORM | {name: str(form.get(name, "")) for name in EMPTY_FORM}
     errors: dict[str, str] = {}
-    submission = _submission(given, errors)
+    submission = read_submission(given, errors)
     if submission is None:
         return await _form(request, context, caller, given, errors)
     try:
@@ -52,7 +52,7 @@ async def submit_form(request: Request, context: ContextDep, caller: OperatorDep
     except Problem as problem:
         field = "urls" if problem.kind == "no-urls" else given["what"] if "template" in problem.kind else ""
         hint = "" if problem.hint.startswith("give ") else problem.hint
-        errors[field or _field_of(problem, given)] = ". ".join(filter(None, (problem.detail, hint)))
+        errors[field or error_field(problem, given)] = ". ".join(filter(None, (problem.detail, hint)))
         return await _form(request, context, caller, given, errors)
     await context.actor(caller, "page").log_action("submit", submitted_run.run.name, urls=submitted_run.added)
     context.invalidate()
@@ -68,7 +68,7 @@ async def submit_form(request: Request, context: ContextDep, caller: OperatorDep
     return RedirectResponse(f"/runs/{segment(submitted_run.run.name)}", 303)
 
 
-def _field_of(problem: Problem, given: Mapping[str, str]) -> str:
+def error_field(problem: Problem, given: Mapping[str, str]) -> str:
     """The field to show an error at that the submission as a whole has."""
     for name in ("rate", "max_pages"):
         if name in problem.detail and problem.kind != "invalid-fields":
@@ -76,7 +76,7 @@ def _field_of(problem: Problem, given: Mapping[str, str]) -> str:
     return given["what"] if given["what"] in ("scraper", "template") else "fields"
 
 
-def _submission(given: Mapping[str, str], errors: dict[str, str]) -> models.RunSubmission | None:
+def read_submission(given: Mapping[str, str], errors: dict[str, str]) -> models.RunSubmission | None:
     """What the form asks for; None where something in it is wrong."""
     urls = [line.strip() for line in given["urls"].splitlines() if line.strip()]
     if not urls and given["what"] != "scraper":
@@ -147,14 +147,21 @@ def _integer(text: str, name: str, errors: dict[str, str]) -> int:
 async def _form(
     request: Request, context: ServerContext, caller: Caller, given: Mapping[str, str], errors: Mapping[str, str]
 ) -> Response:
+    shown = {"given": printable_form(given), "wrong": errors, "nav": "runs"} | await form_choices(context)
+    return render_page(request, caller, "submit.html", shown, 422 if errors else 200)
+
+
+def printable_form(given: Mapping[str, str]) -> dict[str, str]:
+    """What was typed, as it is shown again: with control characters made visible."""
+    typed = {name: printable(given[name].replace("\r\n", "\n")) for name in TYPED_FIELDS if name in given}
+    return {**given, **typed}
+
+
+async def form_choices(context: ServerContext) -> dict[str, Any]:
+    """What can be chosen from in a form that describes a run."""
     known = await context.cached(("scrapers",), lambda: scrapers(context))
-    typed = {name: printable(given[name].replace("\r\n", "\n")) for name in TYPED_FIELDS}
-    shown = {
-        "given": {**given, **typed},
-        "wrong": errors,
+    return {
         "scrapers": [one["name"] for one in known if one["name"] != "templates"],
         "templates": [document.name for document in (await named_templates(context))[:500]],
         "most": MAX_URLS,
-        "nav": "runs",
     }
-    return render_page(request, caller, "submit.html", shown, 422 if errors else 200)

@@ -12,7 +12,9 @@ from starlette.responses import Response
 from shoal.app import queue_label
 from shoal.config.load import SETTINGS, Settings
 from shoal.config.queue_token import server_token
+from shoal.control import webhooks
 from shoal.control.actions import recent_actions
+from shoal.control.webhooks import Delivery, Webhook
 from shoal.logs import redact
 from shoal.queue.base import Finding
 from shoal.view.doctor import run_checks
@@ -41,9 +43,18 @@ async def system(request: Request, context: ContextDep, caller: ReaderDep, check
             "tokens": [it.document() | {"made": it.made_at} for it in known],
             "own_token": bool(server_token(context.settings)),
             "actions": actions,
+            "hooks": await _hooks(context),
         }
 
     return await page(request, caller, "system.html", gather, nav="settings")
+
+
+async def _hooks(context: ServerContext) -> list[tuple[Webhook, Delivery | None]]:
+    """Each with what became of its last message."""
+    latest: dict[str, Delivery] = {}
+    for one in await webhooks.recent_deliveries(context.queue):
+        latest.setdefault(one.hook.id, one)
+    return [(hook, latest.get(hook.id)) for hook in await webhooks.list_webhooks(context.queue)]
 
 
 async def _system_state(context: ServerContext, check: bool) -> dict[str, Any]:
