@@ -57,6 +57,12 @@ def text_of(name: str) -> str:
     return (ROOT / name).read_text("utf-8")
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_nobody_is_told_to_install_a_name_that_is_not_released(page: Path) -> None:
+    """Somebody else may take it: until there is a release, everything is installed from the source."""
+    assert not re.findall(r"""(?:pip|pipx|uv)[\w -]* (?:install|add) [^\n`#]*?["' ]shoal\b""", page.read_text("utf-8"))
+
+
 def _generator() -> ModuleType:
     spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
     assert spec is not None and spec.loader is not None

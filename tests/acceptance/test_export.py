@@ -323,7 +323,7 @@ async def test_a_missing_library_is_named_with_the_way_to_get_it(
     for method, extra in (("to_pandas", "pandas"), ("to_polars", "polars"), ("to_arrow", "parquet")):
         with pytest.raises(shoal.ShoalError, match="not installed") as caught:
             getattr(result, method)()
-        assert getattr(caught.value, "hint", "") == f"pip install 'shoal[{extra}]'"
+        assert getattr(caught.value, "hint", "") == f"in the folder of shoal's source: pip install '.[{extra}]'"
     with pytest.raises(shoal.ShoalError, match="pyarrow"):
         result.write("out.parquet")
 

@@ -126,7 +126,7 @@ def test_missing_extra_is_told_of_with_the_way_to_get_it(monkeypatch: pytest.Mon
     opentelemetry.check_installed(load({}, env={}))
     with pytest.raises(UsageError) as refused:
         opentelemetry.check_installed(load({"otel": "1"}, env={}))
-    assert refused.value.hint == "pip install 'shoal[otel]'"
+    assert refused.value.hint == "in the folder of shoal's source: pip install '.[otel]'"
 
 
 @pytest.mark.parametrize(

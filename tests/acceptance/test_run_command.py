@@ -114,6 +114,26 @@ def test_links_are_followed_so_far_and_no_farther(user: ShellUser) -> None:
     assert all(run["seen"] == run["done"] and run["skipped"]["depth"] > 0 for run in pages.values())
 
 
+def test_the_summary_for_programs_is_one_json_document_on_stdout(user: ShellUser) -> None:
+    done = user.shoal(*RUN, "--max-pages", "5", "--json")
+    assert done.code == 0 and "Done after" in done.err
+    found = done.json
+    (run,) = user.ask("runs")
+    assert {name: found[name] for name in run} == run
+    assert (found["end"], found["cause"], found["output"]) == ("complete", None, "books.jsonl")
+    assert (
+        found["files"] == [{"name": "books.jsonl", "rows": found["records"], "what": None}] or found["files"][0]["rows"]
+    )
+    (user.folder / "shop.py").write_text(FINDS_NOTHING.format(url=user.url, pattern="/products/*"))
+    empty = user.shoal("run", "shop.py", "-o", "shop.csv", "--allow-private", "--json")
+    assert empty.code == 3 and (empty.json["end"], empty.json["cause"]) == ("no_records", "no_records")
+    assert empty.json["no_records"]["patterns"] == ["/products/*"]
+    queued = user.shoal("run", "shop.py", "--mode", "distributed", "--json")
+    assert queued.code == 0 and queued.json["status"] == "submitted"
+    refused = user.shoal("run", "gone.py", "--json")
+    assert refused.code == 2 and not refused.out
+
+
 # What finds nothing
 
 FINDS_NOTHING = """

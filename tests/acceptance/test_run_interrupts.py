@@ -19,10 +19,9 @@ from shell_user import BOOKS_SCRAPER, ShellUser
 from wait import FOREVER, HANG, wait_until
 
 from shoal.queue.sqlite import SqliteQueue
-from shoal.worker.loop import EXTRA_CONCURRENCY_FACTOR
 
 RUN = (*("run", "books.py", "-o", "books.jsonl", "--allow-private"), *("--workers", "2", "--concurrency", "4"))
-AT_ONCE = 2 * 4 * (1 + EXTRA_CONCURRENCY_FACTOR)  # while a host is slow
+AT_ONCE = 2 * 4
 QUICK, SLOW = 0.03, 5.0  # seconds of an answer
 
 

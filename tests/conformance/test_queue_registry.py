@@ -46,7 +46,7 @@ async def test_a_package_that_is_missing_is_named_with_its_extra(
     monkeypatch.setitem(sys.modules, backend.module, None)
     with pytest.raises(UsageError, match=f"not installed: {backend.module}") as caught:
         await open_queue(f"{backend.schemes[0]}://h/x", OpenOptions())
-    assert caught.value.hint == f"pip install 'shoal[{backend.extra}]'"
+    assert caught.value.hint == f"in the folder of shoal's source: pip install '.[{backend.extra}]'"
 
 
 def test_the_file_of_an_embedded_queue() -> None:

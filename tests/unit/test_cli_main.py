@@ -14,7 +14,8 @@ from wait import HANG
 
 from shoal.cli import main as cli
 from shoal.cli.main import COMMANDS, main, shoal
-from shoal.config.load import SETTINGS
+from shoal.cli.serve import with_address
+from shoal.config.load import SETTINGS, load
 from shoal.errors import QueueFull, UsageError
 from shoal.version import __version__
 
@@ -178,6 +179,30 @@ def test_new_writes_a_scraper_that_is_python_and_never_overwrites(capsys: Captur
     Path("mine.py").write_text("mine")
     assert main(["new", "mine.py"]) == 2
     assert Path("mine.py").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("set_before", "host", "port", "listens"),
+    [
+        ("127.0.0.1:8080", None, None, "127.0.0.1:8080"),
+        ("127.0.0.1:8080", None, 9000, "127.0.0.1:9000"),
+        ("0.0.0.0:8081", None, 0, "0.0.0.0:0"),
+        ("127.0.0.1:8080", "0.0.0.0", None, "0.0.0.0:8080"),
+        ("127.0.0.1:8080", "::1", 9000, "[::1]:9000"),
+        ("[::]:8080", None, 9000, "[::]:9000"),
+    ],
+)
+def test_serve_takes_address_and_port_apart(set_before: str, host: str | None, port: int | None, listens: str) -> None:
+    settings = load({}, env={"SHOAL_LISTEN": set_before})
+    assert with_address(settings, host, port).listen == listens
+
+
+@pytest.mark.parametrize(
+    "args", [["--port", "9", "--listen", "8"], ["--host", "a:80"], ["--host", ""], ["--port", "70000"]]
+)
+def test_serve_refuses_an_address_that_is_none_or_said_twice(args: list[str], capsys: Captured) -> None:
+    assert main(["serve", *args]) == 2
+    assert "\n  try: " in capsys.readouterr().err
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -401,7 +401,7 @@ async def test_what_a_form_needs_is_asked_for_before_any_work(tmp_path: Path, mo
     monkeypatch.setattr("shoal.store.formats.find_spec", lambda name: None)
     with pytest.raises(UsageError, match="not installed") as caught:
         check_output(tmp_path / "out.parquet")
-    assert caught.value.hint == "pip install 'shoal[parquet]'"
+    assert caught.value.hint == "in the folder of shoal's source: pip install '.[parquet]'"
 
 
 async def test_replace_takes_the_place_of_another_run_only_where_the_file_is_as_it_was(

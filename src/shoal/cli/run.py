@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 @click.option("--resume", is_flag=True, help="Resume an unfinished run; this is the default.")
 @click.option("--fresh", is_flag=True, help="Start over instead of resuming.")
 @yes_option
+@click.option("--json", "as_json", is_flag=True, help="At the end, the summary as one JSON document on stdout.")
 @click_options("run")
 def run(
     settings: Settings,
@@ -71,6 +72,7 @@ def run(
     resume: bool,
     fresh: bool,
     yes: bool,
+    as_json: bool,
 ) -> int:
     """Crawl with a scraper, or fetch a list of URLs into a table.
 
@@ -106,14 +108,16 @@ def run(
     fields = read_fields(given_fields)
     validate_target(target, inputs, fields, column or "")
     from shoal.cli.progress import run_ui
-    from shoal.cli.submit_result import show_submitted
+    from shoal.cli.run_document import JsonSummary
+    from shoal.cli.submit_result import print_submitted
     from shoal.commands.run import run_command
     from shoal.logs import setup_logging
 
     setup_logging(format=settings.log_format, level=settings.log_level, file=settings.log_file)
     given = click.get_current_context().meta[COMMAND_ARGS]
     again = shlex.join(["shoal", "run", *(word for word in given if word not in ("--fresh", "--reread"))])
-    ui = run_ui(live=settings.workers != 0)  # what a debugger prints must not be drawn over
+    shown = run_ui(live=settings.workers != 0)  # what a debugger prints must not be drawn over
+    ui = JsonSummary(shown) if as_json else shown
     try:
         with with_dashboard(settings, ui.message):
             return run_command(
@@ -130,7 +134,7 @@ def run(
                 ui=ui,
                 again=again,
                 mode=mode or "",
-                on_queued=lambda made: show_submitted(made, settings),
+                on_queued=lambda made: print_submitted(made, settings, as_json=as_json),
                 confirm=end_confirmation(settings, yes),
             )
     except KeyboardInterrupt:  # before it began to listen for signals

@@ -10,11 +10,11 @@ import click
 
 from shoal.cli.command import COMMAND_ARGS, Command
 from shoal.cli.confirm import end_confirmation, yes_option
-from shoal.cli.console import StatusLine, count, print_json, print_line
+from shoal.cli.console import StatusLine, count, print_line
 from shoal.cli.options import as_json, click_options, columns_option, field_option
 from shoal.cli.run import read_fields
-from shoal.cli.submit_result import show_submitted
-from shoal.commands.submit import SubmitResult, submit_command
+from shoal.cli.submit_result import print_submitted
+from shoal.commands.submit import submit_command
 from shoal.config.load import Settings
 from shoal.errors import UsageError
 
@@ -108,23 +108,8 @@ def submit(
         return INTERRUPTED
     finally:
         progress.clear()
-    print_json(_document(made)) if as_json else show_submitted(made, settings)
+    print_submitted(made, settings, as_json=as_json)
     return INTERRUPTED if made.status == "interrupted" else 0
-
-
-def _document(made: SubmitResult) -> dict[str, object]:
-    return {
-        "status": made.status,
-        "run_id": made.run.name,
-        "scraper": made.run.scraper,
-        "enqueued": made.enqueued,
-        "known": made.known,
-        "seen": made.seen,
-        "rejected": made.rejected,
-        "rejected_file": made.rejects or None,
-        "worker_command": made.worker_command,
-        "notes": list(made.notes),
-    }
 
 
 class SubmitProgress(StatusLine):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.cli.console import count, print_fields, print_line
+from shoal.cli.console import count, print_fields, print_json, print_line
 from shoal.cli.hints import print_hint
 from shoal.commands.submit import SubmitResult
 from shoal.config.load import Settings
@@ -16,7 +16,26 @@ MESSAGES = {
 }
 
 
-def show_submitted(made: SubmitResult, settings: Settings) -> None:
+def print_submitted(made: SubmitResult, settings: Settings, *, as_json: bool) -> None:
+    print_json(_document(made)) if as_json else _show(made, settings)
+
+
+def _document(made: SubmitResult) -> dict[str, object]:
+    return {
+        "status": made.status,
+        "run_id": made.run.name,
+        "scraper": made.run.scraper,
+        "enqueued": made.enqueued,
+        "known": made.known,
+        "seen": made.seen,
+        "rejected": made.rejected,
+        "rejected_file": made.rejects or None,
+        "worker_command": made.worker_command,
+        "notes": list(made.notes),
+    }
+
+
+def _show(made: SubmitResult, settings: Settings) -> None:
     print_line(MESSAGES[made.status].format(name=made.run.name))
     pairs: list[tuple[str, object]] = [
         ("status", made.status),

@@ -522,7 +522,7 @@ class Settings:
     )
     otel: str = declare(
         "",
-        "Send metrics and traces by OpenTelemetry (shoal[otel]).",
+        "Send metrics and traces by OpenTelemetry (the extra otel).",
         "Logs",
         scope="machine",
         parse=_parse_otel,

@@ -12,7 +12,6 @@ from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNod
 
 from shoal.core.capability import capability_names
 from shoal.core.page import Response
-from shoal.core.run_counters import MAX_SELECTORS
 from shoal.core.task import RequestOptions
 from shoal.core.task_kind import handler_name
 from shoal.core.url import Resolver, canonical
@@ -23,7 +22,7 @@ from shoal.extract.jmespath_search import search_jmespath
 from shoal.extract.media import MediaKind, media_kind, media_type
 from shoal.extract.memory_limit import MemoryLimit
 from shoal.extract.request_options import RequestBody, RequestHeaders, make_request_options
-from shoal.extract.selection import Selection, find_all
+from shoal.extract.selection import Selection, find_all, note_miss
 
 if TYPE_CHECKING:
     from shoal.extract.form import Form
@@ -59,8 +58,8 @@ class Page:
     """One fetched page. `follow` gives what a handler yields to have links visited."""
 
     __slots__ = (
-        "_base", "_encoding", "_fetch", "_headers", "_html", "_kind", "_resolver", "_text", "_tree",
-        "depth", "meta", "missed", "response", "run", "task", "url",
+        "_base", "_encoding", "_fetch", "_headers", "_html", "_kind", "_missed", "_resolver", "_text", "_tree",
+        "depth", "meta", "response", "run", "task", "url",
     )  # fmt: skip
 
     def __init__(
@@ -79,7 +78,7 @@ class Page:
         self.depth = depth
         self.run = run
         self.task = task
-        self.missed: list[str] = []  # selectors that found nothing, for people who wonder why there is no record
+        self._missed: list[str] = []  # selectors that found nothing, for people who wonder why there is no record
         self._fetch = fetch
         self._base: str | None = None
         self._encoding: str | None = None
@@ -188,16 +187,11 @@ class Page:
     def css(self, selector: str) -> Selection:
         return Selection.of(self.html, selector, self)
 
-    def note_miss(self, selector: str) -> None:
-        """A selector found nothing here; only the first few are kept."""
-        if len(self.missed) < MAX_SELECTORS and selector not in self.missed:
-            self.missed.append(selector)
-
     def xpath(self, expression: str) -> Selection:
         """Search by XPath; the page is parsed by a second parser for it, once."""
         found = self._lxml.root.xpath(expression)
         if not found:
-            self.note_miss(expression)
+            note_miss(self, expression)
         return Selection(list(found), self)
 
     def re(self, pattern: str | Pattern[str]) -> list[str]:
@@ -333,7 +327,7 @@ class Page:
         try:
             nodes = self.html.css(what)
             if not nodes:
-                self.note_miss(what)
+                note_miss(self, what)
             return hrefs_of(nodes)
         except SelectolaxError:
             return self._hrefs(self.css(what))  # which says what is wrong with it
@@ -381,6 +375,10 @@ class Page:
 
     def __repr__(self) -> str:
         return f"<Page {self.status} {self.url} {self.content_type or 'no type'}, {len(self.body):,} bytes>"
+
+
+def missed_selectors(page: Page) -> list[str]:
+    return page._missed
 
 
 def _without_long_references(source: bytes | str) -> bytes | str:

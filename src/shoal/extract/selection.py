@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar, overload
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from shoal.core.run_counters import MAX_SELECTORS
 from shoal.errors import UsageError
 from shoal.extract import css, values
 from shoal.extract.css import select as select
@@ -56,7 +57,7 @@ class Selection:
             assert self._root is not None
             self._found = list(select(self._root, self._query))
             if not self._found and self._page is not None:
-                self._page.note_miss(self._query)
+                note_miss(self._page, self._query)
         return self._found
 
     def css(self, selector: str) -> Selection:
@@ -258,6 +259,13 @@ class Selection:
                 yield self._page._lxml_element(node)
             else:
                 raise UsageError("this selection belongs to no page", hint="Start from page.css() or page.xpath().")
+
+
+def note_miss(page: Page, selector: str) -> None:
+    """A selector found nothing on a page; only the first few are kept."""
+    missed = page._missed
+    if len(missed) < MAX_SELECTORS and selector not in missed:
+        missed.append(selector)
 
 
 def find_all(pattern: str | Pattern[str], texts: Iterable[str]) -> list[str]:

@@ -15,7 +15,6 @@ from shoal.fetch.limits import FetchLimits
 from shoal.launch.job import RunJob
 from shoal.launch.raw_stores import RawStores
 from shoal.version import __version__
-from shoal.worker.plan import EXTRA_CONCURRENCY_FACTOR
 
 Fetch = Callable[[Request], Awaitable[Response]]
 
@@ -27,7 +26,7 @@ def http_fetcher(settings: Settings) -> Fetcher:
     return HttpFetcher(
         user_agent=settings.user_agent,
         allow_private=PrivateNetworkPolicy.parse(settings.allow_private),
-        concurrency=(1 + EXTRA_CONCURRENCY_FACTOR) * settings.concurrency,
+        concurrency=settings.concurrency,
         limits=FetchLimits(**{name: getattr(settings, name) for name in FetchLimits.__struct_fields__}),
         http2=settings.http2,
         ca_file=settings.ca_file,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from shoal.errors import UsageError
 from shoal.queue import promises
 from shoal.queue.promises import PromiseTable
+from shoal.version import install_hint
 
 if TYPE_CHECKING:
     from shoal.queue.base import Finding, Queue
@@ -163,5 +164,5 @@ async def open_queue(url: str, options: OpenOptions) -> Queue:
             raise
         raise UsageError(
             f"queues of the kind {backend.example} need a package that is not installed: {backend.module}",
-            hint=f"pip install 'shoal[{backend.extra}]'",
+            hint=install_hint(backend.extra),
         ) from error

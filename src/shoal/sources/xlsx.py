@@ -16,6 +16,7 @@ from shoal.sources.base import MAX_LINE, TOO_LONG, Unit, UrlEntry
 from shoal.sources.columns import Columns, detect_columns
 from shoal.sources.lines import PREVIEW_CHARS
 from shoal.sources.text import read_error
+from shoal.version import install_hint
 
 SAMPLE_LINES = 30
 
@@ -79,7 +80,7 @@ def _open_workbook(path: Path, name: str) -> tuple[Any, str]:
         from openpyxl import load_workbook
     except ImportError:
         raise UsageError(
-            f"{name}: reading .xlsx needs another package", hint="pip install 'shoal[xlsx]', or save it as .csv"
+            f"{name}: reading .xlsx needs another package", hint=f"save it as .csv, or {install_hint('xlsx')}"
         ) from None
     with _translate_errors(name):
         with warnings.catch_warnings():

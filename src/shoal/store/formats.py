@@ -13,6 +13,7 @@ from shoal.errors import UsageError
 from shoal.store.base import AppendFormat, Checkpoint, OutputWriter, RecordReader, RewriteFormat
 from shoal.store.output_state import OutputState
 from shoal.store.split_writer import split_field
+from shoal.version import install_hint
 
 
 class OutputFormat(msgspec.Struct, frozen=True):
@@ -74,7 +75,7 @@ def check_output(path: Path) -> OutputFormat:
 def require_package(package: str, extra: str, what: str) -> None:
     """Refuse to begin what needs a package that is not installed."""
     if find_spec(package) is None:
-        raise UsageError(f"{what} needs {package}, which is not installed", hint=f"pip install 'shoal[{extra}]'")
+        raise UsageError(f"{what} needs {package}, which is not installed", hint=install_hint(extra))
 
 
 def open_output(

@@ -24,7 +24,7 @@ from shoal.files.file_system import file_system
 from shoal.logs import redact
 from shoal.queue.base import Finding, Promises, Queue
 from shoal.queue.registry import BACKENDS, find_backend
-from shoal.version import __version__
+from shoal.version import __version__, install_hint
 from shoal.view.formatting import count
 
 LIBRARIES = ("uvloop", "pycurl", "selectolax", "ada-url", "msgspec", "parsel")
@@ -92,12 +92,7 @@ def _extras() -> Finding:
     words = f"extras: {', '.join(have) or 'none'}"
     if not lack:
         return Finding("extras", "ok", words)
-    return Finding(
-        "extras",
-        "note",
-        f"{words}; not installed: {', '.join(lack)}",
-        f"pip install 'shoal[{','.join(lack)}]' if needed",
-    )
+    return Finding("extras", "note", f"{words}; not installed: {', '.join(lack)}", f"if needed, {install_hint(*lack)}")
 
 
 def _version(name: str) -> str:

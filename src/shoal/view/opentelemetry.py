@@ -25,7 +25,7 @@ from shoal.core.lane import host_of_lane
 from shoal.core.task import LeasedTask, Outcome
 from shoal.errors import UsageError
 from shoal.logs import redact
-from shoal.version import __version__
+from shoal.version import __version__, install_hint
 from shoal.view.metric_family import Distribution, MetricFamily
 
 if TYPE_CHECKING:
@@ -50,9 +50,7 @@ MetricSource = Callable[[], Sequence[MetricFamily] | Coroutine[Any, Any, Sequenc
 def check_installed(settings: Settings) -> None:
     """Say at the start what could only fail later."""
     if settings.otel and find_spec("opentelemetry.exporter.otlp.proto.http") is None:
-        raise UsageError(
-            "telemetry needs packages that are not installed: opentelemetry", hint="pip install 'shoal[otel]'"
-        )
+        raise UsageError("telemetry needs packages that are not installed: opentelemetry", hint=install_hint("otel"))
 
 
 @asynccontextmanager

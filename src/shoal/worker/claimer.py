@@ -34,8 +34,6 @@ class WorkerLoad(Protocol):
     @property
     def running(self) -> int: ...
     @property
-    def max_running(self) -> int: ...
-    @property
     def finished(self) -> int: ...
     @property
     def is_blocked(self) -> bool: ...
@@ -116,9 +114,9 @@ class Claimer:
         due, prefetch = self._buffer.count_due_within(PREFETCH_SECONDS), self._prefetch_target()
         if due > prefetch // 4:
             return 0
-        max_running = self._load.max_running
-        room = max_running + prefetch - self._load.running - due
-        needed = max(0, min(room, 4 * max_running - len(self._buffer.delayed)))
+        most = self._plan.concurrency
+        room = most + prefetch - self._load.running - due
+        needed = max(0, min(room, 4 * most - len(self._buffer.delayed)))
         return min(needed, self._plan.batch_size) if self._plan.batch_size else needed
 
     def _prefetch_target(self) -> int:

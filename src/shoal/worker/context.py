@@ -164,7 +164,6 @@ class WorkerContext:
     cpu_meter: CpuMeter = field(default_factory=CpuMeter)
     lane_holds: LaneHolds = field(init=False)
     counters: CounterRecorder = field(init=False)
-    waiting_since: dict[object, float] = field(default_factory=dict)  # by attempt that only waits
     _run_contexts: dict[int, RunContext] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -22,7 +22,7 @@ from shoal.worker.heartbeat import Heartbeat, HeartbeatThread
 from shoal.worker.idle_runners import IdleRunners
 from shoal.worker.leases import Leases
 from shoal.worker.outbox_drain import OutboxDrain
-from shoal.worker.plan import EXTRA_CONCURRENCY_FACTOR, WorkerPlan
+from shoal.worker.plan import WorkerPlan
 from shoal.worker.pool.final_counts import counters_of, save_final_counts
 from shoal.worker.settler import Settler
 from shoal.worker.status_report import StatusReport, TaskCounts
@@ -31,7 +31,6 @@ from shoal.worker.task.pipeline import process_task
 log = logging.getLogger("shoal.worker")
 
 TICK_INTERVAL = 1.0
-SLOW_AFTER = 0.5  # seconds after which a page that only waits for its server makes room for another
 MAX_PACED_LANES = 50_000  # lanes whose pace the queue need not be told again
 MAX_PACED_RUNS = 8  # runs of which that is kept, and more while they go on
 
@@ -63,8 +62,6 @@ class Worker:
         self._running: dict[asyncio.Task[None], BufferedTask] = {}
         self._runners: set[asyncio.Task[None]] = set()
         self._busy = 0  # places taken up by tasks that were started and are not settled
-        # How many pages may be in progress. Slow servers do not take slots from fast ones, within reason.
-        self.max_running = plan.concurrency
         self._failure: asyncio.Future[None] | None = None
         self._all_finished = asyncio.Event()
         self._has_ended = False
@@ -158,10 +155,6 @@ class Worker:
         context, leases, settler, running = self._context, self._leases, self._settler, self._running
         clock, idle_runners = context.clock, self._idle_runners
         while True:
-            if len(self._runners) > self.max_running:
-                self._runners.discard(runner)  # at once: others may be about to ask the same
-                idle_runners.wake()
-                return
             now = clock()
             if idle_runners.is_turn_over(now):
                 await asyncio.sleep(0)
@@ -203,7 +196,7 @@ class Worker:
         return self._buffer.ready.popleft() if self._startable() > 0 else None
 
     def _startable(self) -> int:
-        return 0 if self._settler.is_full else min(len(self._buffer.ready), self.max_running - self._busy)
+        return 0 if self._settler.is_full else min(len(self._buffer.ready), self._plan.concurrency - self._busy)
 
     def _on_places_free(self, places: int) -> None:
         self._busy -= places
@@ -352,21 +345,11 @@ class Worker:
         self._ticker = asyncio.get_running_loop().call_later(TICK_INTERVAL, self._tick)
 
     def _start_runners(self) -> None:
-        """Start as many runners as may work at a time; checked again in a while."""
-        if self._has_ended:
-            return
-        now = self._context.clock()
-        slow = sum(now - since > SLOW_AFTER for since in self._context.waiting_since.values())
-        concurrency = self._plan.concurrency
-        self.max_running = concurrency + min(slow, EXTRA_CONCURRENCY_FACTOR * concurrency)
-        while len(self._runners) < self.max_running:
+        """As many as pages may be in progress at a time, and never more, however slow servers are."""
+        for _ in range(self._plan.concurrency):
             runner = asyncio.create_task(self._run_tasks(), name="runner")
             self._runners.add(runner)
             runner.add_done_callback(self._on_runner_ended)
-        if slow:
-            self._claimer.wake()
-            self._idle_runners.wake()
-        asyncio.get_running_loop().call_later(SLOW_AFTER / 2, self._start_runners)
 
     def _on_runner_ended(self, runner: asyncio.Task[None]) -> None:
         self._runners.discard(runner)

@@ -6,12 +6,10 @@ import msgspec
 
 from shoal.queue.base import HEARTBEAT_SECONDS, LEASE_SECONDS
 
-EXTRA_CONCURRENCY_FACTOR = 2  # of the concurrency, at most, for pages that wait for slow servers
-
 
 class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     name: str = "worker"
-    concurrency: int = 32
+    concurrency: int = 32  # the most tasks in progress at once
     lease: float = LEASE_SECONDS
     heartbeat: float = HEARTBEAT_SECONDS
     serves: tuple[str, ...] | None = None  # scrapers or runs; None: all

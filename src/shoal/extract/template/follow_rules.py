@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from selectolax.lexbor import LexborNode
 
 from shoal.extract.scraper import Scraper
+from shoal.extract.selection import note_miss
 from shoal.extract.template import model, selectors
 from shoal.extract.template.extractors import RecordExtractor, element_language
 from shoal.extract.template.page_view import PageView
@@ -47,7 +48,7 @@ class FollowRule:
         if self._find is not None:
             hrefs = hrefs_of(self._find(view, here))
             if not hrefs:
-                view.page.note_miss(str(self.rule.at))
+                note_miss(view.page, str(self.rule.at))
         elif here is not None:
             hrefs = hrefs_of([here])
         else:

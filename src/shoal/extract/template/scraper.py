@@ -9,6 +9,7 @@ from typing import Any
 
 from shoal.extract.page import Follow, Page
 from shoal.extract.scraper import Scraper
+from shoal.extract.selection import note_miss
 from shoal.extract.template import selectors
 from shoal.extract.template.extractors import RecordExtractor, element_language
 from shoal.extract.template.follow_rules import FollowRule, PagingRule
@@ -52,7 +53,7 @@ class PageKindHandler:
             else:
                 found = self._each(view, None)
                 if not found:
-                    view.page.note_miss(str(self.kind.each))
+                    note_miss(view.page, str(self.kind.each))
                 for here in found:
                     view.item += 1
                     yield self.record.read(view, here)

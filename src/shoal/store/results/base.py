@@ -14,6 +14,7 @@ import msgspec
 from shoal.core.run import TASK_BITS
 from shoal.errors import StoreRefused, UsageError
 from shoal.store.base import RecordLike
+from shoal.version import install_hint
 
 BATCH_SIZE = 1000
 TASK_NUMBER_MASK = (1 << TASK_BITS) - 1  # what of a task's id is its number within the run
@@ -140,7 +141,7 @@ async def open_results(url: str) -> ResultBackend:
                 raise
             raise UsageError(
                 "stores of the kind postgresql:// need a package that is not installed: asyncpg",
-                hint="pip install 'shoal[postgres]'",
+                hint=install_hint("postgres"),
             ) from error
         return await PostgresResultBackend.open(url)
     raise StoreRefused(

@@ -11,7 +11,7 @@ from fastapi import Request
 from starlette.responses import Response
 
 from shoal.control import webhooks
-from shoal.control.signing_key import derived_key
+from shoal.control.signing_key import SIGNING_NAME_PREFIX, derived_key
 from shoal.control.webhooks import Webhook
 from shoal.web.api import models
 from shoal.web.api.webhooks import add_checked_hook, hook_document
@@ -100,6 +100,6 @@ def _form(
     wrong: str,
     hook: Webhook | None = None,
 ) -> Response:
-    names = [name for name in context.settings.secrets if name.startswith(webhooks.SIGNING_NAME_PREFIX)]
+    names = [name for name in context.settings.secrets if name.lower().startswith(SIGNING_NAME_PREFIX)]
     shown = {"given": given, "wrong": wrong, "hook": hook, "EVENTS": EVENTS, "secret_names": names, "nav": "settings"}
     return render_page(request, caller, "hook_form.html", shown, 422 if wrong else 200)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
-from typing import TypeVar
 
 from shoal.core.lane import exit_of_lane, lane_name
 from shoal.core.page import Response
@@ -20,7 +18,6 @@ from shoal.worker.task.handler_output import HandlerOutput
 from shoal.worker.task.handler_runner import HandlerDeadline, UserCodeStep
 
 log = logging.getLogger("shoal.worker")
-T = TypeVar("T")
 FAST_RESPONSE = 0.25  # seconds
 SAMPLE_EVERY = 8  # one in so many fast responses is measured
 
@@ -68,15 +65,6 @@ class TaskAttempt:
             self.lane_changes += (change,)
             if change.hold_for:
                 self.context.lane_holds.add(change.lane, change.hold_for)
-
-    async def wait_for(self, work: Awaitable[T]) -> T:
-        """Wait for something that is not our own work: after a while another page may run."""
-        waiting_since = self.context.waiting_since
-        waiting_since[self] = self.context.clock()
-        try:
-            return await work
-        finally:
-            del waiting_since[self]
 
     def record_no_response(self, lane: str, cause: str) -> None:
         """A request to a host got no answer: it may be down."""

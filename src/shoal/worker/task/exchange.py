@@ -35,7 +35,7 @@ async def exchange(
     while True:
         request = request_builder.build(url, request_options, requested_url, by_code=not is_task_request)
         try:
-            response = await (attempt.wait_for(fetch(request)) if is_task_request else fetch(request))
+            response = await fetch(request)
         except FetchFailed as error:
             attempt.record_no_response(attempt.lane_of(url), error.cause)
             raise

@@ -13,7 +13,7 @@ from shoal.core.task_kind import BUILT_IN_PREFIX, is_fetched
 from shoal.core.url import lane_of
 from shoal.errors import FetchFailed, FetchRefused, GiveUp
 from shoal.extract.links import AdmittedLinks
-from shoal.extract.page import Page
+from shoal.extract.page import Page, missed_selectors
 from shoal.logs import bind_lazy
 from shoal.worker.context import RunContext, WorkerContext
 from shoal.worker.task import slot
@@ -117,7 +117,7 @@ async def extract(
     """Let the scraper's code, or a built-in handler, take from the page what it wants."""
     output, budget = HandlerOutput(), run_context.budget or attempt.context.budget
     if budget is not None and len(response.body) > budget.unchecked_size:
-        await attempt.wait_for(budget.check(response))
+        await budget.check(response)
     with attempt.step:
         page = build_page(attempt, run_context, response)
         func = error_handler or page_function(attempt.task.kind, run_context.scraper, page)
@@ -133,7 +133,7 @@ async def extract(
     if run_context.unique:
         output.make_unique(run_context.unique)
     attempt.is_in_handler = False
-    output.missed = page.missed
+    output.missed = missed_selectors(page)
     return output
 
 
