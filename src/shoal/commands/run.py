@@ -138,6 +138,7 @@ class LocalRun:
                 new,
                 tasks=lambda _: in_batches(tasks, paces),
                 fresh=fresh,
+                relimit="max_pages" in settings.sources,
                 more=request.input is not None,
                 name_format=settings.run_id_format,
             )
@@ -288,7 +289,7 @@ class LocalRun:
         limit, asked = run.max_pages, self._settings.max_pages
         if asked != limit and (asked or limit):
             fixed = count(limit, "page") if limit else "none"
-            yield f"The page limit was set when this run began: {fixed}.   --fresh starts over"
+            yield f"The page limit of this run: {fixed}.   --max-pages changes it, --fresh starts over"
         yield from seen_set_note(run, self._settings)
         if self._from_raw:
             yield f"Using responses saved by run {self._from_raw}; nothing is fetched."
@@ -315,7 +316,10 @@ class LocalRun:
         if self._request.input:
             await refuse_changed_list(self._request.input.source, self._settings.state_folder, run)
         stats = await checked_stats(queue, run)
-        self._ui.message(f"Run {run.name} of this command is already {run.state}.   --fresh starts over")
+        more = "--fresh starts over"
+        if run.max_pages and stats.cancelled and run.state == "finished" and not self._request.input:
+            more = "a higher --max-pages continues it within a day, --fresh starts over"
+        self._ui.message(f"Run {run.name} of this command is already {run.state}.   {more}")
         return await self._finish(queue, run, stats, exporter, worked=False)
 
     async def _finish(

@@ -11,6 +11,7 @@ from mutants.planted import (
     fetch,
     needs,
     outbox,
+    page_limit,
     politeness,
     push,
     queue,
@@ -44,5 +45,6 @@ _PARTS = (
     run_counters,
     push,
     discard,
+    page_limit,
 )
 MUTANTS = tuple(mutant for part in _PARTS for mutant in part.MUTANTS)
