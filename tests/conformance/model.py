@@ -56,6 +56,7 @@ from shoal.queue.base import (
 )
 from shoal.queue.counter_totals import counter_totals
 from shoal.queue.outbox_limits import check_outbox
+from shoal.queue.page_limit import limit_refused
 
 FITS: dict[RunAction, tuple[str, ...]] = {
     "pause": ("running", "paused"),
@@ -142,11 +143,30 @@ class ModelQueue(ModelPush, ModelSettle, ModelInspect, ModelSeen, ModelMove):
             raise UsageError("its tasks are gone")
         if any(other.takes_work and other.run.key == about.run.key for other in self.all_runs.values()):
             raise UsageError("another run goes on in its place")
+        self.bring_back(about)
+        return about.run
+
+    def bring_back(self, about: ModelRun) -> None:
         for task in self.tasks.values():
             if task.run == about.run.id and task.kept:
                 task.state, task.kept = task.kept, None
         about.undo_until = 0
         self.set_state(about, about.before_cancel)
+
+    async def set_max_pages(self, run: int, max_pages: int) -> Run:
+        about, stats = self._run(run), await self.stats(run)
+        if not about.takes_work:
+            ended = stats.done + stats.failed
+            if about.run.state != "finished" or not stats.cancelled or not 0 < about.run.max_pages <= ended:
+                raise limit_refused("ended", about.run)
+            if about.undo_until <= self.clock():
+                raise limit_refused("late", about.run)
+            if 0 < max_pages <= ended:
+                raise limit_refused("reached", about.run, ended)
+            if any(other.takes_work and other.run.key == about.run.key for other in self.all_runs.values()):
+                raise limit_refused("replaced", about.run, "other")
+            self.bring_back(about)
+        about.run = replace(about.run, max_pages=max(0, max_pages), changed_at=self.clock())
         return about.run
 
     def _run(self, run: int) -> ModelRun:

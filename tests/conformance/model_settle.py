@@ -11,7 +11,7 @@ from shoal.core.capability import Needs
 from shoal.core.lane import Pace
 from shoal.core.needs import skip_refused
 from shoal.core.task import SEEN, Admission, LaneChange, Outcome, Task, Verdict
-from shoal.queue.base import LEASE_SECONDS, MAX_COUNTER_NAMES, UNDO_SECONDS, StoredEntry, StoredRecord
+from shoal.queue.base import LEASE_SECONDS, LIMIT_SECONDS, MAX_COUNTER_NAMES, StoredEntry, StoredRecord
 
 
 class ModelSettle:
@@ -114,7 +114,7 @@ class ModelSettle:
         ended = states.count("done") + states.count("dead") + states.count("discarded")
         if about.takes_work and is_open and 0 < about.run.max_pages <= ended:
             self.cancel_open(about.run.id)
-            about.undo_until = self.clock() + micros(UNDO_SECONDS)
+            about.undo_until, about.before_cancel = self.clock() + micros(LIMIT_SECONDS), about.run.state
             self.set_state(about, "finished")
 
     def keep_records(self, task: ModelTask, outcome: Outcome) -> None:

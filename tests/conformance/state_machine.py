@@ -178,6 +178,18 @@ class QueueMachine(RuleBasedStateMachine):
         if action == "cancel" and self.asked and self.harness.clock() >= self.model.latest:
             self.ask(self.asked[-1])  # as if its answer had been lost
 
+    @rule(number=some, max_pages=st.sampled_from([0, 3, 6, 12]))
+    def set_max_pages(self, number: int, max_pages: int) -> None:
+        """A run that its limit ended goes on with what was left."""
+        run, answers = self.run_of(number), []
+        for queue in (self.queue, self.model):
+            try:
+                changed = self.do(queue.set_max_pages(run, max_pages))
+                answers.append((changed.state, changed.max_pages))
+            except UsageError:
+                answers.append("refused")
+        assert answers[0] == answers[1], f"{answers[0]}, not {answers[1]}"
+
     def revive(self, run: int, cause: str, few: int) -> None:
         if self.model.all_runs[run].run.state != "cancelled":
             where = TaskFilter(cause=cause)

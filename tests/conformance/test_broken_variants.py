@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance import broken, broken_discard, broken_push, broken_sqlite
+from conformance import broken, broken_discard, broken_page_limit, broken_push, broken_sqlite
 from conformance import test_contract_ack as ack
 from conformance import test_contract_add as add
 from conformance import test_contract_claim as claim
@@ -23,6 +23,7 @@ from conformance import test_contract_lanes as lanes
 from conformance import test_contract_move as move
 from conformance import test_contract_needs as needs
 from conformance import test_contract_outbox as outbox
+from conformance import test_contract_page_limit as page_limit
 from conformance import test_contract_priority as priority
 from conformance import test_contract_push as push
 from conformance import test_contract_reap as reap
@@ -137,6 +138,11 @@ BY_A_TEST: dict[type[ModelQueue], Callable[[QueueHarness], Awaitable[None]]] = {
     broken_discard.DiscardedCancelled: discard.test_a_dead_letter_is_removed_when_its_retention_is_over,
     broken_discard.DiscardedMakesRoom: discard.test_what_was_removed_counts_towards_max_pages,
     broken_discard.DiscardedByItsAge: (discard.test_a_revived_letter_that_dies_again_is_kept_for_its_time_from_then_on),
+    broken_page_limit.LimitReachedIsTaken: lambda harness: page_limit.test_a_limit_that_is_reached_already_is_refused(
+        harness, 2
+    ),
+    broken_page_limit.LeftoversOfAnHour: page_limit.test_what_was_left_is_kept_for_a_day,
+    broken_page_limit.LimitRunsAll: page_limit.test_a_run_that_was_paused_is_paused_again,
     broken_push.PushOfTheKnown: push.test_known_tasks_are_told_as_known_and_stay_where_they_are,
     broken_push.PushWithoutAName: push.test_a_repeated_request_returns_the_same_batch,
     broken_push.PushedToAnybody: push.test_only_a_worker_that_has_what_it_needs_is_given_it,
@@ -147,7 +153,7 @@ BY_A_TEST: dict[type[ModelQueue], Callable[[QueueHarness], Awaitable[None]]] = {
 }
 ALL = [
     kind
-    for module in (broken, broken_push, broken_discard)
+    for module in (broken, broken_push, broken_discard, broken_page_limit)
     for kind in vars(module).values()
     if isinstance(kind, type) and issubclass(kind, ModelQueue) and kind is not ModelQueue
 ]

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from shoal.core.lane import UNLIMITED_PACE
 from shoal.core.run import NewRun, Run
+from shoal.core.task import Outcome, Task, digest
 from shoal.errors import UsageError
 from shoal.queue import document_kinds as kinds
 from shoal.queue.base import Queue
@@ -120,3 +122,48 @@ def test_what_a_run_says_of_itself_is_read_whatever_it_is() -> None:
     assert run_code_version(run) == "" and not is_single_process(run)
     run = Run(1, "r", "books", "key", "running", 1, 1, spec={"code": {"version": "abc"}, "mode": "single"})
     assert run_code_version(run) == "abc" and is_single_process(run)
+
+
+async def ended_by_its_limit(queue: Queue) -> Run:
+    """A run of two pages of three."""
+    run, _ = await find_or_start(queue, NewRun("books", "key", max_pages=2), fresh=False)
+    await queue.add(run.id, [Task(url, "a.test", digest(url)) for url in "abc"], {"a.test": UNLIMITED_PACE})
+    await finish_seeding(queue, run.name)
+    claim = await queue.claim("w", 3)
+    await queue.settle([Outcome(task.id, task.lease, "done") for task in claim.tasks])
+    return (await queue.runs())[0]
+
+
+@pytest.mark.parametrize("limit", [3, 0])
+async def test_a_run_that_its_limit_ended_goes_on_with_more_if_that_is_asked_for(queue: Queue, limit: int) -> None:
+    before = await ended_by_its_limit(queue)
+    new = NewRun("books", "key", max_pages=limit)
+    assert await find_or_start(queue, new, fresh=False) == (before, "ended"), "nobody asked for another limit"
+    run, found = await find_or_start(queue, new, fresh=False, relimit=True)
+    assert (run.id, run.state, run.max_pages, found) == (before.id, "running", limit, "continued")
+    assert await is_seeding(queue, run)
+    assert (await queue.stats(run.id)).ready == 1
+
+
+@pytest.mark.parametrize("limit", [2, 1])
+async def test_with_no_more_than_before_it_stays_ended(queue: Queue, limit: int) -> None:
+    before = await ended_by_its_limit(queue)
+    asked = NewRun("books", "key", max_pages=limit)
+    assert await find_or_start(queue, asked, fresh=False, relimit=True) == (before, "ended")
+    assert not await is_seeding(queue, before)
+
+
+async def test_a_run_with_nothing_left_stays_ended_and_is_not_marked(queue: Queue) -> None:
+    run, _ = await find_or_start(queue, NewRun("books", "key", max_pages=2), fresh=False)
+    await finish_seeding(queue, run.name)
+    await queue.set_run(run.id, "finish")
+    again, found = await find_or_start(queue, NewRun("books", "key", max_pages=9), fresh=False, relimit=True)
+    assert (again.id, again.state, again.max_pages, found) == (run.id, "finished", 2, "ended")
+    assert not await is_seeding(queue, again)
+
+
+async def test_a_run_that_goes_on_gets_the_limit_that_is_asked_for(queue: Queue) -> None:
+    await find_or_start(queue, NewRun("books", "key", max_pages=2), fresh=False)
+    asked = NewRun("books", "key", max_pages=9)
+    assert (await find_or_start(queue, asked, fresh=False))[0].max_pages == 2
+    assert (await find_or_start(queue, asked, fresh=False, relimit=True))[0].max_pages == 9

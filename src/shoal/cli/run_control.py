@@ -35,11 +35,14 @@ def _control_run(
     as_json: bool,
     action: RunAction,
     confirm: Callable[[EndNotice], None] | None = None,
+    max_pages: int | None = None,
 ) -> None:
     async def job(queue: Queue) -> None:
         found = await find_run(queue, run)
         if confirm and (notice := await end_notice(queue, found)):
             confirm(notice)
+        if max_pages is not None:
+            found = await queue.set_max_pages(found.id, max_pages)
         changed = await (undo_cancel(queue, found) if action == "undo" else queue.set_run(found.id, action))
         await log_command(queue, action, changed.name)
         stats = await queue.stats(changed.id)
@@ -68,13 +71,16 @@ def pause(settings: Settings, run: str | None, as_json: bool) -> None:
     _control_run(settings, run, as_json, "pause")
 
 
-@click.command(cls=Command, epilog=RUN_HELP, examples="shoal resume\nshoal resume k3f")
+@click.command(
+    cls=Command, epilog=RUN_HELP, examples="shoal resume\nshoal resume k3f\nshoal resume k3f --max-pages 200"
+)
 @run_argument
+@click.option("--max-pages", type=click.IntRange(0), help="Another page limit; 0 is none.")
 @as_json
 @click_options("look")
-def resume(settings: Settings, run: str | None, as_json: bool) -> None:
-    """Resume a paused RUN."""
-    _control_run(settings, run, as_json, "resume")
+def resume(settings: Settings, run: str | None, max_pages: int | None, as_json: bool) -> None:
+    """Resume a paused RUN, or with --max-pages one that its page limit ended."""
+    _control_run(settings, run, as_json, "resume", max_pages=max_pages)
 
 
 @click.command(cls=Command, epilog=RUN_HELP, examples="shoal cancel k3f\nshoal cancel books\nshoal cancel --undo k3f")

@@ -167,6 +167,7 @@ class LocalRun:
                 new,
                 tasks=lambda _: in_batches(tasks, paces),
                 fresh=fresh,
+                relimit="max_pages" in settings.sources,
                 more=request.input is not None,
                 name_format=settings.run_id_format,
             )
@@ -370,7 +371,10 @@ class LocalRun:
         for note in self._notes(run):
             self._ui.message(note)
         stats = await checked_stats(queue, run)
-        self._ui.message(f"Run {run.name} of this command is already {run.state}.   --fresh starts over")
+        more = "--fresh starts over"
+        if run.max_pages and stats.cancelled and run.state == "finished" and not self._request.input:
+            more = "a higher --max-pages continues it within a day, --fresh starts over"
+        self._ui.message(f"Run {run.name} of this command is already {run.state}.   {more}")
         return await self._finish(queue, run, stats, exporter, worked=False)
 
     async def _finish(

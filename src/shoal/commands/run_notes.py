@@ -21,7 +21,7 @@ def run_notes(run: Run, settings: Settings, request: RunRequest, changes: Sequen
     limit, asked = run.max_pages, settings.max_pages
     if asked != limit and (asked or limit):
         fixed = count(limit, "page") if limit else "none"
-        yield f"The page limit was set when this run began: {fixed}.   --fresh starts over"
+        yield f"The page limit of this run: {fixed}.   --max-pages changes it, --fresh starts over"
     yield from seen_set_note(run, settings)
     if settings.workers == 0:
         yield "Working in this process: breakpoint() works, and no time limit ends a handler."

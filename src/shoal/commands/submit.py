@@ -130,6 +130,7 @@ class Submission:
                     ),
                     tasks=lambda _: in_batches(tasks, paces),
                     fresh=fresh,
+                    relimit="max_pages" in settings.sources,
                     more=request.input is not None,
                     outage_timeout=OUTAGE_TIMEOUT,
                     name_format=settings.run_id_format,
@@ -197,7 +198,7 @@ class Submission:
         limit, asked = run.max_pages, self.settings.max_pages
         if asked != limit and (asked or limit):
             fixed = count(limit, "page") if limit else "none"
-            yield f"The page limit was set when this run began: {fixed}.   --fresh starts over"
+            yield f"The page limit of this run: {fixed}.   --max-pages changes it, --fresh starts over"
         yield from seen_set_note(run, self.settings)
 
 

@@ -48,7 +48,7 @@ from shoal.queue.values import (
 )
 
 __all__ = [
-    "HEARTBEAT_SECONDS", "LEASE_SECONDS", "LOST_LIMIT", "MAX_COUNTERS_BYTES", "MAX_COUNTER_NAMES",
+    "HEARTBEAT_SECONDS", "LEASE_SECONDS", "LIMIT_SECONDS", "LOST_LIMIT", "MAX_COUNTERS_BYTES", "MAX_COUNTER_NAMES",
     "MAX_FOUND_PER_SETTLE", "MAX_OUTBOX_BYTES", "MAX_OUTBOX_ENTRIES", "MAX_OUTBOX_ENTRY_BYTES", "MAX_OUTBOX_PER_RUN",
     "MAX_PUSH", "REAP_EVERY", "SLOT_HORIZON_SECONDS", "UNDO_SECONDS", "Admin", "DeadLetterGroup", "Document",
     "Documents", "ExtendResult", "Finding", "Flow", "Inspect", "Move", "Outbox", "Promises", "PushResult", "Queue",
@@ -62,6 +62,7 @@ REAP_EVERY = 2.0
 LOST_LIMIT = 3  # a task whose workers died so often is dead with cause "worker_lost"
 SLOT_HORIZON_SECONDS = 2.0  # a claim may reserve slots so many seconds ahead
 UNDO_SECONDS = 3600.0  # so long the tasks of a cancelled run are kept: its cancel can be undone
+LIMIT_SECONDS = 86_400.0  # so long those of a run that its page limit ended: it can go on with a higher one
 MAX_COUNTERS_BYTES = 64 * 1024  # bytes of a worker's counters; longer ones are dropped
 MAX_PUSH = 1_000  # tasks of one push; more raise ValueError
 MAX_FOUND_PER_SETTLE = 2_000  # more found tasks than this go ahead of the outcome as "part" settles
@@ -109,6 +110,16 @@ class Runs(Protocol):
         Repeating an action is harmless.
         An action that does not fit the state raises UsageError with a message saying why.
         Reviving dead letters of a finished run sets it back to running.
+        """
+        ...
+
+    async def set_max_pages(self, run: int, max_pages: int) -> Run:
+        """Give a run another page limit; 0 is none. One that its limit ended goes on with what was left.
+
+        It is then as after an undo. What was left is kept for LIMIT_SECONDS, or until dead letters of the run are
+        revived. UsageError when it is gone, of a run that ended otherwise, where so many pages have ended already,
+        and while another run with the same key goes on. An open run whose new limit is reached already ends with
+        its next outcome, or when somebody reaps.
         """
         ...
 

@@ -103,7 +103,14 @@ def _single_match(named: str, found: list[Run]) -> Run:
 
 
 async def find_or_start(
-    queue: Queue, new: NewRun, *, fresh: bool, resume: bool = True, seeder: str = "", name_format: str = RUN_ID_FORMAT
+    queue: Queue,
+    new: NewRun,
+    *,
+    fresh: bool,
+    resume: bool = True,
+    relimit: bool = False,
+    seeder: str = "",
+    name_format: str = RUN_ID_FORMAT,
 ) -> tuple[Run, StartOutcome]:
     """The run with this key, or a new one; it counts as being seeded until `finish_seeding` is called."""
     known = await queue.runs(key=new.key, limit=1)
@@ -114,9 +121,15 @@ async def find_or_start(
                 f"run {run.name} of this was moved to {place}",
                 hint=f"continue there: --queue {place}; --fresh starts a new one here",
             )
-        if run.state in ("finished", "cancelled"):
+        if run.state == "cancelled" or (run.state == "finished" and not (relimit and _asks_for_more(run, new))):
             return run, "ended"
         await begin_seeding(queue, run.name, seeder)
+        if relimit and run.max_pages != new.max_pages:
+            try:
+                run = await queue.set_max_pages(run.id, new.max_pages)
+            except UsageError:  # there is nothing left to go on with
+                await finish_seeding(queue, run.name)
+                return run, "ended"
         if run.state == "paused" and resume:
             run = await queue.set_run(run.id, "resume")
         return run, "continued"
@@ -134,6 +147,10 @@ async def find_or_start(
         await begin_seeding(queue, run.name, seeder)
         return run, "continued"
     return run, "new"
+
+
+def _asks_for_more(run: Run, new: NewRun) -> bool:
+    return bool(run.max_pages) and (not new.max_pages or new.max_pages > run.max_pages)
 
 
 async def begin_seeding(queue: Queue, name: str, seeder: str = "") -> None:

@@ -29,6 +29,7 @@ class StartRequest:
     tasks: Callable[[Run], TaskBatches] | None = None  # asked for once the run is there
     fresh: bool = False  # not the run that this key had before: an unfinished one is cancelled
     resume: bool = True  # one that this key has and that is paused
+    relimit: bool = False  # one that this key has gets the page limit, and goes on if it was its limit that ended it
     seeder: str = ""  # who adds the tasks, kept for as long as that takes
     more: bool = False  # others add tasks after this, and say when that is done (`finish_seeding`)
     open_output: Callable[[Run], Exporter | None] = lambda _: None  # refused, it leaves no run behind
@@ -62,6 +63,7 @@ async def start(queue: Queue, request: StartRequest) -> StartedRun:
         request.run,
         fresh=request.fresh,
         resume=request.resume,
+        relimit=request.relimit,
         seeder=request.seeder,
         name_format=request.name_format,
     )

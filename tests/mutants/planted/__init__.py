@@ -12,6 +12,7 @@ from mutants.planted import (
     handlers,
     needs,
     outbox,
+    page_limit,
     politeness,
     push,
     queue,
@@ -48,5 +49,6 @@ _PARTS = (
     push,
     discard,
     secrets,
+    page_limit,
 )
 MUTANTS = tuple(mutant for part in _PARTS for mutant in part.MUTANTS)

@@ -14,6 +14,7 @@ from shoal.errors import QueueUnavailable, UsageError
 from shoal.queue import undo
 from shoal.queue.base import SLOT_HORIZON_SECONDS, RunAction, TaskFilter
 from shoal.queue.outbox_limits import outbox_pending
+from shoal.queue.page_limit import limit_refused
 from shoal.queue.postgres.columns import SECOND, micros, text
 from shoal.queue.postgres.engine import Engine
 from shoal.queue.postgres.inspect import condition
@@ -158,6 +159,16 @@ async def _undo(engine: Engine, run: int) -> Run:
         raise undo.replaced(about.name, unescape_nul(refused.removeprefix("replaced:")))
     if refused:
         raise undo.not_cancelled(about.name, about.state)
+    await move_lanes(engine, run)
+    return about
+
+
+async def set_max_pages(engine: Engine, run: int, max_pages: int) -> Run:
+    refused = await engine.value("SELECT {s}.set_max_pages($1, $2, $3)", engine.now(), _number(run), max(0, max_pages))
+    about = await get(engine, run)
+    if refused:
+        why, _, what = refused.partition(":")
+        raise limit_refused(why, about, int(what) if why == "reached" else unescape_nul(what))
     await move_lanes(engine, run)
     return about
 

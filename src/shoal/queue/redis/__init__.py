@@ -64,6 +64,7 @@ class RedisQueue:
     # A verb with its module's name is the last of that module: from there on, the name is the verb's.
     start_run = verb(runs.start)
     set_run = verb(runs.set_state)
+    set_max_pages = verb(runs.set_max_pages)
     stats = verb(runs.stats)
     stats_of = verb(runs.stats_of)
     recount = verb(runs.recount)

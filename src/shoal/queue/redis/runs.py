@@ -15,6 +15,7 @@ from shoal.errors import UsageError
 from shoal.queue import undo
 from shoal.queue.base import RunAction, TaskFilter
 from shoal.queue.outbox_limits import outbox_pending
+from shoal.queue.page_limit import limit_refused
 from shoal.queue.redis import inspect
 from shoal.queue.redis.engine import Engine
 from shoal.queue.redis.overdue import end_overdue
@@ -141,6 +142,17 @@ async def set_state(engine: Engine, run: int, action: RunAction) -> Run:
         )
     if word == b"outbox":
         raise outbox_pending(about[0].decode(), about[1], "it cannot finish")
+    await _sweep(engine, run, about[0])
+    return await get(engine, run)
+
+
+async def set_max_pages(engine: Engine, run: int, max_pages: int) -> Run:
+    word, *about = await engine.run("set_max_pages", run, max(0, max_pages))
+    if word == b"unknown":
+        raise unknown(run)
+    if word != b"ok":
+        what = about[0].decode() if word == b"replaced" else about[0] if about else ""
+        raise limit_refused(word.decode(), await get(engine, run), what)
     await _sweep(engine, run, about[0])
     return await get(engine, run)
 

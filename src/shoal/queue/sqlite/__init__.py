@@ -22,6 +22,7 @@ from shoal.queue.sqlite import (
     lanes,
     move,
     outbox,
+    page_limit,
     purge,
     push,
     reap,
@@ -124,6 +125,11 @@ class SqliteQueue:
 
     async def set_run(self, run: int, action: RunAction) -> Run:
         changed, more = await self._engine.write(runs.set_state, run, action)
+        await self._move_lanes(run, more)
+        return changed
+
+    async def set_max_pages(self, run: int, max_pages: int) -> Run:
+        changed, more = await self._engine.write(page_limit.set_max_pages, run, max_pages)
         await self._move_lanes(run, more)
         return changed
 

@@ -12,7 +12,7 @@ from shoal.core.run import TASK_BITS, NewRun, Run
 from shoal.core.task import REVIVED, Attempt, band
 from shoal.errors import UsageError
 from shoal.queue import undo as undo_refusal
-from shoal.queue.base import UNDO_SECONDS, RunAction, TaskFilter
+from shoal.queue.base import LIMIT_SECONDS, UNDO_SECONDS, RunAction, TaskFilter
 from shoal.queue.outbox_limits import outbox_pending
 from shoal.queue.sqlite import dead_letter, lanes, needs, seen_sets
 from shoal.queue.sqlite.filter import condition, dead_letters
@@ -188,6 +188,7 @@ def _end(db: sqlite3.Connection, now: int, run: int, state: str) -> None:
 
 def cancel(db: sqlite3.Connection, now: int, run: int, state: str) -> None:
     """Close the account at once; the rows are kept for a while. Leased tasks may still bring their records."""
+    kept_for = LIMIT_SECONDS if state == "finished" else UNDO_SECONDS
     in_flight = _set_leased(db, run, was=1, becomes=3)
     db.executemany(
         "UPDATE lanes SET in_flight = in_flight - ? WHERE id = ?", [(n, lane) for lane, n in in_flight.items()]
@@ -195,7 +196,7 @@ def cancel(db: sqlite3.Connection, now: int, run: int, state: str) -> None:
     db.execute(
         """UPDATE runs SET cancelled = cancelled + ready + leased, kept_ready = ready, kept_delayed = delayed, ready = 0, delayed = 0, leased = 0,
              leftovers = 1, undo_until = ?, state_before = state WHERE id = ?""",
-        (now + lanes.micros(UNDO_SECONDS), run),
+        (now + lanes.micros(kept_for), run),
     )
     _end(db, now, run, state)
     lanes.wake(db, in_flight)
@@ -219,11 +220,22 @@ def undo(db: sqlite3.Connection, now: int, run: Run) -> Run:
         raise undo_refusal.not_cancelled(run.name, run.state)
     if not keeps_tasks(db, now, run.id):
         raise undo_refusal.too_late(run.name)
-    other = db.execute(
-        "SELECT name FROM runs WHERE key = ? AND state IN ('running', 'paused') ORDER BY id DESC LIMIT 1", (run.key,)
+    if other := going_on(db, run.key):
+        raise undo_refusal.replaced(run.name, other)
+    bring_back(db, now, run)
+    return get(db, run.id)
+
+
+def going_on(db: sqlite3.Connection, key: str) -> str:
+    """The name of a run with this key that has not ended."""
+    row = db.execute(
+        "SELECT name FROM runs WHERE key = ? AND state IN ('running', 'paused') ORDER BY id DESC LIMIT 1", (key,)
     ).fetchone()
-    if other:
-        raise undo_refusal.replaced(run.name, other[0])
+    return str(row[0]) if row else ""
+
+
+def bring_back(db: sqlite3.Connection, now: int, run: Run) -> None:
+    """What was cancelled with a run and is kept is as it was."""
     in_flight = _set_leased(db, run.id, was=3, becomes=1)
     db.executemany(
         "UPDATE lanes SET in_flight = in_flight + ? WHERE id = ?", [(n, lane) for lane, n in in_flight.items()]
@@ -241,7 +253,6 @@ def undo(db: sqlite3.Connection, now: int, run: Run) -> Run:
     db.execute(_LEVEL, (run.id,))
     lanes.move_some(db, now, run.id)
     lanes.wake(db, in_flight)
-    return get(db, run.id)
 
 
 def stop_at_limit(db: sqlite3.Connection, now: int, run: int) -> None:

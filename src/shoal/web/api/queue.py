@@ -36,7 +36,7 @@ INCOMPLETE = "operation-incomplete"  # the kind of problem that says so
 _encode = msgspec.msgpack.Encoder().encode
 # What people do: whoever looks next must see it. The rest looks, or goes on all the time.
 _MUTATING_VERBS = frozenset((
-    "start_run", "set_run", "add", "push", "trim", "drop", "revive", "purge",
+    "start_run", "set_run", "set_max_pages", "add", "push", "trim", "drop", "revive", "purge",
     "import_run", "save_document", "compare_and_swap", "set_lane", "command_worker", "forget_worker",
     "forget_seen", "clear_seen",
 ))  # fmt: skip

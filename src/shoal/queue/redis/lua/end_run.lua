@@ -1,7 +1,7 @@
 -- Ending: runs close their account at once; their lanes notice in slices. What was cancelled with a run is kept where it is for
 -- a while (its fields kept, undo_until, before, kept_ready and kept_delayed), so that this can be undone; then it goes in slices, too.
 local SLICE = 100  -- lanes per call: nobody else is answered meanwhile
-local UNDO = 3600000000
+local UNDO, LIMIT = 3600000000, 86400000000  -- for so long what was cancelled with a run is kept, or what its page limit left
 
 local function get_kept(run, field)
   return tonumber(call('HGET', P .. 'run:' .. run.id, field) or 0)
@@ -120,8 +120,9 @@ local function cancel(run, state)
   local last = tonumber(call('HGET', P .. 'meta', 'lease') or 0)
   call('HSET', P .. 'meta', 'cut', int(last))
   set(run, 'cut', last)
-  call('HSET', P .. 'run:' .. run.id, 'kept', 1, 'undo_until', int(now + UNDO), 'before', run.state, 'kept_ready', run.ready, 'kept_delayed', run.delayed)
-  call('ZADD', P .. 'undoable', int(now + UNDO), run.id)
+  local undo_until = int(now + (state == 'finished' and LIMIT or UNDO))
+  call('HSET', P .. 'run:' .. run.id, 'kept', 1, 'undo_until', undo_until, 'before', run.state, 'kept_ready', run.ready, 'kept_delayed', run.delayed)
+  call('ZADD', P .. 'undoable', undo_until, run.id)
   bump(run, 'cancelled', run.ready + run.leased)
   set(run, 'ready', 0)
   set(run, 'delayed', 0)
@@ -158,6 +159,25 @@ local function undo(run)
   call('ZREM', P .. 'undoable', run.id)
   call('ZADD', P .. 'live_runs', run.id, run.id)
   begin_sweep(run)
+end
+
+-- The run with the same key that has not ended, if there is one.
+local function going_on(run)
+  local other = get_run(tonumber(call('HGET', P .. 'keys', call('HGET', P .. 'run:' .. run.id, 'key')) or 0))
+  return accepts_tasks(other) and other
+end
+
+-- One that comes back is level with the others, it does not catch up.
+local function level(run)
+  local least
+  for _, id in ipairs(call('ZRANGE', P .. 'live_runs', 0, -1)) do
+    local other = get_run(tonumber(id))
+    if other.id ~= run.id and other.state == 'running' and (not least or other.share < least) then
+      least = other.share
+    end
+  end
+  set(run, 'share', max(run.share, least or 0))
+  hint(run)
 end
 
 -- When as many pages have ended as were asked for, the rest is cancelled and the run is complete.

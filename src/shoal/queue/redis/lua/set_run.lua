@@ -5,19 +5,6 @@ local run, action = get_run(tonumber(ARGV[2])), ARGV[3]
 if not run then
   return {'unknown'}
 end
--- One that comes back is level with the others, it does not catch up.
-local function level()
-  local least
-  for _, id in ipairs(call('ZRANGE', P .. 'live_runs', 0, -1)) do
-    local other = get_run(tonumber(id))
-    if other.id ~= run.id and other.state == 'running' and (not least or other.share < least) then
-      least = other.share
-    end
-  end
-  set(run, 'share', max(run.share, least or 0))
-  hint(run)
-end
-
 if run.state == WANTED[action] or (action == 'undo' and accepts_tasks(run)) then
   return {'ok', run.left}
 end
@@ -25,12 +12,12 @@ if action == 'undo' and run.state == 'cancelled' then
   if not keeps_tasks(run) then
     return {'late', run.name}
   end
-  local other = get_run(tonumber(call('HGET', P .. 'keys', call('HGET', P .. 'run:' .. run.id, 'key')) or 0))
-  if accepts_tasks(other) then
+  local other = going_on(run)
+  if other then
     return {'replaced', run.name, other.name}
   end
   undo(run)
-  level()
+  level(run)
   flush()
   return {'ok', run.left}
 end
@@ -52,7 +39,7 @@ else
   set(run, 'state', WANTED[action])
   set(run, 'changed_at', now)
   if action == 'resume' then
-    level()
+    level(run)
   end
 end
 flush()

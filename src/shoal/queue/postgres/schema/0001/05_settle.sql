@@ -32,7 +32,7 @@ BEGIN
   SELECT sum(ready) AS ready, sum(delayed) AS delayed, sum(leased) AS leased INTO v FROM counters WHERE run = p_run;
   PERFORM add_counters(p_run, p_ready => -coalesce(v.ready, 0)::bigint, p_delayed => -coalesce(v.delayed, 0)::bigint,
                 p_leased => -coalesce(v.leased, 0)::bigint, p_cancelled => coalesce(v.ready + v.leased, 0)::bigint);
-  UPDATE runs SET leftovers = true, undo_until = p_now + 3600000000, state_before = state, kept_ready = coalesce(v.ready, 0), kept_delayed = coalesce(v.delayed, 0),
+  UPDATE runs SET leftovers = true, undo_until = p_now + CASE p_state WHEN 'finished' THEN 86400000000 ELSE 3600000000 END, state_before = state, kept_ready = coalesce(v.ready, 0), kept_delayed = coalesce(v.delayed, 0),
                   state = p_state, changed_at = p_now, finished_at = p_now WHERE id = p_run;
   PERFORM wake(v_lanes);
   PERFORM begin_moving(p_run);
@@ -47,8 +47,6 @@ DECLARE
   v_now bigint;
   v runs;
   v_other text;
-  v_lanes integer[];
-  v_leased bigint;
 BEGIN
   PERFORM pg_advisory_xact_lock(lock_namespace(), -1);  -- no other of the same key is started meanwhile
   PERFORM pg_advisory_xact_lock(lock_namespace(), p_run);
@@ -67,6 +65,18 @@ BEGIN
   IF FOUND THEN
     RETURN 'replaced:' || v_other;
   END IF;
+  PERFORM bring_back(v_now, v);
+  RETURN '';
+END
+$$;
+
+-- What was cancelled with a run and is kept is as it was. The caller has the run alone.
+CREATE FUNCTION bring_back(p_now bigint, v runs) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  p_run integer := v.id;
+  v_lanes integer[];
+  v_leased bigint;
+BEGIN
   v_lanes := ARRAY(SELECT DISTINCT lane FROM leased WHERE id >= p_run::bigint << 32 AND id < (p_run + 1)::bigint << 32);
   PERFORM lock_lanes(v_lanes || ARRAY(SELECT DISTINCT lane FROM run_lanes WHERE run = p_run ORDER BY lane LIMIT 100));
   WITH held AS (
@@ -77,13 +87,50 @@ BEGIN
   )
   SELECT count(*) INTO v_leased FROM held;
   PERFORM add_counters(p_run, p_ready => v.kept_ready, p_delayed => v.kept_delayed, p_leased => v_leased, p_cancelled => -v.kept_ready - v_leased);
-  UPDATE runs SET state = v.state_before, finished_at = 0, changed_at = v_now, leftovers = false, undo_until = 0, kept_ready = 0, kept_delayed = 0,
+  UPDATE runs SET state = v.state_before, finished_at = 0, changed_at = p_now, leftovers = false, undo_until = 0, kept_ready = 0, kept_delayed = 0,
     -- One that comes back is level with the others, it does not catch up.
     share = greatest(share, (SELECT coalesce(min(share), 0) FROM runs WHERE state = 'running'))
   WHERE id = p_run;
   PERFORM wake(v_lanes);
   PERFORM begin_moving(p_run);
   PERFORM notify_workers();
+END
+$$;
+
+-- Another page limit. Refusals are 'none' (no such run), 'ended' (not by its limit), 'late', 'reached:' with how many pages have
+-- ended, and 'replaced:' with the name of the other run.
+CREATE FUNCTION set_max_pages(p_now bigint, p_run integer, p_max_pages bigint) RETURNS text LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+  v_now bigint;
+  v runs;
+  v_ended bigint;
+  v_left bigint;
+  v_other text;
+BEGIN
+  PERFORM pg_advisory_xact_lock(lock_namespace(), -1);  -- no other of the same key is started meanwhile
+  PERFORM pg_advisory_xact_lock(lock_namespace(), p_run);
+  v_now := clock_micros(p_now);
+  SELECT * INTO v FROM runs WHERE id = p_run;
+  IF NOT FOUND THEN
+    RETURN 'none';
+  END IF;
+  IF v.state NOT IN ('running', 'paused') THEN
+    SELECT coalesce(sum(done + dead + discarded), 0), coalesce(sum(cancelled), 0) INTO v_ended, v_left FROM counters WHERE run = p_run;
+    IF v.state <> 'finished' OR v_left = 0 OR v.max_pages = 0 OR v_ended < v.max_pages THEN
+      RETURN 'ended';
+    ELSIF v.undo_until <= v_now THEN
+      RETURN 'late';
+    ELSIF p_max_pages > 0 AND p_max_pages <= v_ended THEN
+      RETURN 'reached:' || v_ended;
+    END IF;
+    SELECT name INTO v_other FROM runs WHERE key = v.key AND state IN ('running', 'paused') ORDER BY id DESC LIMIT 1;
+    IF FOUND THEN
+      RETURN 'replaced:' || v_other;
+    END IF;
+    PERFORM bring_back(v_now, v);
+  END IF;
+  UPDATE runs SET max_pages = greatest(0, p_max_pages), changed_at = v_now WHERE id = p_run;
   RETURN '';
 END
 $$;
