@@ -307,15 +307,14 @@ def test_a_failed_request_leaves_its_key_free(server: ServerProcess) -> None:
 def test_a_stream_whose_server_was_killed_is_gone_on_with_by_another(tmp_path: Path) -> None:
     queue, body = sample_queue.state_url(tmp_path), numbered_urls(5_000)
     headers = {"Idempotency-Key": "killed"}
-    with running_server(queue, "--no-maintenance") as first:
+    with running_server(queue, "--no-maintenance") as second, running_server(queue, "--no-maintenance") as first:
         name = begun(first)
         with socket.create_connection(("127.0.0.1", first.port)) as half:
             _half(half, name, body, "killed")
             wait_until(lambda: first.ask(f"/api/v1/runs/{name}")["seen"] > 1_000)
+            early = second.post(f"/api/v1/runs/{name}/tasks", content=body, headers=headers)
+            assert early.status_code == 409, "the first is still at it"
             first.stop(signal.SIGKILL)
-    with running_server(queue, "--no-maintenance") as second:
-        early = second.post(f"/api/v1/runs/{name}/tasks", content=body, headers=headers)
-        assert early.status_code == 409
         made = _retry_until_answered(second, f"/api/v1/runs/{name}/tasks", content=body, headers=headers)
         assert made["added"] + made["known"] == 5_000
         assert made["added"] and made["known"]
