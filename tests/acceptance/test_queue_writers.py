@@ -262,13 +262,12 @@ def test_nothing_that_stands_in_a_queue_makes_a_worker_give_away_what_is_its_own
     wait_until(is_dealt_with, every=0.5)
     done = stop_process(worker)
     assert done.code == 0, done.err
-    for site in (scene.evil, scene.proxy, scene.inside):
+    for site, own in ((scene.evil, ""), (scene.proxy, "pw-way"), (scene.inside, "")):
         told = received(site)
-        assert [it for secret in SECRETS if secret != "pw-way" for it in spellings(secret) if it in told] == []
+        assert [it for secret in SECRETS if secret != own for it in spellings(secret) if it in told] == []
     assert scene.inside.hits == []
     told = received(scene.home)
     assert [it for secret in ("pw-free", "pw-bearer", "pw-way") for it in spellings(secret) if it in told] == []
-    assert "pw-way" not in received(scene.evil)
     assert not scene.marker.exists()
     assert not any(secret in log.read_text() for secret in SECRETS)
     assert scene.evil.hits  # they would have been told
