@@ -11,7 +11,7 @@ from shoal.config.load import Settings
 from shoal.core.lane import Pace
 from shoal.core.request_header import names_identity
 from shoal.core.run import Run
-from shoal.errors import UsageError
+from shoal.errors import QueueRefused, UsageError
 from shoal.fetch.raw_pages import NOT_STORED
 from shoal.queue.base import Queue, TaskFilter
 from shoal.runs.identity import resolve_run
@@ -61,6 +61,8 @@ def _saved_counts(settings: Settings) -> dict[str, int]:
     for store in app.open_saved_pages(settings):
         try:
             counts |= {run.name: run.pages for run in store.runs()}
+        except QueueRefused:  # damaged: as good as nothing
+            continue
         finally:
             store.close()
     return counts
