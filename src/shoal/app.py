@@ -21,10 +21,10 @@ from shoal.core.task import Task
 from shoal.core.task_kind import is_fetched
 from shoal.core.typed_task import TYPE_PREFIX
 from shoal.core.url import UrlNormalizer
-from shoal.errors import UsageError
+from shoal.errors import ActionRequired, UsageError
 from shoal.extract.scraper import Scraper
 from shoal.fetch.guard import PrivateNetworkPolicy, looks_private
-from shoal.logs import redact
+from shoal.logs import log, redact
 from shoal.queue import registry
 from shoal.queue.base import Queue
 from shoal.queue.reconnect import OUTAGE_TIMEOUT
@@ -131,14 +131,24 @@ def bounded_raw_folder(settings: Settings) -> Path:
     return settings.state_folder / "raw" / "lists"
 
 
-def open_saved_pages(settings: Settings) -> list[RawPageStore]:
-    """Every store of saved pages there is: of those that were asked for, and of lists. None is made."""
+def open_saved_pages(settings: Settings, *, strict: bool = False) -> list[RawPageStore]:
+    """Every store of saved pages there is: of those that were asked for, and of lists. None is made.
+
+    One of lists that cannot be opened is left out, unless this is strict: nobody relies on it.
+    """
     from shoal.store.raw.file import FILE_NAME
     from shoal.store.raw.page_store import RawPageStore
 
-    folders = (settings.state_folder / "raw", bounded_raw_folder(settings))
-    durable = settings.synchronous == "full"
-    return [RawPageStore(folder, durable=durable) for folder in folders if (folder / FILE_NAME).exists()]
+    lists = bounded_raw_folder(settings)
+    stores = [open_raw_store(settings)] if (settings.state_folder / "raw" / FILE_NAME).exists() else []
+    if (lists / FILE_NAME).exists():
+        try:
+            stores.append(RawPageStore(lists, durable=False))
+        except ActionRequired as error:
+            if strict:
+                raise
+            log("pages_not_kept", "warning", folder=str(lists), why=str(error), hint=error.hint)
+    return stores
 
 
 def cookie_file(settings: Settings, run: Run) -> Path:

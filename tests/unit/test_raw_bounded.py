@@ -9,9 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from shoal import app
+from shoal.config.load import load
 from shoal.core.page import Request, Response
 from shoal.core.url import request_digest
+from shoal.errors import QueueRefused
 from shoal.fetch.raw_pages import RecordingFetcher
+from shoal.queue.base import Queue
+from shoal.runs.cleanup import remove_leftovers
+from shoal.runs.saved_pages import find_saved_pages
 from shoal.store.raw.bounded import BoundedPageStore
 from shoal.store.raw.file import FILE_NAME
 from shoal.store.raw.page_store import RawPageStore
@@ -134,6 +140,31 @@ async def test_a_store_that_another_process_locks_costs_pages_and_not_the_run(
     await store.sync()
     assert kept(tmp_path, "run") == []
     store.close()
+
+
+@pytest.mark.parametrize("spoil", [damage, newer])
+def test_pages_of_lists_that_cannot_be_read_are_as_good_as_none(tmp_path: Path, spoil: object) -> None:
+    settings = load({"queue": str(tmp_path / "shoal.db")}, env={})
+    folder = app.bounded_raw_folder(settings)
+    RawPageStore(folder).close()
+    spoil(folder)  # type: ignore[operator]
+    assert app.open_saved_pages(settings) == []
+    with pytest.raises(QueueRefused):
+        app.open_saved_pages(settings, strict=True)
+
+
+async def test_pages_that_cannot_be_removed_stop_no_run(tmp_path: Path, queue: Queue) -> None:
+    settings = load({"queue": str(tmp_path / "shoal.db")}, env={})
+    store = bounded(app.bounded_raw_folder(settings))
+    await fill(store, "gone", range(30))
+    store.close()
+    place = app.bounded_raw_folder(settings) / FILE_NAME
+    with sqlite3.connect(place) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        db.execute("DROP TABLE body")  # as good as damaged
+    db.close()
+    await remove_leftovers(queue, settings)
+    assert find_saved_pages(settings, ["gone"]) is None
 
 
 class Web:

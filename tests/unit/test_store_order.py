@@ -30,12 +30,12 @@ class TaskRecords:
     def __init__(self, *tasks: int) -> None:
         self.tasks = list(tasks)
 
-    def records_of(self, task: int) -> dict[str, Any]:
-        return {"task": task, f"only {task}": "ü"} if task % 3 == 0 else {"task": task}
+    def record(self, seq: int, task: int) -> dict[str, Any]:
+        return {"task": task, "seq": seq, f"only {task}": "ü"} if task % 3 == 0 else {"task": task, "seq": seq}
 
     async def records(self, run: int, *, after: int = 0, limit: int = 1000) -> Sequence[StoredRecord]:
         found = enumerate(self.tasks[after : after + limit], after + 1)
-        return [StoredRecord(seq, task, json.dumps(self.records_of(task)).encode()) for seq, task in found]
+        return [StoredRecord(seq, task, json.dumps(self.record(seq, task)).encode()) for seq, task in found]
 
 
 async def write(kept: Any, path: Path, **options: Any) -> int:
@@ -102,6 +102,13 @@ def test_a_database_is_refused_with_a_way_out(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no order of their own") as refused:
         opened(FakeRecords(), tmp_path / "a.db", in_order=True)
     assert "ORDER BY line" in refused.value.hint
+
+
+async def test_records_of_one_page_stay_together_in_their_own_order(tmp_path: Path) -> None:
+    await write(TaskRecords(4, 2, 4, 1, 2, 4), tmp_path / "a.jsonl", in_order=True)
+    assert [(row["task"], row["seq"]) for row in lines(tmp_path / "a.jsonl")] == [
+        (1, 4), (2, 2), (2, 5), (4, 1), (4, 3), (4, 6),
+    ]  # fmt: skip
 
 
 async def test_ordered_records_are_read_from_any_place(tmp_path: Path) -> None:

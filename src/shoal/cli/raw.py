@@ -147,7 +147,7 @@ def _open_stores(settings: Settings, *, needed: bool = False) -> Iterator[list[R
     """The raw pages of this state; where none were ever stored, no file is made."""
     from shoal.app import open_saved_pages
 
-    stores = open_saved_pages(settings)
+    stores = open_saved_pages(settings, strict=True)
     if needed and not stores:
         raise UsageError("no responses are saved here", hint=KEEP)
     try:

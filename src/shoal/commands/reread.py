@@ -11,7 +11,7 @@ from shoal import app
 from shoal.config.load import Settings
 from shoal.config.replay import settings_for_replay
 from shoal.core.run import Run
-from shoal.errors import UsageError
+from shoal.errors import ActionRequired, UsageError
 from shoal.queue.base import Queue
 from shoal.runs.request import RunRequest
 from shoal.runs.saved_pages import SavedPages, find_saved_pages, list_id, revive_not_saved, saved_by
@@ -56,7 +56,7 @@ class Reread:
             if self.pages is None:
                 self._on_message("No pages of this list are saved any more; all of them are fetched.")
         elif name := str(run.spec.get(REREAD_KEY, "")):
-            with contextlib.suppress(UsageError):  # gone by now: then everything is fetched
+            with contextlib.suppress(ActionRequired):  # gone by now: then everything is fetched
                 self.pages = await saved_by(queue, self._settings, name)
 
     async def fetch_rest(self, queue: Queue, run: Run) -> bool:

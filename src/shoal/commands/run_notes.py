@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from shoal import app
+from shoal.commands.reread import REREAD_KEY
 from shoal.commands.submit import seen_set_note
 from shoal.config.changed_settings import SettingChange
 from shoal.config.load import Settings
@@ -22,7 +23,8 @@ def run_notes(run: Run, settings: Settings, request: RunRequest, changes: Sequen
     if asked != limit and (asked or limit):
         fixed = count(limit, "page") if limit else "none"
         yield f"The page limit of this run: {fixed}.   --max-pages changes it, --fresh starts over"
-    yield from seen_set_note(run, settings)
+    if not run.spec.get(REREAD_KEY):  # what is read again was seen before
+        yield from seen_set_note(run, settings)
     if settings.workers == 0:
         yield "Working in this process: breakpoint() works, and no time limit ends a handler."
     if changes:

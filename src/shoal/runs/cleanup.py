@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from shoal.app import open_saved_pages
 from shoal.config.load import Settings
+from shoal.errors import ActionRequired
+from shoal.logs import log
 from shoal.queue.base import Queue
 
 
@@ -22,6 +24,8 @@ async def remove_leftovers(queue: Queue, settings: Settings) -> None:
             for kept in raw_store.runs():
                 if not await _run_exists(queue, kept.name):
                     await raw_store.remove(kept.name)
+        except ActionRequired as error:  # whoever needs these pages is told; no other run is stopped by it
+            log("pages_not_removed", "warning", why=str(error), hint=error.hint)
         finally:
             raw_store.close()
 

@@ -134,8 +134,8 @@ class ListReader:
         left = self.report.read
         while left:
             passed = list(islice(entries, min(BATCH, left)))
-            if has_changed:
-                await self._tell_lanes(passed)
+            if has_changed or not self.paces:
+                await self._meet_lanes(passed, tell=has_changed)
             _update_fingerprint(self._fingerprint, passed)
             left -= len(passed)
             if not passed or (not left and self._fingerprint.hexdigest() != self._position.print):
@@ -149,11 +149,13 @@ class ListReader:
         if has_changed:
             self._position = msgspec.structs.replace(self._position, settings=self._settings)
 
-    async def _tell_lanes(self, passed: Sequence[UrlEntry]) -> None:
-        """Give the lanes of lines that are in the run already the pace that is asked for now."""
+    async def _meet_lanes(self, passed: Sequence[UrlEntry], *, tell: bool) -> None:
+        """Learn the paces of lines that are in the run already; tell: their lanes get them from now on."""
         made = [task_from_entry(entry, self._rewrite) for entry in passed]
         tasks = [task for task in made if isinstance(task, Task) and task.lane not in self._told_lanes]
         self.paces |= {self._pace(task.lane) for task in tasks}
+        if not tell:
+            return
         await app.give_paces(self._queue, self._run, tasks, self._pace)
         if len(self._told_lanes) > MAX_TOLD_LANES:
             self._told_lanes.clear()

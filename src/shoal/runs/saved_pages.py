@@ -11,7 +11,7 @@ from shoal.config.load import Settings
 from shoal.core.lane import Pace
 from shoal.core.request_header import names_identity
 from shoal.core.run import Run
-from shoal.errors import UsageError
+from shoal.errors import ActionRequired, UsageError
 from shoal.fetch.raw_pages import NOT_STORED
 from shoal.queue.base import Queue, TaskFilter
 from shoal.runs.identity import resolve_run
@@ -50,17 +50,21 @@ async def saved_by(queue: Queue, settings: Settings, named: str) -> SavedPages:
     run = await resolve_run(queue, named)
     if run is None:
         raise UsageError(f"there is no run {named}", hint="shoal runs lists them")
-    counts = _saved_counts(settings)
+    counts = _saved_counts(settings, strict=True)
     if run.name not in counts:
         raise UsageError(f"run {run.name} saved no responses", hint="crawl with --keep-raw first")
     return SavedPages(run.name, counts[run.name])
 
 
-def _saved_counts(settings: Settings) -> dict[str, int]:
+def _saved_counts(settings: Settings, *, strict: bool = False) -> dict[str, int]:
+    """Pages by run; unless this is strict, a store that cannot be read is as good as none."""
     counts: dict[str, int] = {}
-    for store in app.open_saved_pages(settings):
+    for store in app.open_saved_pages(settings, strict=strict):
         try:
             counts |= {run.name: run.pages for run in store.runs()}
+        except ActionRequired:
+            if strict:
+                raise
         finally:
             store.close()
     return counts

@@ -6,6 +6,7 @@ gives records in the order in which pages were finished, is read once.
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from collections.abc import Sequence
@@ -20,7 +21,16 @@ from shoal.store.base import RecordReader, TaskRecord, run_in_thread
 from shoal.store.record_batches import RecordBatches
 
 CACHE_KB = 8_000
-_NEXT = "SELECT task, seq, data FROM record WHERE (task, seq) > (?, ?) ORDER BY task, seq LIMIT ? OFFSET ?"
+# Rows are appended as they come; what is sorted, by merging on disk, is only their numbers.
+_TABLES = (
+    "CREATE TABLE record (seq INTEGER PRIMARY KEY, task INTEGER NOT NULL, data BLOB NOT NULL)",
+    "CREATE TABLE place (number INTEGER PRIMARY KEY, seq INTEGER NOT NULL)",
+)
+_SORT = "INSERT INTO place (seq) SELECT seq FROM record ORDER BY task, seq"
+_NEXT = """
+    SELECT place.number, record.data FROM place JOIN record ON record.seq = place.seq
+    WHERE place.number > ? ORDER BY place.number LIMIT ?
+"""
 
 
 class OrderedRecord(msgspec.Struct, frozen=True, gc=False):
@@ -37,14 +47,15 @@ class OrderedRecords:
         self._path = path
         self._db: sqlite3.Connection | None = None
         self._seq = 0  # up to which the queue was read
-        self._last = (0, 0, 0)  # place, task and seq of the last record that was given
 
     async def refill(self) -> None:
         async for batch in RecordBatches(self._queue, self._run).all(after=self._seq):
             records = cast("Sequence[TaskRecord]", batch)
-            await run_in_thread(self._insert, [(it.task, it.seq, it.data) for it in records])
+            rows = [(it.seq, it.task, it.data) for it in records]
+            await run_in_thread(self._write, "INSERT INTO record VALUES (?, ?, ?)", rows)
             self._seq = batch[-1].seq
-        self._last = (0, 0, 0)
+        await run_in_thread(self._write, "DELETE FROM place", [()])
+        await run_in_thread(self._write, _SORT, [()])
 
     async def records(self, run: int, *, after: int = 0, limit: int = 1000) -> Sequence[OrderedRecord]:
         return await run_in_thread(self._select, after, limit)
@@ -68,27 +79,20 @@ class OrderedRecords:
             self._db.execute("PRAGMA journal_mode = off")
             self._db.execute("PRAGMA synchronous = off")
             self._db.execute(f"PRAGMA cache_size = -{CACHE_KB}")
-            self._db.execute(
-                "CREATE TABLE record (task INTEGER, seq INTEGER, data BLOB, PRIMARY KEY (task, seq)) WITHOUT ROWID"
-            )
+            for table in _TABLES:
+                self._db.execute(table)
         return self._db
 
-    def _insert(self, rows: Sequence[tuple[int, int, bytes]]) -> None:
+    def _write(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
         db = self._open()
         try:
             db.execute("BEGIN")
-            db.executemany("INSERT INTO record VALUES (?, ?, ?)", rows)
+            db.executemany(statement, rows)
             db.execute("COMMIT")
         except sqlite3.Error as error:  # without a journal nothing can be taken back: it is begun anew
             self.close()
             self._seq = 0
-            raise write_error(self._path, OSError(28, str(error))) from error
+            raise write_error(self._path, OSError(errno.ENOSPC, str(error))) from error
 
     def _select(self, after: int, limit: int) -> list[OrderedRecord]:
-        db, (place, task, seq) = self._open(), self._last
-        # Who reads on from where he was needs not count from the beginning.
-        start, skip = ((task, seq), 0) if after == place else ((0, 0), after)
-        rows = db.execute(_NEXT, (*start, limit, skip)).fetchall()
-        if rows:
-            self._last = (after + len(rows), rows[-1][0], rows[-1][1])
-        return [OrderedRecord(number, data) for number, (_, _, data) in enumerate(rows, after + 1)]
+        return [OrderedRecord(number, data) for number, data in self._open().execute(_NEXT, (after, limit))]

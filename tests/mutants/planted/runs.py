@@ -277,4 +277,11 @@ MUTANTS = (
         "if False:",
         "unit/test_changed_settings.py",
     ),
+    Mutant(
+        "rows without a URL are counted as what is not a URL",
+        "runs/list_reader.py",
+        'kind = "blank" if entry.is_blank else "rejected"',
+        'kind = "rejected"',
+        "unit/test_list_reader.py",
+    ),
 )

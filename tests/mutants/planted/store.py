@@ -152,4 +152,18 @@ MUTANTS = (
         "True",
         "unit/test_raw_bounded.py",
     ),
+    Mutant(
+        "records of one page are not kept together where a list's order is wanted",
+        "store/ordered_records.py",
+        "FROM record ORDER BY task, seq",
+        "FROM record ORDER BY task, seq DESC",
+        "unit/test_store_order.py",
+    ),
+    Mutant(
+        "a file in the order of a list is gone on with as if it were not",
+        "store/append_writer.py",
+        "if self._checkpoint.form != self._form and self._checkpoint.size:",
+        "if False:",
+        "unit/test_store_order.py",
+    ),
 )

@@ -73,7 +73,8 @@ class BoundedPageStore:
         return min(self._max_bytes, int(free * SHARE_OF_FREE_DISK))
 
     def _give_up(self, error: Exception) -> None:
-        log.warning("pages_not_kept", extra={"folder": str(self._folder), "why": str(error)})
+        hint = getattr(error, "hint", "")
+        log.warning("pages_not_kept", extra={"folder": str(self._folder), "why": str(error), "hint": hint})
         self.close()
 
 
