@@ -102,6 +102,10 @@ def test_the_page_limit_is_a_complete_run_and_the_rest_is_cancelled(user: ShellU
     assert user.requests <= 5 + 16 + 1  # what was under way, and robots.txt
     again = user.shoal(*RUN)
     assert again.code == 0 and "the limit of 5 pages was reached" in again.err and "--fresh" in again.err
+    more = user.shoal(*RUN, "--max-pages", "8")
+    assert more.code == 0, more.err
+    (on,) = user.ask("runs")
+    assert (on["name"], on["done"], on["open"], on["max_pages"]) == (run["name"], 8, 0, 8)
 
 
 def test_links_are_followed_so_far_and_no_farther(user: ShellUser) -> None:
