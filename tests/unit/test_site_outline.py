@@ -14,6 +14,7 @@ from shoal.commands.scraper_source import python_source, yaml_source
 from shoal.core.page import Response
 from shoal.errors import ActionRequired, UsageError
 from shoal.extract.outline import SiteOutline
+from shoal.extract.outline.site import MAX_LINKS
 from shoal.extract.outline.url_groups import group_urls, is_page_url
 from shoal.extract.page import Page
 from shoal.extract.template.model import Template
@@ -186,6 +187,17 @@ def test_what_a_page_says_is_only_ever_quoted_text(start: str) -> None:
     assert [node.names[0].name for node in ast.walk(tree) if isinstance(node, ast.Import)] == ["shoal"]
     # Read back, it is the same template: nothing of it was taken for YAML.
     assert same(parse_template(yaml_source(template, heading="site\n"), "site.yaml"), template)
+
+
+def test_a_page_with_mazes_of_links_and_elements_is_read_within_bounds() -> None:
+    def maze(path: str) -> str | None:
+        deep = "".join(f'<a href="/{"a/" * n}{n}">x</a>' for n in range(0, 3_000, 100))
+        wide = "".join(f'<a href="/w/{n:x}z/{n}?q{n}={n}">x</a>' for n in range(3_000))
+        classes = " ".join(f"name-{'x' * n}" for n in range(1, 400))
+        return html(path, f'{"<div>" * 500}<p class="{classes}">1</p>{"</div>" * 500}{deep}{wide}')
+
+    outline = FakeSite(maze).outline()
+    assert outline.links <= (MAX_PAGES + MAX_ITEMS) * MAX_LINKS and outline.template.pages
 
 
 def same(one: Template, other: Template) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from selectolax.lexbor import LexborNode
@@ -17,6 +18,7 @@ TITLE_SELECTORS = ("h1", "[itemprop=name]", "title")
 MAX_FIELDS = 6  # found by their class alone
 MAX_LETTERS = 120  # of a value: what is longer is a text, not a field
 MAX_CLASSES, MAX_ANCESTORS = 120, 6
+MAX_DEPTH = 200  # elements above one that are looked at
 MAX_INNER = 3  # elements inside one that is a value; with more it holds several
 MOST = 2 / 3  # of the pages must have a field
 _PUBLISHED = "meta[property='article:published_time']"
@@ -38,15 +40,13 @@ Fields = dict[str, FieldSpec]
 
 def is_in_content(node: LexborNode) -> bool:
     """Whether an element belongs to the page itself, not to what stands around it on every page."""
-    at: LexborNode | None = node
-    while at is not None:
+    for at in chain((node,), _ancestors(node)):
         if at.tag in _SURROUNDINGS:
             return False
         if at.tag in _CONTENT:
             return True
         if at.tag == "header":
             return any(above.tag in _CONTENT for above in _ancestors(at))
-        at = at.parent
     return True
 
 
@@ -158,7 +158,9 @@ def _class_words(node: LexborNode) -> list[str]:
 
 def _ancestors(node: LexborNode) -> Iterator[LexborNode]:
     at = node.parent
-    while at is not None and at.is_element_node:
+    for _ in range(MAX_DEPTH):
+        if at is None or not at.is_element_node:
+            return
         yield at
         at = at.parent
 

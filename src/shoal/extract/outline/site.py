@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from shoal.core.url import lane_of, path_of
+from shoal.extract.links import is_trap
 from shoal.extract.outline.fields import Fields, common_fields, has_evidence, is_in_content, title_field
 from shoal.extract.outline.next_link import next_selector, next_url
 from shoal.extract.outline.url_groups import UrlGroup, UrlPath, group_urls, is_page_url
@@ -21,6 +22,8 @@ from shoal.extract.template.model import FieldSpec, PageKind, PagingSpec, Select
 MIN_ITEMS = 3  # links to items that make a page a list of them
 MIN_SHARE = 0.5  # of a site's links must be below the start's folder for the crawl to stay there
 MAX_PATTERNS = 6
+GROUPS_TOLD = 20
+MAX_LINKS = 2_000  # of one page: more say nothing new about its kind
 URL_FIELD = FieldSpec(Selector("page", "final_url"), type="any")
 
 
@@ -30,6 +33,7 @@ class SiteSample:
     def __init__(self, start: Page) -> None:
         self.pages: list[Page] = []
         self.start = start
+        self.next_selector = ""  # of the links from one page of a list to the next
         self._lane = lane_of(start.url)
         self._links: dict[str, None] = {}  # of the start's host, each once, those of contents first
         self.add(start)
@@ -37,7 +41,7 @@ class SiteSample:
     def add(self, page: Page) -> None:
         self.pages.append(page)
         self._links |= dict.fromkeys(url for url in _content_first(page) if self.has(url))
-        self.next_selector = next_selector(self.pages)
+        self.next_selector = self.next_selector or next_selector([page])
 
     @property
     def urls(self) -> list[str]:
@@ -45,7 +49,7 @@ class SiteSample:
         return list(self._links)
 
     def has(self, url: str) -> bool:
-        return lane_of(url) == self._lane and is_page_url(url)
+        return lane_of(url) == self._lane and is_page_url(url) and not is_trap(url)
 
     def next_urls(self, pages: Iterable[Page]) -> list[str]:
         """Where the next links of some of the pages lead to."""
@@ -79,7 +83,7 @@ def outline_site(name: str, sample: SiteSample) -> SiteOutline:
         Template(name, kinds, start=(sample.start.url,)),
         pages=len(sample.pages),
         links=len(sample.urls),
-        groups=tuple((group.pattern, len(group.urls)) for group in groups),
+        groups=tuple((group.pattern, len(group.urls)) for group in groups[:GROUPS_TOLD]),
         is_collection=items is not None,
     )
 
@@ -88,12 +92,9 @@ def item_group(sample: SiteSample, groups: Sequence[UrlGroup]) -> UrlGroup | Non
     """The group of pages that are worth a record each, where a list leads to them."""
     found: list[tuple[bool, int, UrlGroup]] = []
     for group in groups:
-        pages = sample.pages_of(group)
-        if (
-            pages
-            and len(group.urls) >= MIN_ITEMS
-            and any(_links_to(page, group) >= MIN_ITEMS for page in sample.pages if page not in pages)
-        ):
+        pages = sample.pages_of(group) if len(group.urls) >= MIN_ITEMS else []
+        others = (page for page in sample.pages if page not in pages)
+        if pages and any(_links_to(page, group) >= MIN_ITEMS for page in others):
             fields = common_fields(pages)
             if has_evidence(pages, fields):
                 found.append((any(one.type == "price" for one in fields.values()), len(group.urls), group))
@@ -167,7 +168,7 @@ def _content_first(page: Page) -> list[str]:
     """The links of a page, those of its content before those of menus."""
     inner: list[str] = []
     outer: list[str] = []
-    for node in page.html.css("a[href]") if page.is_html else ():
+    for node in page.html.css("a[href]")[:MAX_LINKS] if page.is_html else ():
         url = page.absolute(node.attrs.sget("href"))
         if url is not None:
             (inner if is_in_content(node) else outer).append(url)

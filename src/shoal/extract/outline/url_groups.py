@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import takewhile
 
@@ -48,8 +48,16 @@ class UrlGroup:
 
     def __init__(self, paths: Sequence[UrlPath]) -> None:
         self.urls = tuple(path.url for path in paths)
-        self.pattern = _pattern(paths)
-        self.matches = url_matcher(self.pattern)
+        self._paths = paths
+
+    # Late: a page may link to thousands that have nothing in common.
+    @cached_property
+    def pattern(self) -> str:
+        return _pattern(self._paths)
+
+    @cached_property
+    def matches(self) -> Callable[[str], bool]:
+        return url_matcher(self.pattern)
 
     def __repr__(self) -> str:
         return f"<UrlGroup {self.pattern}: {len(self.urls)}>"
@@ -78,9 +86,10 @@ def _split(paths: list[UrlPath], at: int) -> list[list[UrlPath]]:
     common = {
         shape for shape, number in counts.items() if number >= MANY_ALIKE and (PLACEHOLDER in shape or not is_last)
     }
-    parts = [[path for path in paths if path.shapes[at] == shape] for shape in common]
-    parts.append([path for path in paths if path.shapes[at] not in common])
-    return [group for part in parts if part for group in _split(part, at + 1)]
+    parts: defaultdict[str, list[UrlPath]] = defaultdict(list)
+    for path in paths:
+        parts[path.shapes[at] if path.shapes[at] in common else ""].append(path)
+    return [group for part in parts.values() for group in _split(part, at + 1)]
 
 
 def _pattern(paths: Sequence[UrlPath]) -> str:
