@@ -47,7 +47,7 @@ from shoal.queue.values import (
 )
 
 __all__ = [
-    "HEARTBEAT_SECONDS", "LEASE_SECONDS", "LOST_LIMIT", "MAX_COUNTERS_BYTES", "MAX_COUNTER_NAMES",
+    "HEARTBEAT_SECONDS", "LANE_KEPT_SECONDS", "LEASE_SECONDS", "LOST_LIMIT", "MAX_COUNTERS_BYTES", "MAX_COUNTER_NAMES",
     "MAX_FOUND_PER_SETTLE", "MAX_OUTBOX_BYTES", "MAX_OUTBOX_ENTRIES", "MAX_OUTBOX_ENTRY_BYTES", "MAX_OUTBOX_PER_RUN",
     "REAP_EVERY", "SLOT_HORIZON_SECONDS", "UNDO_SECONDS", "Admin", "DeadLetterGroup", "Document", "Documents",
     "ExtendResult", "Finding", "Flow", "Inspect", "Move", "Outbox", "Promises", "Queue", "ReapResult", "Registry",
@@ -59,6 +59,7 @@ HEARTBEAT_SECONDS = 10.0
 REAP_EVERY = 2.0
 LOST_LIMIT = 3  # a task whose workers died so often is dead with cause "worker_lost"
 SLOT_HORIZON_SECONDS = 2.0  # a claim may reserve slots so many seconds ahead
+LANE_KEPT_SECONDS = 86_400.0  # a lane that nothing refers to is kept for so long after its last slot
 UNDO_SECONDS = 3600.0  # so long the tasks of a cancelled run are kept: its cancel can be undone
 MAX_COUNTERS_BYTES = 64 * 1024  # bytes of a worker's counters; longer ones are dropped
 MAX_FOUND_PER_SETTLE = 2_000  # more found tasks than this go ahead of the outcome as "part" settles
@@ -203,6 +204,8 @@ class Flow(Protocol):
         of them if it was never extended. A task with LOST_LIMIT charges is dead ("worker_lost").
         A task with ack="auto" is dead ("unacknowledged"): nobody knows whether it was done, and it comes once at most.
         Also ends tasks whose TTL ran out while waiting. Bounded work per call.
+        Lanes that no run refers to any more, not even one that has ended, go LANE_KEPT_SECONDS after their last
+        slot, a few per call; not where a pace was learnt, a person has set something, or the lane is held or parked.
         """
         ...
 
