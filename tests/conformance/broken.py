@@ -607,6 +607,32 @@ class AskedOnce(ModelQueue):
         return asked
 
 
+class LanesStay(ModelQueue):
+    """Lanes only come, and never go."""
+
+    def remove_idle_lanes(self) -> None:
+        pass
+
+
+class LanesForgotten(ModelQueue):
+    """What was learnt about a host goes with the last run that asked it."""
+
+    def remove_idle_lanes(self) -> None:
+        for lane in self.all_lanes.values():
+            lane.learned = 0.0
+        super().remove_idle_lanes()
+
+
+class LanesOutOfHistory(ModelQueue):
+    """A lane goes while the history of a run still names it."""
+
+    def remove_idle_lanes(self) -> None:
+        runs, tasks = self.all_runs, self.tasks
+        self.all_runs, self.tasks = {}, {}
+        super().remove_idle_lanes()
+        self.all_runs, self.tasks = runs, tasks
+
+
 class SilentWorkersStay(ModelQueue):
     """The registry only grows."""
 

@@ -41,6 +41,7 @@ from shoal.core.task import (
 )
 from shoal.errors import UsageError
 from shoal.queue.base import (
+    LANE_KEPT_SECONDS,
     LEASE_SECONDS,
     LOST_LIMIT,
     MAX_COUNTERS_BYTES,
@@ -384,11 +385,21 @@ class ModelQueue(ModelPush, ModelSettle, ModelInspect, ModelSeen, ModelMove):
         expired = self.expire_waiting()
         self.discard()
         self.sweep_seen()
+        self.remove_idle_lanes()
         for about in self.all_runs.values():
             self.stop_at_limit(about)
             if about.undo_until <= self.clock():
                 about.undo_until = 0  # its tasks are removed from here on
         return ReapResult(fates["ready"], fates["dead"], expired)
+
+    def remove_idle_lanes(self) -> None:
+        before = self.clock() - micros(LANE_KEPT_SECONDS)
+        named = {task.task.lane for task in self.tasks.values()}
+        for lane in list(self.all_lanes.values()):
+            is_set = lane.learned or lane.parked or lane.spacing_override >= 0 or lane.limit >= 0
+            is_asked = lane.name in named or lane.asks.keys() & self.all_runs.keys()
+            if not is_set and not is_asked and max(lane.next_at, lane.last_slot, lane.held_until) <= before:
+                del self.all_lanes[lane.name]
 
     def lose(self, task: ModelTask, *, charged: bool) -> str:
         """Take a task from a lost worker; says what became of it."""

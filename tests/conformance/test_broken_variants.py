@@ -16,6 +16,7 @@ from conformance import test_contract_discard as discard
 from conformance import test_contract_drop as drop
 from conformance import test_contract_exits as exits
 from conformance import test_contract_fencing as fencing
+from conformance import test_contract_idle_lanes as idle_lanes
 from conformance import test_contract_inspect as inspect
 from conformance import test_contract_lane_list as lane_list
 from conformance import test_contract_lane_rules as lane_rules
@@ -40,6 +41,7 @@ from conformance import test_contract_workers as workers
 from conformance.harness import QueueHarness, model_opener
 from conformance.model import ModelQueue
 from conformance.state_machine import drive
+from shoal.core.task import LaneChange
 from shoal.errors import ActionRequired
 
 # These need something rare or dishonest to happen, so a test of their own catches them (sooner).
@@ -58,6 +60,11 @@ BY_A_TEST: dict[type[ModelQueue], Callable[[QueueHarness], Awaitable[None]]] = {
     broken.HalfABatch: settle.test_a_batch_that_cannot_be_stored_leaves_nothing_behind,
     broken.SeqGivenAgain: lambda harness: results.test_no_seq_is_given_twice(harness, beyond=0),
     broken.VersionsComeAgain: compare_and_swap.test_a_document_made_again_has_no_version_of_before,
+    broken.LanesStay: idle_lanes.test_the_lane_of_a_removed_run_goes_a_day_after_its_last_slot,
+    broken.LanesForgotten: lambda harness: idle_lanes.test_what_is_known_about_a_host_is_not_lost(
+        harness, LaneChange("a.test", spacing=7.0)
+    ),
+    broken.LanesOutOfHistory: idle_lanes.test_a_lane_that_history_names_stays,
     broken.SilentWorkersStay: workers.test_workers_that_are_silent_leave_when_the_old_is_removed,
     broken.NumbersInAnyOrder: add.test_new_tasks_are_numbered_in_the_order_given,
     broken.IdsInAnyOrder: results.test_ids_come_in_the_order_they_were_asked_for,

@@ -48,7 +48,8 @@ from shoal.queue.values import (
 )
 
 __all__ = [
-    "HEARTBEAT_SECONDS", "LEASE_SECONDS", "LIMIT_SECONDS", "LOST_LIMIT", "MAX_COUNTERS_BYTES", "MAX_COUNTER_NAMES",
+    "HEARTBEAT_SECONDS", "LANE_KEPT_SECONDS", "LEASE_SECONDS", "LIMIT_SECONDS", "LOST_LIMIT", "MAX_COUNTERS_BYTES",
+    "MAX_COUNTER_NAMES",
     "MAX_FOUND_PER_SETTLE", "MAX_OUTBOX_BYTES", "MAX_OUTBOX_ENTRIES", "MAX_OUTBOX_ENTRY_BYTES", "MAX_OUTBOX_PER_RUN",
     "MAX_PUSH", "REAP_EVERY", "SLOT_HORIZON_SECONDS", "UNDO_SECONDS", "Admin", "DeadLetterGroup", "Document",
     "Documents", "ExtendResult", "Finding", "Flow", "Inspect", "Move", "Outbox", "Promises", "PushResult", "Queue",
@@ -61,6 +62,7 @@ HEARTBEAT_SECONDS = 10.0
 REAP_EVERY = 2.0
 LOST_LIMIT = 3  # a task whose workers died so often is dead with cause "worker_lost"
 SLOT_HORIZON_SECONDS = 2.0  # a claim may reserve slots so many seconds ahead
+LANE_KEPT_SECONDS = 86_400.0  # a lane that nothing refers to is kept for so long after its last slot
 UNDO_SECONDS = 3600.0  # so long the tasks of a cancelled run are kept: its cancel can be undone
 LIMIT_SECONDS = 86_400.0  # so long those of a run that its page limit ended: it can go on with a higher one
 MAX_COUNTERS_BYTES = 64 * 1024  # bytes of a worker's counters; longer ones are dropped
@@ -245,6 +247,8 @@ class Flow(Protocol):
         Also ends tasks whose TTL ran out while waiting, and removes dead letters whose retention is over
         (NewRun.dead_retention, MIN_DEAD_RETENTION at least): they count as `discarded` from then on, stay known, and
         cannot be revived; find says that they were dead. Bounded work per call.
+        Lanes that no run refers to any more, not even one that has ended, go LANE_KEPT_SECONDS after their last
+        slot, a few per call; not where a pace was learnt, a person has set something, or the lane is held or parked.
         """
         ...
 

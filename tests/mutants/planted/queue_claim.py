@@ -8,6 +8,7 @@ _REPEAT = "conformance/test_contract_repeat.py"
 _LEAD = "conformance/test_contract_lead.py"
 _SETTLE = "conformance/test_contract_settle.py"
 _SHARED = "conformance/test_contract_shared_lanes.py"
+_IDLE = "conformance/test_contract_idle_lanes.py"
 _PLAN, _LUA = "core/claim_plan.py", "queue/redis/lua/claim.lua"
 
 
@@ -184,7 +185,7 @@ MUTANTS = (
     ),
     Mutant(
         "shared lanes that others used hide the next (SQLite)",
-        "queue/sqlite/claim.py",
+        "queue/sqlite/due_lanes.py",
         "CORRECTIONS = 4",
         "CORRECTIONS = 1",
         _SHARED,
@@ -226,14 +227,14 @@ MUTANTS = (
     ),
     Mutant(
         "a shared lane with a free place is not asked by late work (Redis)",
-        "queue/redis/lua/lanes.lua",
+        "queue/redis/lua/wake.lua",
         "          wait_for_place(lane, number)\n",
         "",
         _SHARED,
     ),
     Mutant(
         "a shared lane that is released is asked when it was to be (Redis)",
-        "queue/redis/lua/lanes.lua",
+        "queue/redis/lua/wake.lua",
         "(at and before and at < before)",
         "false",
         _SHARED,
@@ -241,8 +242,8 @@ MUTANTS = (
     Mutant(
         "shared lanes that others used hide the next (Redis)",
         "queue/redis/lua/claim.lua",
-        "ROUNDS = 16, 200, 32, 400, 8",
-        "ROUNDS = 16, 200, 32, 400, 1",
+        "ROUNDS = 200, 32, 8",
+        "ROUNDS = 200, 32, 1",
         _SHARED,
     ),
     Mutant(
@@ -251,5 +252,54 @@ MUTANTS = (
         "at and at <= now and max(0, count)",
         "at and max(0, count)",
         _SHARED,
+    ),
+    Mutant(
+        "an idle lane goes with what was learnt about it (SQLite)",
+        "queue/sqlite/idle_lanes.py",
+        "l.learned = 0 AND l.parked = 0",
+        "l.parked = 0",
+        _IDLE,
+    ),
+    Mutant(
+        "an idle lane goes though history names it (SQLite)",
+        "queue/sqlite/idle_lanes.py",
+        " AND NOT EXISTS (SELECT 1 FROM run_lanes h WHERE h.lane = l.id))",
+        ")",
+        _IDLE,
+    ),
+    Mutant(
+        "idle lanes of a removed run stay asked (SQLite)",
+        "queue/sqlite/purge.py",
+        "return most if dropped >= lanes.LANES_PER_STEP else count",
+        "return count",
+        _IDLE,
+    ),
+    Mutant(
+        "an idle lane goes at once (PostgreSQL)",
+        "queue/postgres/schema/0001/06_reap.sql",
+        "v_before bigint := clock_micros(p_now) - p_kept;",
+        "v_before bigint := clock_micros(p_now);",
+        _IDLE,
+    ),
+    Mutant(
+        "an idle lane goes with what was learnt about it (Redis)",
+        "queue/redis/lua/idle_lanes.lua",
+        "lane[FLIGHT] == 0 and lane[LEARNED] == 0",
+        "lane[FLIGHT] == 0",
+        _IDLE,
+    ),
+    Mutant(
+        "an idle lane goes though history names it (Redis)",
+        "queue/redis/idle_lanes.py",
+        "if known is not None",
+        "if known == b''",
+        _IDLE,
+    ),
+    Mutant(
+        "lanes of a removed run are not looked at when idle (Redis)",
+        "queue/redis/lua/purge.lua",
+        "  call_many('ZADD', P .. 'idle_lanes', values)\n",
+        "",
+        _IDLE,
     ),
 )

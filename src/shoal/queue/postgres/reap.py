@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from shoal.core.lane import WorkerStatus
-from shoal.queue.base import LEASE_SECONDS, LOST_LIMIT, MAX_COUNTERS_BYTES, ExtendResult, ReapResult
+from shoal.queue.base import LANE_KEPT_SECONDS, LEASE_SECONDS, LOST_LIMIT, MAX_COUNTERS_BYTES, ExtendResult, ReapResult
 from shoal.queue.postgres import seen_sets
 from shoal.queue.postgres.columns import micros
 from shoal.queue.postgres.engine import Engine
@@ -18,6 +18,7 @@ EXPIRED_PER_CALL = 1000
 DISCARDED_PER_CALL = 1000
 SWEEP_SLICE = 2000
 MOVES_PER_CALL = 10
+LANES_LOOKED_AT = 200  # for idle ones, and as many from the first on
 
 _REGISTER = """
 INSERT INTO {s}.workers AS w (id, name, host, pid, version, started_at, seen_at, state, activity, serves, code, done, failed, memory, counters, capabilities)
@@ -48,6 +49,9 @@ async def reap(engine: Engine, dead_workers: Mapping[str, Collection[int]] | Non
     for run in await engine.value("SELECT {s}.sweep_leftovers($1, $2)", engine.now(), SWEEP_SLICE):
         await move_lanes(engine, run, steps=MOVES_PER_CALL)
     await seen_sets.sweep(engine)
+    await engine.value(
+        "SELECT {s}.remove_idle_lanes($1, $2, $3)", engine.now(), micros(LANE_KEPT_SECONDS), LANES_LOOKED_AT
+    )
     return ReapResult(row[0], row[1], expired)
 
 

@@ -25,21 +25,14 @@ from shoal.core.claim_plan import (
 )
 from shoal.core.task import BANDS, ISOLATED, Claim
 from shoal.queue.base import LEASE_SECONDS, MAX_OUTBOX_PER_RUN
-from shoal.queue.sqlite import dead_letter, lanes, needs
+from shoal.queue.sqlite import dead_letter, due_lanes, lanes, needs
 from shoal.queue.sqlite.lanes import SECOND, micros
 from shoal.queue.sqlite.task_row import COLUMNS, Names, TaskRow, leased_task, task_names
 
 PROMOTE_LIMIT = 1000
 RUNS_CONSIDERED = 32  # per claim
-CORRECTIONS = 4  # rounds per run and claim, where lanes have moved on since they were written down
 ACTIVE_WITHIN = 10 * SECOND  # a run nobody has asked for work for so long is nobody's rival
 
-_LANE = "l.name, l.next_at, l.spacing, l.max_in_flight, l.in_flight, l.held_until, l.parked, l.given"
-_RUN_LANE = f"SELECT h.lane, h.ready, h.picks, {_LANE} FROM run_lanes h JOIN lanes l ON l.id = h.lane WHERE h.run = ? AND h.needs = ?"
-_DUE = f"{_RUN_LANE} AND h.wake_at <= ? ORDER BY h.wake_at LIMIT ?"
-_DUE_WITH_NEEDS = f"""SELECT h.lane, h.ready, p.picks, {_LANE} FROM run_lanes h JOIN lanes l ON l.id = h.lane
-           JOIN run_lanes p ON p.run = h.run AND p.lane = h.lane AND p.needs = 0
-           WHERE h.run = ? AND h.needs = ? AND h.wake_at <= ? ORDER BY h.wake_at LIMIT ?"""
 _ISOLATED_DUE = f"""SELECT {COLUMNS} FROM tasks t WHERE t.state = 0 AND t.band = {ISOLATED} AND t.run = ?1 AND t.needs = ?2
                  AND EXISTS (SELECT 1 FROM run_lanes h WHERE h.run = t.run AND h.lane = t.lane AND h.needs = t.needs AND h.wake_at <= ?3)
                  AND (SELECT {lanes.OPENS_AT} FROM lanes l WHERE l.id = t.lane) <= ?3
@@ -62,7 +55,6 @@ _TAKE = f"""UPDATE run_lanes SET ready = ready - ?1, picks = ?2,
               wake_at = iif(ready > ?1, (SELECT {lanes.OPENS_AT} FROM lanes l WHERE l.id = run_lanes.lane), NULL)
             WHERE run = ?3 AND lane = ?4 AND needs = 0"""
 Shelf = tuple[int, int, Sequence[int]]  # a lane, a run, and the numbers of the needs within reach
-LaneRow = tuple[int, int, int, str, int, int, int, int, int, int, int]  # of _DUE
 _NEXT_DELAYED = """SELECT min((SELECT min(due) FROM tasks WHERE state = 2 AND run = r.id))
                    FROM runs r WHERE r.state = 'running' AND r.delayed > 0"""
 Pick = tuple[TaskRow, Lane, int]  # a task, its lane, its slot
@@ -166,8 +158,8 @@ def _pick_isolated(db: sqlite3.Connection, now: int, runs: list[CandidateRun]) -
         for row in [
             it for number in run.needs for it in db.execute(_ISOLATED_DUE, (run.id, number, horizon)).fetchall()
         ]:
-            run_lane = run_lane_row(db, run.id, row[1])
-            lane = planned_lane(run_lane)
+            run_lane = due_lanes.run_lane_row(db, run.id, row[1])
+            lane = due_lanes.to_lane(run_lane)
             if lane.open_slots(now) < 1:
                 continue
             if row[7] is not None and row[7] <= now:
@@ -178,61 +170,12 @@ def _pick_isolated(db: sqlite3.Connection, now: int, runs: list[CandidateRun]) -
     return []
 
 
-def run_lane_row(db: sqlite3.Connection, run: int, lane: int) -> LaneRow:
-    row: LaneRow = db.execute(f"{_RUN_LANE} AND h.lane = ?", (run, needs.NONE, lane)).fetchone()
-    return row
-
-
-def planned_lane(row: LaneRow) -> Lane:
-    lane, _, _, name, next_at, spacing, max_in_flight, in_flight, held_until, parked, given = row
-    free = max_in_flight - in_flight if max_in_flight else UNLIMITED
-    if parked:
-        free = min(free, 1 - in_flight)
-    return Lane(lane, name, max(next_at, held_until), spacing, free, parked, given)
-
-
-def _due_lanes(db: sqlite3.Connection, now: int, run: CandidateRun, most: int) -> list[LaneRow]:
-    """The lanes of a run where there is work for this worker, soonest first."""
-    if len(run.needs) == 1:
-        return _due_rows(db, now, _DUE, (run.id, needs.NONE), most)
-    by_lane = {row[0]: row for row in _due_rows(db, now, _DUE, (run.id, needs.NONE), most)}
-    for number in run.needs[1:]:
-        for row in _due_rows(db, now, _DUE_WITH_NEEDS, (run.id, number), most):
-            known = by_lane.get(row[0])
-            by_lane[row[0]] = row if known is None else (row[0], row[1] + known[1], *row[2:])
-    return sorted(by_lane.values(), key=_opens_at)[:most]
-
-
-def _due_rows(db: sqlite3.Connection, now: int, query: str, kind: tuple[int, int], most: int) -> list[LaneRow]:
-    """Those found in lanes that have moved on since are put where they belong, and others are looked at instead."""
-    horizon, found = now + SLOT_HORIZON_US, list[LaneRow]()
-    for _ in range(CORRECTIONS):
-        rows: list[LaneRow] = db.execute(query, (*kind, horizon, most)).fetchall()
-        found = [row for row in rows if _opens_at(row) <= horizon and not _is_full(row)]
-        if len(found) == len(rows):
-            break
-        known = {row[0] for row in found}
-        lanes.correct(db, [(kind[0], row[0], kind[1]) for row in rows if row[0] not in known])
-        if len(rows) < most:
-            break
-    found.sort(key=_opens_at)
-    return found
-
-
-def _opens_at(row: LaneRow) -> int:
-    return max(row[4], row[8])
-
-
-def _is_full(row: LaneRow) -> bool:
-    return row[7] >= row[6] > 0 or (row[9] > 0 and row[7] > 0)
-
-
 def _pick_batch(db: sqlite3.Connection, now: int, runs: list[CandidateRun], limit: int) -> list[Pick]:
     known: dict[int, Lane] = {}
     candidates = []
     for run in runs:
-        for row in _due_lanes(db, now, run, max(limit, MIN_LANES_PER_BATCH)):
-            lane = known.get(row[0]) or known.setdefault(row[0], planned_lane(row))
+        for row in due_lanes.due_lanes(db, now, run, max(limit, MIN_LANES_PER_BATCH)):
+            lane = known.get(row[0]) or known.setdefault(row[0], due_lanes.to_lane(row))
             lane.ready[run.id] = row[1]
             lane.picks[run.id] = row[2]
             if run.has_bands:

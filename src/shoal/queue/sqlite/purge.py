@@ -66,7 +66,8 @@ def _delete_rows(db: sqlite3.Connection, run: int, most: int) -> int:
         count += db.execute(part, (first, last, most - count)).rowcount
     for part in (_SEEN, _OUTBOX):
         count += db.execute(part, (run, most - count)).rowcount
-    return count + LANE_COST * lanes.drop_run_lanes(db, run, (most - count) // LANE_COST)
+    dropped = lanes.drop_run_lanes(db, run, (most - count) // LANE_COST)
+    return most if dropped >= lanes.LANES_PER_STEP else count + LANE_COST * dropped  # there may be more lanes
 
 
 def _remove(db: sqlite3.Connection, run: int) -> None:

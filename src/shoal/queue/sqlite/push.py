@@ -11,7 +11,8 @@ from shoal.core.task import Claim, Task
 from shoal.queue.base import LEASE_SECONDS, MAX_OUTBOX_PER_RUN, PushResult
 from shoal.queue.pushed import check_push, push_result
 from shoal.queue.sqlite import admit, identity, needs
-from shoal.queue.sqlite.claim import Pick, lease_tasks, planned_lane, run_lane_row, same_request
+from shoal.queue.sqlite.claim import Pick, lease_tasks, same_request
+from shoal.queue.sqlite.due_lanes import run_lane_row, to_lane
 from shoal.queue.sqlite.task_row import COLUMNS, TaskRow
 
 _NEW = f"SELECT {COLUMNS} FROM tasks WHERE id = ? AND state = 0 AND (expires_at IS NULL OR expires_at > ?)"
@@ -62,6 +63,6 @@ def _pick(db: sqlite3.Connection, now: int, run: int, ids: Sequence[int], reach:
 
 def _lane(db: sqlite3.Connection, run: int, id: int) -> Lane:
     row = run_lane_row(db, run, id)
-    lane = planned_lane(row)
+    lane = to_lane(row)
     lane.picks[run] = row[2]
     return lane

@@ -1,4 +1,4 @@
--- uses: base reply_cache lanes outbox
+-- uses: base reply_cache lanes wake outbox
 -- acknowledge: now, request, numbers of entries. Answers: how many there were.
 local gone = 0
 for at = 3, #ARGV do

@@ -1,9 +1,9 @@
--- uses: base lanes items leases reach hand_out promote
+-- uses: base lanes wake items leases reach hand_out promote pop
 -- claim: now, worker, limit, lease, request, whether all runs are served, how many capabilities, these, names served.
 -- Order: runs by priority and weighted share, lanes by when they come due, in a lane the most urgent run and of equals the
 -- one served least there, then band and age; every 16th pick takes the oldest (core/claim_plan.py says the same in Python).
 -- The cost is that of the lanes touched.
-local OLDEST_PICK_EVERY, PROMOTED, RUNS_CONSIDERED, POPS, ROUNDS = 16, 200, 32, 400, 8
+local PROMOTED, RUNS_CONSIDERED, ROUNDS = 200, 32, 8
 local LAYOUT = 2  -- as in server.py
 local SECOND, HORIZON, ACTIVE_WITHIN, LONGEST_WAIT = 1000000, 2000000, 10000000, 60000000
 local UNLIMITED = 2 ^ 40
@@ -372,110 +372,6 @@ local function pick_isolated()
   end
 end
 
-local pop
-do
-  -- The number of the first task in a line.
-  local function number_of_first(run, id, line)
-    local first = call('LINDEX', ready_list(run.id, id, line), 0)
-    return first and (byte(first) == 1 and unpack_struct('>I4', first, 2) or tonumber(first))
-  end
-
-  -- Of the lines of a band that this worker can reach the one whose first task is the oldest, its number, and whether others wait.
-  local function oldest_line(run, id, run_lane, reach, band)
-    local best, oldest, others
-    for _, needs in ipairs(reach) do
-      local line = needs * BANDS + band
-      if ready_in_line(run_lane, line) > 0 then
-        local number = number_of_first(run, id, line)
-        others = best ~= nil
-        if number and (not oldest or number < oldest) then
-          best, oldest = line, number
-        end
-      end
-    end
-    return best, oldest, others
-  end
-
-  -- Band by band, with the oldest of all bands at every sixteenth pick, and first of all so many that are the oldest anyway.
-  function pop(run, id, count, oldest_first)
-    local run_lane, got, tries = get_run_lane(run, id), {}, 0
-    local picks, reach = run_lane[PICKS], by_id[run.id].reach
-    while #got < count and tries < POPS do
-      local top, second
-      for band = 0, BANDS - 1 do
-        local waiting = run_lane[FIRST + band]
-        for i = 2, #reach do
-          waiting = waiting + ready_in_line(run_lane, reach[i] * BANDS + band)
-        end
-        if waiting > 0 then
-          if top then
-            second = band
-            break
-          end
-          top = band
-        end
-      end
-      if not top then
-        break
-      end
-      local line, want, pick = top, count - #got, picks + #got + 1
-      local before_others = oldest_first > 0
-      if second and (before_others or pick % OLDEST_PICK_EVERY == 0) then
-        want = 1
-        oldest_first = oldest_first - 1
-        local oldest
-        for other = top, BANDS - 1 do
-          local found, number = oldest_line(run, id, run_lane, reach, other)
-          if number and (not oldest or number < oldest) then
-            oldest, line = number, found
-          end
-        end
-      else
-        if second then
-          want = min(want, OLDEST_PICK_EVERY - pick % OLDEST_PICK_EVERY)
-        end
-        if #reach > 1 then
-          local found, _, others = oldest_line(run, id, run_lane, reach, top)
-          line = found or top
-          want = others and 1 or want
-        end
-        if second or #reach > 1 then
-          want = min(want, ready_in_line(run_lane, line))
-        end
-      end
-      local band = line  -- as it is kept of a task
-      local items = call('LPOP', ready_list(run.id, id, band), want)
-      if not items then
-        break
-      end
-      local cleared = false
-      tries = tries + #items
-      for _, item in ipairs(items) do
-        if byte(item) == 1 then
-          add_ready(run, id, band, -1)
-          got[#got + 1] = {(unpack_struct('>I4', item, 2)), band, item}
-        else
-          cleared = cleared or item == CLEARED
-          local stored = call('HGET', P .. 'stored:' .. run.id, item)
-          local task = stored and unpack_item(stored)
-          if task and task.wait_mode == IN_LIST then
-            if task.expires > 0 and task.expires <= now then
-              expire(run, task)
-            else
-              dequeue_stored(run, task)
-              got[#got + 1] = {task.number, band, stored}
-            end
-          end
-        end
-      end
-      if cleared then
-        call('LREM', ready_list(run.id, id, band), 0, CLEARED)  -- the others that were dropped, too
-      end
-    end
-    return got
-  end
-end
-
 -- Of the lanes read last, those with urgent tasks come first; the others as they come due.
 local function urgent_first(one, count)
   local first, places, is_mixed = #one.due - count + 1, {}, false
@@ -659,7 +555,7 @@ local function batch()
   end
   for _, part in ipairs(order) do
     local run, seen = part.one.run, part.seen
-    local got = pop(run, seen.id, #part.slots, part.oldest)
+    local got = pop(run, seen.id, #part.slots, part.oldest, part.one.reach)
     for i, item in ipairs(got) do
       picked[#picked + 1] = {run, item[1], seen.id, item[2], item[3], part.slots[i], #picked}
     end

@@ -1,4 +1,4 @@
--- uses: base reply_cache lanes seen_sets
+-- uses: base reply_cache lanes wake seen_sets
 -- clear_seen: now, request, name. Nobody finds the set any more. Answers: its number and how many are in it.
 local id = call('HGET', P .. 'seen_sets', ARGV[3])
 if not id then

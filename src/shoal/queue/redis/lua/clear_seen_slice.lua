@@ -1,4 +1,4 @@
--- uses: base lanes seen_sets
+-- uses: base lanes wake seen_sets
 -- clear_seen_slice: now, number of a set that was cleared. Removes some of it. Answers: 1 if there is more.
 local SLICE_OF_KEYS = 1000
 local seen_set = read_seen_set(ARGV[2])

@@ -1,4 +1,4 @@
--- uses: base lanes leases
+-- uses: base lanes wake leases
 -- extend: now, worker, lease, then of each lease: number, how many of its tasks were started, their ids.
 -- Answers: leases that are lost, tasks that were cancelled.
 local worker, span, at = ARGV[2], tonumber(ARGV[3]), 4

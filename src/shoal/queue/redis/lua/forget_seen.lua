@@ -1,4 +1,4 @@
--- uses: base reply_cache lanes seen_sets admit
+-- uses: base reply_cache lanes wake seen_sets admit
 -- forget_seen: now, request, name, digests. Answers: how many were in the set.
 local id, gone = call('HGET', P .. 'seen_sets', ARGV[3]), 0
 if id then

@@ -1,4 +1,4 @@
--- uses: base lanes seen_sets admit
+-- uses: base lanes wake seen_sets admit
 -- ids: now, run, digests. Answers: the number of each task, 0 where there is none.
 local run, numbers = get_run(tonumber(ARGV[2])), {}
 for i = 3, #ARGV do

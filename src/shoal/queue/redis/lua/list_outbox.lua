@@ -1,4 +1,4 @@
--- uses: base lanes outbox
+-- uses: base lanes wake outbox
 -- list_outbox: now, kind, after, limit. Answers: of each entry its number, run, key and data.
 local told = {}
 local numbers = call('ZRANGEBYSCORE', P .. 'outbox:' .. ARGV[2], '(' .. ARGV[3], '+inf', 'LIMIT', 0, ARGV[4])

@@ -1,4 +1,4 @@
--- uses: base lanes
+-- uses: base lanes wake
 -- number_needs: now, run, how many there may be, combinations of capabilities ("a+b").
 -- Answers: the number of each, new ones included; 0 for those that are too many, and where there is no such run.
 local run, most, numbers = get_run(tonumber(ARGV[2])), tonumber(ARGV[3]), {}

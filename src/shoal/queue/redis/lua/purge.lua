@@ -1,4 +1,4 @@
--- uses: base reply_cache lanes items leases end_run
+-- uses: base reply_cache lanes wake items leases end_run
 -- purge: now, request, run. Removes an ended run, a slice per call. Answers: a word (more, done, or why not) and what it needs.
 local SLICE_OF_KEYS = 1000
 local id = tonumber(ARGV[3])
@@ -78,6 +78,17 @@ if #entries > 0 then
   end
   call_many('HDEL', P .. 'outbox', entries)
   call_many('HDEL', P .. 'outbox_of:' .. id, entries)
+  flush()
+  return {'more'}
+end
+local lanes_left = call('LPOP', P .. 'lane_order:' .. id, SLICE_OF_KEYS)
+if lanes_left then
+  local values = {}
+  for _, lane in ipairs(lanes_left) do
+    values[#values + 1] = int(now)
+    values[#values + 1] = lane
+  end
+  call_many('ZADD', P .. 'idle_lanes', values)
   flush()
   return {'more'}
 end

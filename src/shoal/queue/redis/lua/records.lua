@@ -1,4 +1,4 @@
--- uses: base lanes
+-- uses: base lanes wake
 -- records: now, run, then the first and the last, of each span. The last of a page is '+' and how many it may hold.
 -- Answers: of each span the first there is, then the records from there on.
 local run, told = get_run(tonumber(ARGV[2])), {}

@@ -1,4 +1,4 @@
--- uses: base lanes lane_changes
+-- uses: base lanes wake lane_changes
 -- reindex_lanes: now, the first lane and the last. Lanes of an older layout are listed as new ones are.
 local ids = {}
 for id = tonumber(ARGV[2]), tonumber(ARGV[3]) do

@@ -1,4 +1,4 @@
--- uses: base lanes
+-- uses: base lanes wake
 -- reserve: now, name, spacing and most in flight for a new lane, whether that spacing counts for a known one too, the
 -- longest wait (or ''). Answers: wait, spacing, taken, parked reason.
 local id = find_lane(ARGV[2])
@@ -10,6 +10,7 @@ else
   id = new_lane(ARGV[2])
   lane = get_lane(id)
   lane[REQUESTED], lane[SPACING], lane[ROOM] = given, given, tonumber(ARGV[4])
+  call('ZADD', P .. 'idle_lanes', int(now), id)
 end
 local spacing = lane[SPACING]
 if ARGV[5] == '1' and lane[SPACING_OVERRIDE] < 0 then

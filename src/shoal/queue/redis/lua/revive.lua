@@ -1,4 +1,4 @@
--- uses: base reply_cache lanes items end_run
+-- uses: base reply_cache lanes wake items end_run
 -- revive: now, request, run, numbers of dead letters. Answers: a word, then how many came back and whether a sweep is left.
 local run = get_run(tonumber(ARGV[3]))
 if not run then

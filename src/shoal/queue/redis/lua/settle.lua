@@ -1,4 +1,4 @@
--- uses: base reply_cache lanes items leases seen_sets admit end_run lane_changes outbox run_counters
+-- uses: base reply_cache lanes wake items leases seen_sets admit end_run lane_changes outbox run_counters
 -- settle: now, request (needed for parts only), lanes (count, name and pace each), what all outcomes count together (run, then
 -- names and numbers, each), then outcomes, each: id, header, attempt,
 -- cause, evidence, redirect_digest, keys of the records (side by side, or none), and as many records, found tasks, skipped links (reason, url), lane changes (name, packed,

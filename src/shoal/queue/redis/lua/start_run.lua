@@ -1,4 +1,4 @@
--- uses: base lanes seen_sets
+-- uses: base lanes wake seen_sets
 -- start_run: now, name, scraper, key, weight, priority, max_pages, spec, whether once for all, seen-set and for how long, how long dead letters are kept. Answers: its number, or the word 'taken'.
 local name, key = ARGV[2], ARGV[4]
 local known = call('HGET', P .. 'keys', key)

@@ -1,4 +1,4 @@
--- uses: base lanes seen_sets admit
+-- uses: base lanes wake seen_sets admit
 -- sweep_seen: now. Removes a slice of what is remembered no more, and of sets that were cleared.
 local BUCKETS, PASS = 200, 3600000000  -- buckets looked at per call, µs between two passes
 

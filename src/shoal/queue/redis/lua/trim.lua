@@ -1,4 +1,4 @@
--- uses: base reply_cache lanes
+-- uses: base reply_cache lanes wake
 -- trim: now, request, run, the last record that may go. Answers: how many went, or nothing for a run that never was.
 local run = get_run(tonumber(ARGV[3]))
 if not run then

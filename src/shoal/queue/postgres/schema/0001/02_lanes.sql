@@ -19,9 +19,16 @@ BEGIN
 END
 $$;
 
+-- One that was idle and has gone since it was looked up is made again: the whole verb is repeated.
 CREATE FUNCTION lock_lanes(p_lanes integer[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_locked bigint;
 BEGIN
   PERFORM 1 FROM lanes WHERE id = ANY (p_lanes) ORDER BY id FOR NO KEY UPDATE;
+  GET DIAGNOSTICS v_locked = ROW_COUNT;
+  IF v_locked < cardinality(p_lanes) AND v_locked < (SELECT count(DISTINCT lane) FROM unnest(p_lanes) u(lane)) THEN
+    RAISE EXCEPTION 'a lane has gone' USING ERRCODE = 'serialization_failure';
+  END IF;
 END
 $$;
 
@@ -329,6 +336,22 @@ BEGIN
   UPDATE lanes SET next_at = p_now + CASE spacing WHEN 0 THEN 0 ELSE greatest(spacing, 60000000) END
   WHERE id = ANY (v_lanes) AND next_at > p_now + CASE spacing WHEN 0 THEN 0 ELSE greatest(spacing, 60000000) END;
   PERFORM wake(v_lanes);
+END
+$$;
+
+-- Notice a clock that stepped back; remember the time to the second.
+CREATE FUNCTION note_clock(p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_latest bigint;
+BEGIN
+  SELECT value INTO v_latest FROM meta WHERE key = 'latest';
+  IF p_now < v_latest - 1000000 THEN
+    PERFORM clamp_future_slots(p_now);
+  END IF;
+  IF abs(p_now - v_latest) > 1000000 THEN
+    UPDATE meta SET value = p_now
+    WHERE ctid = ANY (ARRAY(SELECT ctid FROM meta WHERE key = 'latest' FOR UPDATE SKIP LOCKED));
+  END IF;
 END
 $$;
 

@@ -86,22 +86,6 @@ BEGIN
 END
 $$;
 
--- Notice a clock that stepped back; remember the time to the second.
-CREATE FUNCTION note_clock(p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-  v_latest bigint;
-BEGIN
-  SELECT value INTO v_latest FROM meta WHERE key = 'latest';
-  IF p_now < v_latest - 1000000 THEN
-    PERFORM clamp_future_slots(p_now);
-  END IF;
-  IF abs(p_now - v_latest) > 1000000 THEN
-    UPDATE meta SET value = p_now
-    WHERE ctid = ANY (ARRAY(SELECT ctid FROM meta WHERE key = 'latest' FOR UPDATE SKIP LOCKED));
-  END IF;
-END
-$$;
-
 -- When the oldest tasks of a run came that are ready in a lane, oldest first.
 CREATE FUNCTION oldest_tasks(p_run integer, p_lane integer, p_needs smallint, p_count integer) RETURNS bigint[] LANGUAGE sql STABLE AS $$
   SELECT ARRAY(

@@ -186,3 +186,26 @@ BEGIN
     RETURNING x.number, ARRAY(SELECT id FROM leased t WHERE t.lease = x.number AND t.cancelled);
 END
 $$;
+
+-- Lanes that nothing refers to any more, of some that are looked at. A run that has a row of history in a lane has a run_lane
+-- there, until it is removed itself.
+CREATE FUNCTION remove_idle_lanes(p_now bigint, p_kept bigint, p_most integer) RETURNS void LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+  v_before bigint := clock_micros(p_now) - p_kept;
+  v_first integer := (random() * (SELECT coalesce(max(id), 0) FROM lanes))::integer;
+  v_lanes integer[];
+BEGIN
+  v_lanes := ARRAY(
+    SELECT id FROM (
+      (SELECT * FROM lanes WHERE id >= v_first ORDER BY id LIMIT p_most) UNION (SELECT * FROM lanes ORDER BY id LIMIT p_most)) l
+    WHERE in_flight = 0 AND learned = 0 AND parked = 0 AND spacing_override < 0 AND limit_override < 0 AND greatest(next_at, held_until) <= v_before
+      AND NOT EXISTS (SELECT 1 FROM run_lanes h WHERE h.lane = l.id));
+  IF cardinality(v_lanes) > 0 THEN
+    v_lanes := ARRAY(SELECT id FROM lanes WHERE id = ANY (v_lanes) ORDER BY id FOR UPDATE SKIP LOCKED);
+    -- Again, now that nobody else can come to them.
+    DELETE FROM lanes l WHERE id = ANY (v_lanes) AND learned = 0 AND parked = 0 AND spacing_override < 0 AND limit_override < 0
+      AND greatest(next_at, held_until) <= v_before AND NOT EXISTS (SELECT 1 FROM run_lanes h WHERE h.lane = l.id);
+  END IF;
+END
+$$;
