@@ -347,10 +347,6 @@ class Page:
         return f"<Page {self.status} {self.url} {self.content_type or 'no type'}, {len(self.body):,} bytes>"
 
 
-def missed_selectors(page: Page) -> list[str]:
-    return page._missed
-
-
 def search_jmespath(path: str, value: Any) -> Any:
     """What a JMESPath finds in a value."""
     import jmespath  # late: few handlers need it
