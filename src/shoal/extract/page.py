@@ -377,10 +377,6 @@ class Page:
         return f"<Page {self.status} {self.url} {self.content_type or 'no type'}, {len(self.body):,} bytes>"
 
 
-def missed_selectors(page: Page) -> list[str]:
-    return page._missed
-
-
 def _without_long_references(source: bytes | str) -> bytes | str:
     """Without the two references that are longer when read than when written: lexbor overruns its buffer."""
     if len(source) < 12_000:  # its buffer has 16,384 bytes

@@ -268,6 +268,10 @@ def note_miss(page: Page, selector: str) -> None:
         missed.append(selector)
 
 
+def missed_selectors(page: Page) -> list[str]:
+    return page._missed
+
+
 def find_all(pattern: str | Pattern[str], texts: Iterable[str]) -> list[str]:
     """All matches in all texts; groups are flattened."""
     try:

@@ -13,7 +13,8 @@ from shoal.core.task_kind import BUILT_IN_PREFIX, is_fetched
 from shoal.core.url import lane_of
 from shoal.errors import FetchFailed, FetchRefused, GiveUp
 from shoal.extract.links import AdmittedLinks
-from shoal.extract.page import Page, missed_selectors
+from shoal.extract.page import Page
+from shoal.extract.selection import missed_selectors
 from shoal.logs import bind_lazy
 from shoal.worker.context import RunContext, WorkerContext
 from shoal.worker.task import slot
