@@ -311,7 +311,7 @@ ODD: tuple[Any, ...] = (
     [], {}, [[]], None, True, {"a": math.nan}, [2**64 - 1], [-1], {"x": -1},
 )  # fmt: skip
 PLAIN: dict[str, Any] = {
-    "run": 1, "worker": "w", "limit": 1, "lane": "a.test", "leases": {}, "outcomes": [], "runs": [1],
+    "run": 1, "worker": "w", "limit": 1, "max_pages": 5, "lane": "a.test", "leases": {}, "outcomes": [], "runs": [1],
     "tasks": [], "seqs": [], "digests": [], "digest": b"x" * 16, "upto": 0, "action": "pause", "kind": "note",
     "name": "n", "text": "t", "expected": 0, "command": "", "seconds": 0.0, "change": {"lane": "a.test"},
     "new": {"scraper": "s", "key": "k", "name": "n"},

@@ -15,6 +15,7 @@ import uvicorn
 from shoal import app
 from shoal.config.load import Settings
 from shoal.config.local_token import token_file
+from shoal.errors import QueueUnavailable
 from shoal.launch.signals import stop_on_signals
 from shoal.view import opentelemetry
 from shoal.web.application import SHUTDOWN_GRACE, Application
@@ -137,7 +138,11 @@ async def _serve(server: Server, say: Say, on_ready: Say = lambda url: None, *, 
 async def _say_how_to_log_in(server: Server, say: Say) -> str:
     """The URL to open in a browser."""
     authenticator = server.authenticator
-    if authenticator is not None and await authenticator.tokens():
+    try:
+        has_tokens = authenticator is not None and bool(await authenticator.tokens())
+    except QueueUnavailable:
+        return server.url  # it serves already, and goes on doing so
+    if has_tokens:
         say("Log in with a token.   shoal token list shows which there are")
     elif authenticator is not None and authenticator.local_token is not None and not peer_user.is_supported:
         authenticator.local_token.write()

@@ -13,14 +13,12 @@ from shoal.queue.base import Queue, TaskFilter
 
 
 async def log_verb(queue: Queue, who: str, verb: str, args: list[Any], named: dict[str, Any], result: Any) -> None:
-    """Keep it if it is an action; most verbs are the work itself, or look."""
+    """Keep it if it is an action; most verbs are the work itself, or look. Removals are logged where they are called."""
     actor = UserActions(queue, who, via="queue")
     if verb == "set_run" and args[1] != "finish":
         await actor.log_action(args[1], result.name)
     elif verb in ("revive", "drop") and result:
         await actor.log_action(verb, await _run_name(queue, args[0]), count=result, **_narrowed(args, named))
-    elif verb == "purge" and named.get("run") is not None:
-        await actor.log_action("purge", f"run {named['run']}")
     elif verb == "command_worker" and result:
         await actor.log_action(args[1] or "resume", args[0])
     elif verb == "clear_seen":
