@@ -301,7 +301,7 @@ async def test_a_sync_also_waits_for_what_another_sync_is_writing(tmp_path: Path
 async def test_a_sync_that_failed_can_be_repeated_and_loses_nothing(
     store: RawPageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file, "LOCK_TIMEOUT", 0.05)
+    monkeypatch.setattr(store._file, "_lock_timeout", 0.05)
     store.put("A", key(1), answer(1))
     holder = sqlite3.connect(tmp_path / file.FILE_NAME, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
