@@ -13,7 +13,7 @@ from shoal.queue.base import Queue, TaskFilter
 
 
 async def log_verb(queue: Queue, who: str, verb: str, args: list[Any], named: dict[str, Any], result: Any) -> None:
-    """Keep it if it is an action; most verbs are the work itself, or look. Removals are logged where they are called."""
+    """Keep it if it is an action; most verbs are the work itself, or look. Removals are logged elsewhere."""
     actor = UserActions(queue, who, via="queue")
     if verb == "set_run" and args[1] != "finish":
         await actor.log_action(args[1], result.name)
