@@ -72,7 +72,8 @@ BEGIN
       INSERT INTO seen (run, digest, task) SELECT run, digest, id FROM numbered ORDER BY run, digest
       ON CONFLICT DO NOTHING RETURNING task
     ), taken AS MATERIALIZED (
-      SELECT n.*, l.id AS lane_id, n.delay > 0 AS late FROM known k JOIN numbered n ON n.id = k.task JOIN lanes l ON l.name = n.lane
+      -- Not a join, which would compare each with each: the planner takes a batch for ten rows. So it is looked up in a hash table.
+      SELECT n.*, l.id AS lane_id, n.delay > 0 AS late FROM numbered n JOIN lanes l ON l.name = n.lane WHERE (n.id IN (SELECT task FROM known)) IS TRUE
     ), put AS (
       INSERT INTO ready (id, run, lane, claim_band, band, due, added_at, expires_at, priority, depth, parent, digest, kind, url, meta, request_options, auto_ack, needs)
       SELECT id, run, lane_id, band, band, p_now, p_now, p_now + ttl, priority, depth, parent, digest, kind, url, meta, request_options, auto_ack, needs
