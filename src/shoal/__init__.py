@@ -69,8 +69,8 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """Also the names that nobody has used yet."""
-    return sorted({*globals(), *__all__})
+    """What is public, also what nobody has used yet."""
+    return sorted({name for name in globals() if name.startswith("__")} | {*__all__})
 
 
 def __getattr__(name: str) -> Any:

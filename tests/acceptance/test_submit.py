@@ -95,6 +95,17 @@ def test_submit_says_what_it_did_and_its_worker_command_does_the_rest(fleet: Loc
     assert submit(fleet, code, "--urls-file", "urls.txt", "--fresh")["run_id"] != name
 
 
+def test_submitted_again_a_run_keeps_its_pace_but_for_what_the_command_says(sqlite_fleet: LocalFleet) -> None:
+    code = sqlite_fleet.scraper()
+
+    def spacing(*flags: str) -> float:
+        submit(sqlite_fleet, code, *flags)
+        (lane,) = sqlite_fleet.ask(lambda queue: queue.lanes())
+        return lane.spacing
+
+    assert [spacing("--rate", "2"), spacing(), spacing("--rate", "4"), spacing()] == [0.5, 0.5, 0.25, 0.5]
+
+
 def test_submitted_for_people_names_the_command_and_how_to_follow_it(sqlite_fleet: LocalFleet) -> None:
     done = sqlite_fleet.user.shoal("submit", sqlite_fleet.scraper(), "--queue", sqlite_fleet.queue)
     assert done.code == 0

@@ -157,7 +157,8 @@ def _show(outline: SiteOutline, file: Path, run: str) -> None:
         fields = ", ".join(kind.fields) or "no record; its links are followed"
         print_line(f"{kind.kind}: {clean(' '.join(kind.match))}   {clean(fields)}")
     print_line(f"Wrote {clean(file)}. Next:")
-    print_line(f"  {run} --max-pages 20    a first look")
+    # To a file of its own: the run that follows is another one, and not ended by this limit.
+    print_line(f"  {run.replace(' -o ', ' -o look-', 1)} --max-pages 20    a first look")
     print_line(f"  {run}")
 
 

@@ -14,6 +14,7 @@ import msgspec
 from shoal import app
 from shoal.commands.action_log import log_command
 from shoal.config.load import Settings, with_defaults
+from shoal.config.run_settings import settings_for_run
 from shoal.control.join_command import has_secret, join_command, queue_given_by_flag
 from shoal.core.run import NewRun, Run
 from shoal.errors import UsageError
@@ -25,7 +26,7 @@ from shoal.runs.identity import StartOutcome
 from shoal.runs.local_lock import LocalLock
 from shoal.runs.request import RunRequest, fleet_run_key, parse_run_request, run_spec
 from shoal.runs.seed import ListSeeder
-from shoal.runs.start import StartRequest, in_batches, start
+from shoal.runs.start import StartRequest, TaskBatches, in_batches, start
 from shoal.view.end_notice import EndNotice, end_notice
 from shoal.view.formatting import count
 
@@ -105,7 +106,13 @@ class Submission:
 
     async def run(self, fresh: bool) -> SubmitResult:
         request, settings = self.request, self.settings
-        tasks, paces = ([], {}) if request.input else app.seed_tasks(request.scraper, settings)
+        tasks = [] if request.input else app.seed_tasks(request.scraper, settings)[0]
+
+        def batches(run: Run) -> TaskBatches:
+            # One that was there already keeps its pace, but for what this command says itself.
+            rule = app.pace_rule(settings_for_run(settings, run))
+            return in_batches(tasks, {task.lane: rule(task.lane) for task in tasks})
+
         key = fleet_run_key(request, tasks)
         queue = await app.open_queue(settings)
         local_lock: LocalLock | None = None
@@ -128,7 +135,7 @@ class Submission:
                         seen_for=settings.seen_for,
                         dead_retention=settings.dead_retention,
                     ),
-                    tasks=lambda _: in_batches(tasks, paces),
+                    tasks=batches,
                     fresh=fresh,
                     relimit="max_pages" in settings.sources,
                     more=request.input is not None,
@@ -155,7 +162,8 @@ class Submission:
         """A list, however long; interrupted, run it again to resume with it."""
         assert self.request.input is not None
         place = rejected_file(run, "", self.settings)
-        seeder = await ListSeeder.begin(queue, run, self.request.input, self.settings, rejects=place)
+        settings = settings_for_run(self.settings, run)
+        seeder = await ListSeeder.begin(queue, run, self.request.input, settings, rejects=place)
         with contextlib.nullcontext() if self.guest else _stop_on_signals(seeder.stop):
             reading_task = asyncio.create_task(seeder.run(), name="read-list")
             try:
