@@ -46,6 +46,13 @@ def piped(user: ShellUser, text: str, *args: str) -> CommandResult:
     return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
+def test_a_list_without_a_single_url_is_no_success(user: ShellUser) -> None:
+    (user.folder / "bad.txt").write_text("foo bar\nbaz qux\n")
+    done = user.shoal("run", "bad.txt", "-f", "t=h1", "-o", "out.csv", "--json")
+    assert done.code == 3 and done.json["cause"] == "no_records"
+    assert "2 not URLs" in done.err
+
+
 def test_every_line_of_a_list_is_in_one_of_the_outputs(user: ShellUser) -> None:
     good = products(user)[:20]
     host = user.url.split("/")[2]

@@ -39,7 +39,8 @@ async def summarize_run(
     """Finish its files, and say what became of it."""
     no_records = await _explain_no_records(queue, run, stats, request)
     end = _end_of(run, stats)
-    if end == "complete" and no_records and (output or wants_records(run)):
+    nothing_added = request.input is not None and not stats.seen and not run.seen_set  # no line was a URL
+    if end == "complete" and (nothing_added or (no_records and (output or wants_records(run)))):
         end = "no_records"
     dead = tuple(await queue.dead_groups(run.id, limit=100_000))
     files = await write_files(queue, run, exporter, settings, dead) if exporter else []
