@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from shoal.errors import ActionRequired
+from shoal.queue import overdue
 from shoal.queue.postgres.engine import Engine
 
 P = ParamSpec("P")
 T = TypeVar("T")
-TASKS, CALLS, RUNS = 1000, 5, 500  # tasks per call, calls per look, and runs per call
+TASKS, CALLS = 1000, 5  # tasks per call, and calls per look
 
 
 async def end_overdue(engine: Engine, runs: Sequence[int]) -> None:
-    """Where it cannot be written, whoever looks only looks."""
-    for at in range(0, len(runs), RUNS):
-        some = runs[at : at + RUNS]
-        for _ in range(CALLS):
-            try:
-                if not await engine.value("SELECT {s}.expire_overdue($1, $2, $3)", engine.now(), list(some), TASKS):
-                    break
-            except ActionRequired:
-                return
+    await overdue.end_in_calls(runs, CALLS, lambda some: _expire(engine, some))
 
 
 def look(function: Callable[Concatenate[Engine, int, P], Awaitable[T]]) -> Callable[Concatenate[Engine, int, P], Any]:
     """A verb that looks at one run."""
+    return overdue.looking(end_overdue)(function)
 
-    @wraps(function)
-    async def looked(engine: Engine, run: int, /, *args: P.args, **named: P.kwargs) -> T:
-        await end_overdue(engine, [run])
-        return await function(engine, run, *args, **named)
 
-    return looked
+async def _expire(engine: Engine, runs: Sequence[int]) -> object:
+    return await engine.value("SELECT {s}.expire_overdue($1, $2, $3)", engine.now(), list(runs), TASKS)
