@@ -40,6 +40,13 @@ WHERE n <= {BACKLOG}"""
 _COUNT = f"UPDATE {{s}}.counters SET seen = {BACKLOG + HISTORY}, ready = {BACKLOG}, done = {HISTORY}"
 
 
+async def _explain(db: asyncpg.Connection) -> None:
+    await db.execute(
+        "LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0;"
+        "SET auto_explain.log_nested_statements = on; SET auto_explain.log_analyze = on"
+    )
+
+
 @dataclass
 class Long:
     queue: PostgresQueue
@@ -69,14 +76,7 @@ async def long() -> AsyncIterator[Long]:
     await queue._engine.rows(f"UPDATE {{s}}.run_lanes SET ready = ready + {BACKLOG // LANES}")
     await queue._engine.rows(_COUNT)
     await admin.execute("ANALYZE")
-
-    async def explain(db: asyncpg.Connection) -> None:
-        await db.execute(
-            "LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0;"
-            "SET auto_explain.log_nested_statements = on; SET auto_explain.log_analyze = on"
-        )
-
-    await queue._engine._retry(explain)
+    await queue._engine._retry(_explain)
     yield Long(queue, run, server)
     await queue.close()
     await admin.execute("DROP SCHEMA plans CASCADE")
@@ -152,3 +152,44 @@ async def test_what_people_look_at_costs_the_same_whatever_else_there_is(long: L
     assert most < 5_000
     passed_over = [int(rows) for part in said for rows in re.findall(r"Rows Removed by Filter: (\d+)", part)]
     assert max(passed_over, default=0) < 1_000
+
+
+async def test_plans_made_while_there_were_no_lanes_will_do_when_there_are_many() -> None:
+    """A crawl of many hosts begins within seconds: the server has not looked at its tables yet."""
+    server = postgres.shared()
+    if not isinstance(server, postgres.Server):
+        pytest.skip("the log of a server kept by somebody else cannot be read")
+    queue = await PostgresQueue.open(server.url("early_plans", connections=1))
+    run = (await queue.start_run(NewRun(scraper="books", key="k", name="run"))).id
+    batch, made = 500, 0
+
+    async def add(count: int) -> None:
+        nonlocal made
+        hosts = [f"{n}.test" for n in range(made, made + count)]
+        made += count
+        await queue.add(run, [page(host, host) for host in hosts], dict.fromkeys(hosts, UNLIMITED_PACE))
+
+    async def verbs() -> None:
+        await add(batch)
+        claim = await queue.claim("w", 40)
+        await queue.settle([outcome(task, found=tuple(pages(3, f"{task.id}", task.lane))) for task in claim.tasks])
+        await queue.set_run(run, "cancel")
+        await queue.set_run(run, "undo")
+
+    await verbs()
+    await verbs()  # on the same session, whose plans are kept
+    for _ in range(8):
+        await add(batch)
+    await queue._engine._retry(_explain)
+    said = await Long(queue, run, server).plans(verbs)
+    await queue.close()
+    said = [
+        part for part in said if "o_cursor" not in part and "h.lane > r.lane_cursor" not in part
+    ]  # all of them, once
+    walked = {
+        int(rows): part[:400]
+        for part in said
+        for rows in re.findall(r"(?:Rows Removed by Filter: |actual time=\S+ rows=)(\d+)", part)
+    }
+    assert len(said) > 60
+    assert max(walked) <= 2 * batch, f"many lanes are walked through: {walked[max(walked)]}"

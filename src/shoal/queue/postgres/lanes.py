@@ -24,7 +24,7 @@ _BUSIEST = """WITH busy AS MATERIALIZED (SELECT o_lane AS lane, o_ready AS ready
   SELECT lane, ready FROM busy UNION ALL (SELECT id, 0 FROM {s}.lanes WHERE (SELECT count(*) < $2 FROM busy)
     AND id NOT IN (SELECT lane FROM busy) ORDER BY id LIMIT $2))"""
 _BUSIEST_OF_RUN = """WITH chosen AS (
-  SELECT lane, sum(ready)::bigint AS ready FROM {s}.run_lanes WHERE run = $3::integer GROUP BY lane ORDER BY 2 DESC, lane LIMIT $2)"""
+  SELECT lane, sum(ready)::bigint AS ready FROM {s}.run_lanes WHERE run + 0 = $3::integer GROUP BY lane ORDER BY 2 DESC, lane LIMIT $2)"""
 _BUSY_EACH = """LEFT JOIN LATERAL (SELECT sum(ready)::bigint AS ready FROM {s}.run_lanes WHERE lane = l.id) h ON true"""
 _OF_RUN = """JOIN LATERAL (SELECT sum(ready)::bigint AS ready FROM {s}.run_lanes WHERE lane = l.id AND run = $2::integer HAVING count(*) > 0) h ON true"""
 _ONLY = {

@@ -107,19 +107,28 @@ BEGIN
 END
 $$;
 
--- The first of them at once; where there are more, they are left to lanes_to_move and go_on_moving.
+-- All lanes of a run, or none where there are more than a hundred: to sort them takes longer than others may wait.
+CREATE FUNCTION lanes_if_few(p_run integer) RETURNS integer[] LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+  v_lanes integer[] := ARRAY(SELECT lane FROM run_lanes WHERE run + 0 = p_run LIMIT 101);
+BEGIN
+  RETURN CASE WHEN cardinality(v_lanes) > 100 THEN '{}' ELSE ARRAY(SELECT DISTINCT l FROM unnest(v_lanes) l ORDER BY l) END;
+END
+$$;
+
+-- Few of them at once; many are left to lanes_to_move and go_on_moving.
 CREATE FUNCTION begin_moving(p_run integer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-  v_lanes integer[] := ARRAY(SELECT DISTINCT lane FROM run_lanes WHERE run = p_run ORDER BY lane LIMIT 100);
+  v_lanes integer[] := lanes_if_few(p_run);
 BEGIN
-  UPDATE runs SET lane_cursor = CASE cardinality(v_lanes) WHEN 100 THEN v_lanes[100] ELSE -1 END WHERE id = p_run;
+  UPDATE runs SET lane_cursor = CASE WHEN v_lanes = '{}' AND EXISTS (SELECT 1 FROM run_lanes WHERE run + 0 = p_run) THEN 0 ELSE -1 END WHERE id = p_run;
   PERFORM move_lanes(p_run, v_lanes);
 END
 $$;
 
 -- Lanes that have not noticed yet, after where the cursor is; no row: all have.
 CREATE FUNCTION lanes_to_move(p_run integer) RETURNS TABLE (o_cursor integer, o_lanes integer[]) LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
-  SELECT r.lane_cursor, ARRAY(SELECT DISTINCT h.lane FROM run_lanes h WHERE h.run = r.id AND h.lane > r.lane_cursor ORDER BY h.lane)
+  SELECT r.lane_cursor, ARRAY(SELECT DISTINCT h.lane FROM run_lanes h WHERE h.run + 0 = r.id AND h.lane > r.lane_cursor ORDER BY h.lane)
   FROM runs r WHERE r.id = p_run AND r.lane_cursor >= 0
 $$;
 
@@ -141,7 +150,7 @@ $$;
 -- Whether workers of these runs may be asleep: nothing that any worker could do is due or will be soon.
 CREATE FUNCTION is_idle(p_now bigint, p_runs integer[]) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-  RETURN NOT EXISTS (SELECT 1 FROM run_lanes WHERE run = ANY (p_runs) AND needs = 0 AND wake_at <= p_now + 2000000);
+  RETURN NOT EXISTS (SELECT 1 FROM run_lanes WHERE run + 0 = ANY (p_runs) AND needs = 0 AND wake_at <= p_now + 2000000);
 END
 $$;
 
@@ -216,9 +225,10 @@ DECLARE
 BEGIN
   WITH pairs AS MATERIALIZED (
     SELECT u.run, u.lane, coalesce(u.spacing, p_spacing) AS spacing, coalesce(u.places, p_place) AS places,
-           u.spacing IS NOT NULL AS news, h.run IS NULL AS missing, h.spacing AS old_spacing, h.max_in_flight AS old_places
+           u.spacing IS NOT NULL AS news, h.tid IS NULL AS missing, h.tid, h.spacing AS old_spacing, h.max_in_flight AS old_places
     FROM unnest(p_runs, p_lanes, p_spacings, p_places) u(run, lane, spacing, places)
-    LEFT JOIN run_lanes h ON h.lane = u.lane AND h.run = u.run AND h.needs = 0
+    LEFT JOIN LATERAL (  -- one look-up each, however few lanes there were when the plan was made
+      SELECT ctid AS tid, spacing, max_in_flight FROM run_lanes WHERE lane = u.lane AND run = u.run AND needs = 0 OFFSET 0) h ON true
   ), added AS (
     -- A newcomer to a lane starts level with the run that was served least for its weight: it catches up with nobody.
     INSERT INTO run_lanes (run, lane, spacing, max_in_flight, picks)
@@ -229,8 +239,7 @@ BEGIN
   ), changed AS (
     UPDATE run_lanes h SET spacing = p.spacing, max_in_flight = p.places
     FROM pairs p
-    WHERE p.news AND NOT p.missing AND (p.old_spacing, p.old_places) <> (p.spacing, p.places)
-      AND h.run = p.run AND h.lane = p.lane AND h.needs = 0
+    WHERE p.news AND (p.old_spacing, p.old_places) <> (p.spacing, p.places) AND h.ctid = p.tid  -- its lane is locked: it stays where it is
     RETURNING h.lane
   )
   SELECT array_agg(DISTINCT lane) INTO v_changed FROM (SELECT lane FROM added UNION SELECT lane FROM changed) x;

@@ -149,7 +149,7 @@ BEGIN
     -- Of very many runs the first with work that may be due: they come by priority, and of equals those with the least share.
     v_near := CASE WHEN cardinality(v_of) <= 32 THEN v_runs ELSE ARRAY(
       SELECT u.run FROM unnest(v_of, v_needs) u(run, needs)
-      WHERE EXISTS (SELECT 1 FROM run_lanes WHERE run = u.run AND needs = u.needs AND wake_at <= v_now + p_horizon)
+      WHERE EXISTS (SELECT 1 FROM run_lanes WHERE run + 0 = u.run AND needs = u.needs AND wake_at <= v_now + p_horizon)
         AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = u.run AND r.max_pages > 0
                           AND r.max_pages <= (SELECT coalesce(sum(done + dead + discarded + leased), 0) FROM counters WHERE run = r.id)) LIMIT 32) END;
     -- Of each run as many lanes as will do for the limit, and some more for the spread; where there are many runs, for the spread.
@@ -167,8 +167,9 @@ BEGIN
                CASE h.needs WHEN 0 THEN h.picks ELSE (SELECT o.picks FROM run_lanes o WHERE o.lane = h.lane AND o.run = h.run AND o.needs = 0) END AS picks, l.name, l.next_at, l.spacing, l.max_in_flight, l.in_flight, l.held_until, l.parked, l.given, row_number() OVER due AS k,
                wake_time(1, l.max_in_flight, l.in_flight, l.parked, l.next_at, l.held_until) AS opens_at,
                sum(CASE WHEN l.spacing > 0 OR l.max_in_flight > 0 OR l.parked > 0 THEN 1 ELSE h.ready END) OVER due AS room
-        FROM (SELECT * FROM run_lanes WHERE run = u.run AND needs = u.needs AND wake_at <= v_now + p_horizon ORDER BY wake_at
-              LIMIT CASE WHEN cardinality(v_of) <= 32 THEN greatest(p_limit, 16) ELSE 16 END) h JOIN lanes l ON l.id = h.lane
+        FROM (SELECT * FROM run_lanes WHERE run + 0 = u.run AND needs = u.needs AND wake_at <= v_now + p_horizon ORDER BY wake_at
+              LIMIT CASE WHEN cardinality(v_of) <= 32 THEN greatest(p_limit, 16) ELSE 16 END) h
+        CROSS JOIN LATERAL (SELECT name, next_at, spacing, max_in_flight, in_flight, held_until, parked, given FROM lanes WHERE id = h.lane OFFSET 0) l  -- one look-up each
         WINDOW due AS (ORDER BY h.wake_at, h.lane ROWS UNBOUNDED PRECEDING)
       ) q
       WHERE u.run = ANY (v_near) AND (q.k <= 16 OR q.room - q.ready < p_limit)
@@ -205,7 +206,7 @@ BEGIN
              FROM runs r WHERE r.id = ANY (CASE WHEN v_isolated IS NULL THEN v_near ELSE v_runs END)),
     'soonest', CASE WHEN v_run_lanes IS NULL THEN least(
       (SELECT min(h.wake_at) FROM unnest(v_of, v_needs) u(run, needs) CROSS JOIN LATERAL (
-         SELECT wake_at FROM run_lanes WHERE run = u.run AND needs = u.needs AND wake_at IS NOT NULL ORDER BY wake_at LIMIT 1) h),
+         SELECT wake_at FROM run_lanes WHERE run + 0 = u.run AND needs = u.needs AND wake_at IS NOT NULL ORDER BY wake_at LIMIT 1) h),
       (SELECT min(d.due) FROM unnest(v_runs) u(run) CROSS JOIN LATERAL (
          SELECT due FROM delayed WHERE run = u.run ORDER BY due LIMIT 1) d)) ELSE v_now END,
     'reach', CASE WHEN cardinality(v_of) > cardinality(v_runs) THEN (

@@ -23,7 +23,7 @@ DECLARE
   v_lanes integer[] := ARRAY(SELECT DISTINCT lane FROM leased WHERE id >= p_run::bigint << 32 AND id < (p_run + 1)::bigint << 32 AND NOT cancelled);
   v record;
 BEGIN
-  PERFORM lock_lanes(v_lanes || ARRAY(SELECT DISTINCT lane FROM run_lanes WHERE run = p_run ORDER BY lane LIMIT 100));
+  PERFORM lock_lanes(v_lanes || lanes_if_few(p_run));
   WITH held AS (
     UPDATE leased SET cancelled = true
     WHERE id >= p_run::bigint << 32 AND id < (p_run + 1)::bigint << 32 AND NOT cancelled RETURNING lane

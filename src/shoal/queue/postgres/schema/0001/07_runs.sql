@@ -88,9 +88,9 @@ BEGIN
   IF NOT FOUND THEN
     RETURN false;
   END IF;
-  v_lanes := ARRAY(SELECT lane FROM run_lanes WHERE run = p_run AND needs = 0);
+  v_lanes := ARRAY(SELECT lane FROM run_lanes WHERE run + 0 = p_run AND needs = 0);
   PERFORM lock_lanes(v_lanes);
-  DELETE FROM run_lanes WHERE run = p_run;
+  DELETE FROM run_lanes WHERE run + 0 = p_run;
   -- One claim may hold tasks of several runs: only leases that hold nothing else go with this one.
   WITH gone AS (DELETE FROM leased WHERE id >= v_first AND id < v_last RETURNING lease) SELECT array_agg(DISTINCT lease) INTO v_leases FROM gone;
   DELETE FROM leases x WHERE x.number = ANY (v_leases) AND NOT EXISTS (SELECT 1 FROM leased WHERE lease = x.number);

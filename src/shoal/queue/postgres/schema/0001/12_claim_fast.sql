@@ -41,7 +41,9 @@ BEGIN
       FROM (
         SELECT h.lane, h.ready, h.picks, l.spacing = 0 AND l.max_in_flight = 0 AND l.parked = 0 AS free,
                row_number() OVER due AS k, sum(h.ready) OVER due - h.ready AS before
-        FROM (SELECT * FROM run_lanes WHERE run = v_runs[1] AND needs = 0 AND wake_at <= v_now + 2000000 ORDER BY wake_at LIMIT p_limit) h JOIN lanes l ON l.id = h.lane
+        FROM (SELECT * FROM run_lanes WHERE run + 0 = v_runs[1] AND needs = 0 AND wake_at <= v_now + 2000000 ORDER BY wake_at LIMIT p_limit) h
+        -- One look-up each: a plan for any number of them would read all lanes there are.
+        CROSS JOIN LATERAL (SELECT spacing, max_in_flight, parked FROM lanes WHERE id = h.lane OFFSET 0) l
         WINDOW due AS (ORDER BY h.wake_at, h.lane ROWS UNBOUNDED PRECEDING)
       ) z WHERE z.k <= 16 OR z.before < p_limit
     ) y

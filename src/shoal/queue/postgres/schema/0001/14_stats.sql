@@ -31,11 +31,11 @@ BEGIN
     ), due AS MATERIALIZED (
       SELECT x.*, count(*) OVER (PARTITION BY x.run) >= v_part AS more
       FROM (SELECT k.run, h.lane, k.needs, h.ready
-            FROM kinds k CROSS JOIN LATERAL (SELECT lane, ready FROM run_lanes WHERE run = k.run AND needs = k.needs AND wake_at <= v_now LIMIT v_part) h
+            FROM kinds k CROSS JOIN LATERAL (SELECT lane, ready FROM run_lanes WHERE run + 0 = k.run AND needs = k.needs AND wake_at <= v_now LIMIT v_part) h
             WHERE k.state = 'running') x
     ), whole AS MATERIALIZED (
       SELECT d.run, d.part, greatest(d.part, (SELECT sum(o.n) FROM kinds k CROSS JOIN LATERAL (SELECT count(*) AS n FROM (
-               SELECT 1 FROM run_lanes WHERE run = k.run AND needs = k.needs AND wake_at <= v_now LIMIT v_most) h) o WHERE k.run = d.run)) AS n
+               SELECT 1 FROM run_lanes WHERE run + 0 = k.run AND needs = k.needs AND wake_at <= v_now LIMIT v_most) h) o WHERE k.run = d.run)) AS n
       FROM (SELECT run, count(*) AS part FROM due WHERE more GROUP BY run) d
     ), looked AS MATERIALIZED (
       SELECT z.run, z.lane, sum(z.waiting) AS waiting
@@ -88,7 +88,7 @@ SET search_path FROM CURRENT SET enable_seqscan = off SET plan_cache_mode = forc
 BEGIN
   RETURN QUERY
     SELECT h.lane, sum(h.ready)::bigint FROM run_lanes h
-    WHERE h.run = ANY (ARRAY(SELECT id FROM runs WHERE state IN ('running', 'paused'))) AND h.ready > 0
+    WHERE h.run + 0 = ANY (ARRAY(SELECT id FROM runs WHERE state IN ('running', 'paused'))) AND h.ready > 0
     GROUP BY h.lane ORDER BY 2 DESC, 1 LIMIT p_limit;
 END
 $$;
@@ -121,7 +121,7 @@ BEGIN
   IF v_state = 'finished' THEN
     -- One that begins again asks something of all its lanes.
     UPDATE runs SET state = 'running', finished_at = 0, changed_at = v_now, leftovers = false WHERE id = p_run;
-    PERFORM lock_lanes(v_lanes || ARRAY(SELECT DISTINCT lane FROM run_lanes WHERE run = p_run ORDER BY lane LIMIT 100));
+    PERFORM lock_lanes(v_lanes || lanes_if_few(p_run));
     PERFORM begin_moving(p_run);
   ELSE
     PERFORM lock_lanes(v_lanes);
@@ -160,13 +160,13 @@ BEGIN
   -- Lanes that have not noticed yet that it ended have something to keep later.
   IF v_total = 0 AND EXISTS (SELECT 1 FROM runs WHERE id = p_run AND lane_cursor >= 0) THEN
     PERFORM move_lanes(p_run, x.lanes) FROM (
-      SELECT ARRAY(SELECT DISTINCT h.lane FROM run_lanes h JOIN runs r ON r.id = h.run WHERE h.run = p_run AND h.lane > r.lane_cursor ORDER BY h.lane LIMIT p_slice) AS lanes) x;
+      SELECT ARRAY(SELECT DISTINCT h.lane FROM run_lanes h JOIN runs r ON r.id = h.run WHERE h.run + 0 = p_run AND h.lane > r.lane_cursor ORDER BY h.lane LIMIT p_slice) AS lanes) x;
     UPDATE runs r SET lane_cursor = coalesce((SELECT max(l) FROM (
-      SELECT DISTINCT h.lane AS l FROM run_lanes h WHERE h.run = p_run AND h.lane > r.lane_cursor ORDER BY 1 LIMIT p_slice) x), -1) WHERE id = p_run;
+      SELECT DISTINCT h.lane AS l FROM run_lanes h WHERE h.run + 0 = p_run AND h.lane > r.lane_cursor ORDER BY 1 LIMIT p_slice) x), -1) WHERE id = p_run;
     RETURN 1;
   END IF;
   IF v_total = 0 THEN
-    UPDATE run_lanes SET kept = 0 WHERE ctid = ANY (ARRAY(SELECT ctid FROM run_lanes WHERE run = p_run AND kept <> 0 LIMIT p_slice));
+    UPDATE run_lanes SET kept = 0 WHERE ctid = ANY (ARRAY(SELECT ctid FROM run_lanes WHERE run + 0 = p_run AND kept <> 0 LIMIT p_slice));
     GET DIAGNOSTICS v_total = ROW_COUNT;
   END IF;
   RETURN v_total;
@@ -199,7 +199,7 @@ BEGIN
   IF v_gone > 0 THEN
     RETURN v_gone;
   END IF;
-  v_lanes := ARRAY(SELECT DISTINCT lane FROM (SELECT lane FROM run_lanes WHERE run = p_run LIMIT 100) x);
+  v_lanes := ARRAY(SELECT DISTINCT lane FROM (SELECT lane FROM run_lanes WHERE run + 0 = p_run LIMIT 100) x);
   PERFORM lock_lanes(v_lanes);
   DELETE FROM run_lanes WHERE lane = ANY (v_lanes) AND run = p_run;
   GET DIAGNOSTICS v_gone = ROW_COUNT;
