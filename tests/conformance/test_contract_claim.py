@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
+
 from conformance.harness import QueueHarness, page, pages, urls
+from shoal.core.lane import Pace
 
 
 async def test_a_claim_hands_out_at_most_its_limit(harness: QueueHarness) -> None:
@@ -127,6 +130,14 @@ async def test_a_claim_reaches_many_lanes(harness: QueueHarness) -> None:
     run = await harness.run()
     await harness.queue.add(run, [page(f"{number}", f"host{number}.test") for number in range(40)])
     assert len((await harness.claim(40)).tasks) == 40
+
+
+@pytest.mark.parametrize("pace", [Pace(0.0, 1), Pace(60.0, 0)])
+async def test_a_claim_goes_on_to_further_lanes_where_each_gives_little(harness: QueueHarness, pace: Pace) -> None:
+    run = await harness.run()
+    lanes = [f"h{n}.example" for n in range(60)]
+    await harness.add(run, [page(f"{lane}/{n}", lane=lane) for lane in lanes for n in range(3)], pace=pace)
+    assert {task.lane for task in (await harness.claim(60)).tasks} == set(lanes)
 
 
 async def test_a_blocked_lane_in_front_does_not_hide_the_others(harness: QueueHarness) -> None:

@@ -170,6 +170,13 @@ MUTANTS = (
         _LEAD,
     ),
     Mutant(
+        "a run with urgent tasks is taken for one whose tasks are all alike (Redis)",
+        "queue/redis/lua/lanes.lua",
+        "run.band < 0 and band + 1 or 0)",
+        "band + 1)",
+        "conformance/test_contract_priority.py::test_urgent_tasks_come_first_also_over_lanes",
+    ),
+    Mutant(
         "a shared lane with a free place is not asked (SQLite)",
         "queue/sqlite/lanes.py",
         '_WAKE = f"{_OPEN} AND wake_at IS NULL"',

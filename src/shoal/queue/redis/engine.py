@@ -7,14 +7,11 @@ is asked for again.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import itertools
 import random
 import ssl
 import time
 from collections.abc import Callable, Collection
-from functools import cache
-from importlib.resources import files
 from typing import Any
 from uuid import uuid4
 
@@ -24,21 +21,10 @@ from shoal.errors import ActionRequired
 from shoal.queue.redis import server
 from shoal.queue.redis.connection import RedisConnection
 from shoal.queue.redis.failure import closed, is_replica, is_transient, translate_error, unreachable
+from shoal.queue.redis.script import script
 from shoal.queue.redis.server_url import RedisUrl
 
 TIMEOUT = 20.0  # seconds to wait for a server that was there before
-_USES = "-- uses: "  # the first line of a verb's script names the pieces that go before it
-
-
-@cache
-def script(verb: str) -> tuple[str, str]:
-    """The text of a verb's script with the shared pieces before it, and its digest."""
-    folder = files(__package__).joinpath("lua")
-    own = folder.joinpath(f"{verb}.lua").read_text("utf-8")
-    names = own.partition("\n")[0].removeprefix(_USES).split()
-    pieces = [folder.joinpath(f"{name}.lua").read_text("utf-8") for name in names]
-    text = "\n".join([*pieces, own])
-    return text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
 class Engine:

@@ -174,7 +174,7 @@ def _pick_batch(db: sqlite3.Connection, now: int, runs: list[CandidateRun], limi
     known: dict[int, Lane] = {}
     candidates = []
     for run in runs:
-        for row in due_lanes.due_lanes(db, now, run, max(limit, MIN_LANES_PER_BATCH)):
+        for row in due_lanes.due_lanes(db, now, run, max(limit, MIN_LANES_PER_BATCH), alone=len(runs) == 1):
             lane = known.get(row[0]) or known.setdefault(row[0], due_lanes.to_lane(row))
             lane.ready[run.id] = row[1]
             lane.picks[run.id] = row[2]

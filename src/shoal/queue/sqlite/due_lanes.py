@@ -8,6 +8,7 @@ from shoal.core.claim_plan import SLOT_HORIZON_US, UNLIMITED, CandidateRun, Lane
 from shoal.queue.sqlite import lanes, needs
 
 CORRECTIONS = 4  # rounds per run and claim, where lanes have moved on since they were written down
+FIRST_LANES = 32
 
 _LANE = "l.name, l.next_at, l.spacing, l.max_in_flight, l.in_flight, l.held_until, l.parked, l.given"
 _OF_RUN = f"SELECT h.lane, h.ready, h.picks, {_LANE} FROM run_lanes h JOIN lanes l ON l.id = h.lane WHERE h.run = ? AND h.needs = ?"
@@ -32,9 +33,17 @@ def to_lane(row: LaneRow) -> Lane:
     return Lane(lane, name, max(next_at, held_until), spacing, free, parked, given)
 
 
-def due_lanes(db: sqlite3.Connection, now: int, run: CandidateRun, most: int) -> list[LaneRow]:
-    """The lanes of a run where there is work for this worker, soonest first."""
+def due_lanes(db: sqlite3.Connection, now: int, run: CandidateRun, most: int, *, alone: bool = False) -> list[LaneRow]:
+    """The lanes of a run where there is work for this worker, soonest first.
+
+    The first few will do if they have slots for all that is wanted, no other run takes some (`alone`), and all
+    tasks are equally urgent.
+    """
     if len(run.needs) == 1:
+        if alone and most > FIRST_LANES and not run.has_bands:
+            rows = _due_rows(db, now, _DUE, (run.id, needs.NONE), FIRST_LANES)
+            if _has_slots(rows, now, most):
+                return rows
         return _due_rows(db, now, _DUE, (run.id, needs.NONE), most)
     by_lane = {row[0]: row for row in _due_rows(db, now, _DUE, (run.id, needs.NONE), most)}
     for number in run.needs[1:]:
@@ -58,6 +67,15 @@ def _due_rows(db: sqlite3.Connection, now: int, query: str, kind: tuple[int, int
             break
     found.sort(key=_opens_at)
     return found
+
+
+def _has_slots(rows: list[LaneRow], now: int, count: int) -> bool:
+    """Whether so many tasks can be handed out there within the horizon."""
+    for row in rows:
+        count -= min(row[1], to_lane(row).open_slots(now))
+        if count <= 0:
+            return True
+    return False
 
 
 def _opens_at(row: LaneRow) -> int:

@@ -30,6 +30,7 @@ _ANSWERED = " UNION ALL ".join(
     f"SELECT lease, returned_lease FROM {table} WHERE id = ?1" for table in ("ended", "dead", "cancelled")
 )
 _RETURN_TO_READY = "UPDATE tasks SET state = ?, band = ?, due = ?, attempts = ?, history = ?, returned_lease = lease, lease = 0 WHERE id = ?"
+_FREE = "UPDATE lanes SET in_flight = in_flight - ? WHERE id = ? RETURNING max_in_flight > 0 OR parked > 0"
 
 LeasedRow = tuple[int, int, int, int, int, int, str | None, int, int, int, int, int | None, str, str, int, int, int]
 
@@ -98,11 +99,8 @@ class SettleBatch:
             if columns:
                 assignments = ", ".join(f"{name} = {name} + ?" for name in columns)
                 db.execute(f"UPDATE runs SET {assignments} WHERE id = ?", (*columns.values(), run))
-        db.executemany(
-            "UPDATE lanes SET in_flight = in_flight - ? WHERE id = ?",
-            [(n, lane) for lane, n in self.freed_slots.items()],
-        )
-        touched = set(self.freed_slots)
+        # A place that becomes free matters only where they are counted: elsewhere the lane opens when it did before.
+        touched = {lane for lane, n in self.freed_slots.items() if db.execute(_FREE, (n, lane)).fetchone()[0]}
         for run, ready in self.ready.items():
             needs.change_ready(db, run, ready)
             touched.update(lane for lane, _ in ready)

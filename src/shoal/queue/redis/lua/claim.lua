@@ -9,7 +9,7 @@ local SECOND, HORIZON, ACTIVE_WITHIN, LONGEST_WAIT = 1000000, 2000000, 10000000,
 local UNLIMITED = 2 ^ 40
 local MIN_LANES_PER_BATCH, MAX_RUN_LEAD, MAX_LANE_LEAD, YIELD_FRACTION = 16, 64, 16, 4
 local worker, limit, span, request = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
-local LANES_READ = max(16, min(32, limit))  -- at a time
+local LANES_READ = min(32, limit)  -- at a time
 
 local again = same_request(worker, request)
 if again then
@@ -58,7 +58,8 @@ do  -- Lua counts the local names that are in sight, and allows 200
     return expire_some(run, PROMOTED) < PROMOTED
   end
 
-  -- What is read of every run that is open; the rest only of those that are looked at further.
+  -- What is read of every run that is open; the rest only of those that are looked at further. Of a few all is read at once.
+  local READ_WHOLE = 2
   local ABOUT = {'state', 'name', 'scraper', 'outbox', 'ready', 'delayed', 'priority', 'share', 'weight', 'last_claim_at', 'max_pages', 'isolated'}
 
   local function about_run(id)
@@ -81,8 +82,10 @@ do  -- Lua counts the local names that are in sight, and allows 200
     return run, run.max_pages > 0 and run.max_pages - run.done - run.dead - run.discarded - run.leased or UNLIMITED, all_counted
   end
 
-  for _, id in ipairs(call('ZRANGE', P .. 'live_runs', 0, -1)) do
-    local run, left, all_counted = about_run(tonumber(id)), UNLIMITED, true
+  local live = call('ZRANGE', P .. 'live_runs', 0, -1)
+  local read_run = #live <= READ_WHOLE and get_run or about_run
+  for _, id in ipairs(live) do
+    local run, left, all_counted = read_run(tonumber(id)), UNLIMITED, true
     if run.state == 'running' and run.outbox < MAX_OUTBOX then
       local mine = serves_all or serves[run.name] or serves[run.scraper]
       if mine and (run.delayed > 0 or run.max_pages > 0 or is_stepped_back) then
@@ -124,6 +127,8 @@ end
 table.sort(served, comes_before)
 if #served > RUNS_CONSIDERED then
   LANES_READ = MIN_LANES_PER_BATCH  -- each gives a few tasks only
+elseif #served > 1 or #served == 1 and get_run(served[1].id).band == 0 then
+  LANES_READ = max(LANES_READ, MIN_LANES_PER_BATCH)  -- the most urgent task may be in any of them
 end
 
 local function nothing()
@@ -199,9 +204,9 @@ do
   -- A few more lanes of a run that are due, of work with these needs: so many were read before. Answers: how many there are by now, or
   -- nil if there are no more.
   local function read_lanes(one, needs, read, lanes_due)
-    local key = apart_key('wake:', one.id, needs)
+    local key, count = apart_key('wake:', one.id, needs), LANES_READ
     for _ = 1, ROUNDS do
-      local found = call('ZRANGEBYSCORE', key, '-inf', int(now + HORIZON), 'LIMIT', read, LANES_READ)
+      local found = call('ZRANGEBYSCORE', key, '-inf', int(now + HORIZON), 'LIMIT', read, count)
       local due = #found > 0 and keep_due(one, key, found) or {}
       for _, id in ipairs(due) do
         if not one.listed or not one.listed[id] then
@@ -209,11 +214,12 @@ do
         end
       end
       read = read + #due
-      if #found < LANES_READ then
+      if #found < count then
         return nil
       elseif #due > 0 then
         break
       end
+      count = max(count, MIN_LANES_PER_BATCH)
     end
     return read
   end
@@ -264,7 +270,7 @@ for _, one in ipairs(served) do
 end
 
 -- Lanes as the plan sees them: who wants them of the runs served here (order), and of those that others serve (rivals).
-local known, known_count = {}, 0
+local known = {}
 
 local view
 do
@@ -304,7 +310,6 @@ do
     end
     seen = {id = id, at = max(lane[NEXT], lane[HELD]), spacing = lane[SPACING], free = free, given = lane[GIVEN], ready = {}, picks = {}, order = {}, rivals = {}}
     known[id] = seen
-    known_count = known_count + 1
     for _, number in ipairs(#considered < #lane[RUNS] and considered.numbers or lane[RUNS]) do
       local one = by_id[number]
       local run_lane = one and one.is_considered and get_run_lane(one.run, id)
@@ -373,10 +378,10 @@ local function pick_isolated()
 end
 
 -- Of the lanes read last, those with urgent tasks come first; the others as they come due.
-local function urgent_first(one, count)
-  local first, places, is_mixed = #one.due - count + 1, {}, false
-  for i = first, #one.due do
-    local run_lane, top = get_run_lane(one.run, one.due[i]), BANDS
+local urgent_first
+do
+  local function top_band(one, id)
+    local run_lane, top = get_run_lane(one.run, id), BANDS
     for _, needs in ipairs(one.reach) do
       local shelf, band = shelf_of(run_lane, needs), 0
       while shelf and band < top and shelf[FIRST + band] <= 0 do
@@ -384,23 +389,30 @@ local function urgent_first(one, count)
       end
       top = shelf and band or top
     end
-    places[#places + 1] = {top, i, one.due[i]}
-    is_mixed = is_mixed or top ~= places[1][1]
+    return top
   end
-  if is_mixed then
+
+  function urgent_first(one, count)
+    if count < 2 or one.run.band > 0 then
+      return
+    end
+    local first, tops, is_mixed = #one.due - count + 1, {}, false
+    for i = first, #one.due do
+      tops[i] = top_band(one, one.due[i])
+      is_mixed = is_mixed or tops[i] ~= tops[first]
+    end
+    if not is_mixed then
+      return
+    end
+    local places = {}
+    for i = first, #one.due do
+      places[#places + 1] = {tops[i], i, one.due[i]}
+    end
     table.sort(places, function(a, b) return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2]) end)
     for i, place in ipairs(places) do
       one.due[first + i - 1] = place[3]
     end
   end
-end
-
--- The lanes that were read last, so many, as the plan sees them.
-local function take_in(one, count)
-  for i = #one.due - count + 1, #one.due do
-    view(one.due[i])
-  end
-  urgent_first(one, count)
 end
 
 -- Whether the next task of a lane is the oldest of any run, where runs of several priorities want it.
@@ -480,6 +492,21 @@ local function must_yield(seen, chosen)
   return wanted and now < seen.at + floor(seen.spacing / YIELD_FRACTION)
 end
 
+-- How many lanes are due, counted as far as it matters.
+local function count_lanes(contenders)
+  local count, counted = 0, {}
+  for _, one in ipairs(contenders) do
+    for _, id in ipairs(one.due) do
+      count = count + (counted[id] and 0 or 1)
+      counted[id] = true
+      if count >= MIN_LANES_PER_BATCH then
+        return count
+      end
+    end
+  end
+  return count
+end
+
 local function plan(contenders)
   local decided, order, left, top = {}, {}, limit, 0
   for _, one in ipairs(contenders) do
@@ -488,12 +515,12 @@ local function plan(contenders)
   for _, one in ipairs(contenders) do
     one.share = max(one.share, top - MAX_RUN_LEAD)
   end
-  local chunk = max(1, math.ceil(limit / min(known_count, MIN_LANES_PER_BATCH)))
+  local chunk = max(1, math.ceil(limit / min(count_lanes(contenders), MIN_LANES_PER_BATCH)))
   while left > 0 do
     local turn
     for _, one in ipairs(contenders) do
       if one.left > 0 and not one.due[one.first] and one.read then
-        take_in(one, fetch_due(one))
+        urgent_first(one, fetch_due(one))
       end
       if one.left > 0 and one.due[one.first] and (not turn or comes_before(one, turn)) then
         turn = one
@@ -502,7 +529,7 @@ local function plan(contenders)
     if not turn then
       break
     end
-    local seen = known[turn.due[turn.first]]
+    local seen = view(turn.due[turn.first])
     turn.first = turn.first + 1
     local chosen, unrivalled, oldest = choose(turn, seen, decided)
     if not must_yield(seen, chosen) then
@@ -536,10 +563,35 @@ local function plan(contenders)
   return order
 end
 
+-- The most urgent first, mostly as they were picked; the client puts them in the order of their slots.
+local function sort_by_urgency(picked)
+  local is_sorted = true
+  for i = 2, #picked do
+    local a, b = picked[i - 1], picked[i]
+    if a[1].priority < b[1].priority or (a[1].priority == b[1].priority and a[4] % BANDS > b[4] % BANDS) then
+      is_sorted = false
+      break
+    end
+  end
+  if not is_sorted then
+    for i, pick in ipairs(picked) do
+      pick.place = i
+    end
+    table.sort(picked, function(a, b)
+      if a[1].priority ~= b[1].priority then
+        return a[1].priority > b[1].priority
+      end
+      local first, second = a[4] % BANDS, b[4] % BANDS
+      return first < second or (first == second and a.place < b.place)
+    end)
+  end
+  return picked
+end
+
 local function batch()
   local contenders = {}
   for _, one in ipairs(considered) do
-    take_in(one, one.fetched)
+    urgent_first(one, one.fetched)
     if #one.due > 0 then
       contenders[#contenders + 1] = one
     end
@@ -557,25 +609,14 @@ local function batch()
     local run, seen = part.one.run, part.seen
     local got = pop(run, seen.id, #part.slots, part.oldest, part.one.reach)
     for i, item in ipairs(got) do
-      picked[#picked + 1] = {run, item[1], seen.id, item[2], item[3], part.slots[i], #picked}
+      picked[#picked + 1] = {run, item[1], seen.id, item[2], item[3], part.slots[i]}
     end
     if #got > 0 then
       get_run_lane(run, seen.id)[PICKS] = seen.picks[run.id]
       touch_run_lane(run, seen.id)
     end
   end
-  if #order > 1 then
-    table.sort(picked, function(a, b)
-      if a[6] ~= b[6] then
-        return a[6] < b[6]
-      elseif a[1].priority ~= b[1].priority then
-        return a[1].priority > b[1].priority
-      end
-      local first, second = a[4] % BANDS, b[4] % BANDS
-      return first < second or (first == second and a[7] < b[7])
-    end)
-  end
-  return picked
+  return sort_by_urgency(picked)
 end
 
 -- A lease for what was picked, written down as the call ends.

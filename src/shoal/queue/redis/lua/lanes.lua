@@ -15,7 +15,7 @@ local LINES = 256  -- a line is 8 * needs + band: tasks of different needs never
 local WORDS = 4  -- of these fields the first are text
 local FIELDS = {
   'state', 'name', 'scraper', 'seen_set', 'weight', 'priority', 'max_pages', 'share', 'last_claim_at', 'left', 'cursor', 'cut', 'next_task', 'ended', 'isolated',
-  'level', 'split', 'marks', 'needs_sets', 'dead_retention', 'created_at', 'changed_at', 'finished_at',
+  'level', 'split', 'marks', 'band', 'needs_sets', 'dead_retention', 'created_at', 'changed_at', 'finished_at',
   'seen', 'ready', 'delayed', 'leased', 'done', 'dead', 'cancelled', 'records', 'trimmed', 'retries', 'lost', 'stale', 'bytes', 'discarded', 'outbox',
 }
 local lanes, run_lanes, runs = {}, {}, {}
@@ -159,8 +159,13 @@ local function add_to_run_lane(run, id, needs, field, by)
   end
 end
 
+-- run.band: 1 + the band that all its tasks so far have had, so that no lane is more urgent than another; 0: there are several, or
+-- nobody knows; below 0: there was none yet.
 local function add_ready(run, id, line, by)
   local band = line % BANDS
+  if run.band ~= 0 and run.band ~= band + 1 then
+    set(run, 'band', run.band < 0 and band + 1 or 0)
+  end
   add_to_run_lane(run, id, (line - band) / BANDS, FIRST + band, by)
 end
 

@@ -75,11 +75,11 @@ local function pop(run, id, count, oldest_first, reach)
     if not items then
       break
     end
-    local cleared = false
+    local cleared, inline = false, 0
     tries = tries + #items
     for _, item in ipairs(items) do
       if byte(item) == 1 then
-        add_ready(run, id, band, -1)
+        inline = inline + 1
         got[#got + 1] = {(unpack_struct('>I4', item, 2)), band, item}
       else
         cleared = cleared or item == CLEARED
@@ -94,6 +94,9 @@ local function pop(run, id, count, oldest_first, reach)
           end
         end
       end
+    end
+    if inline > 0 then
+      add_ready(run, id, band, -inline)
     end
     if cleared then
       call('LREM', ready_list(run.id, id, band), 0, CLEARED)  -- the others that were dropped, too

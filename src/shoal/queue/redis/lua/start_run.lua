@@ -20,7 +20,7 @@ if name == '' then
   name = fmt('r%x%08x', floor(now / SHIFT), now % SHIFT)
 end
 call('HSET', P .. 'run:' .. number, 'state', 'running', 'name', name, 'scraper', ARGV[3], 'key', key, 'weight', ARGV[5],
-  'priority', ARGV[6], 'max_pages', ARGV[7], 'spec', ARGV[8], 'share', least or 0, 'created_at', int(now), 'changed_at', int(now), 'next_task', 1, 'tagged', 1,
+  'priority', ARGV[6], 'max_pages', ARGV[7], 'spec', ARGV[8], 'share', least or 0, 'created_at', int(now), 'changed_at', int(now), 'next_task', 1, 'tagged', 1, 'band', -1,
   'seen_set', ARGV[10], 'seen_for', ARGV[11], 'dead_retention', ARGV[12] or 0)
 if tonumber(ARGV[12] or 0) > 0 then
   call('SADD', P .. 'discarding', number)
