@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import lru_cache
@@ -13,7 +14,7 @@ import msgspec
 
 from shoal.config.load import Settings
 from shoal.config.local_token import find_token
-from shoal.config.queue_token import queue_token
+from shoal.config.queue_token import check_database_passwords, queue_ca_file, queue_token
 from shoal.core.lane import UNLIMITED_PACE, Pace, host_of_lane
 from shoal.core.name_format import file_name_of
 from shoal.core.run import Run
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
 
 async def open_queue(settings: Settings, *, small: bool = False) -> Queue:
     """Open the queue that the settings name; `small` is for workers, which need few connections each."""
+    check_database_passwords(settings, os.environ)
     token = queue_token(settings) or find_token(settings.queue)
-    options = OpenOptions(settings.state_file, small, settings.synchronous, token, settings.ca_file)
+    options = OpenOptions(settings.state_file, small, settings.synchronous, token, queue_ca_file(settings))
     return await registry.open_queue(settings.queue, options)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from conformance.http_backend import serve
+from conformance.http_backend import OpenAccess, serve
 from servers.nginx import make_certificate
 from wait import FOREVER, HANG
 
@@ -29,6 +29,7 @@ from shoal.queue.sqlite import SqliteQueue, purge
 from shoal.queue.wire import MEDIA_TYPE, PATH, PROTOCOL, VERBS, ServerInfo
 from shoal.sources.start_task import start_task
 from shoal.web.api import queue as verbs
+from shoal.web.auth.access import Caller
 
 # Servers of one sentence
 
@@ -317,6 +318,22 @@ PLAIN: dict[str, Any] = {
     "new": {"scraper": "s", "key": "k", "name": "n"},
     "status": {"id": "w", "name": "w", "host": "h", "pid": 1, "version": "1", "started_at": 0, "seen_at": 0},
 }  # fmt: skip
+
+
+async def test_who_works_on_runs_is_not_told_where_their_webhooks_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = {"command": "shoal submit …", "hooks": [{"url": "https://hooks.example/secret", "events": ["finished"]}]}
+    async with remote(tmp_path) as (queue, _):
+        started = await queue.start_run(NewRun("s", "k", name="r", spec=spec))
+        assert started.spec == spec  # an admin's own
+        monkeypatch.setattr(OpenAccess, "authorize", _as_worker)
+        again = [await queue.start_run(NewRun("s", "k")), await queue.set_run(started.id, "pause"), *await queue.runs()]
+        assert [run.spec for run in again] == [{"command": "shoal submit …"}] * 3
+
+
+async def _as_worker(*_: object) -> Caller:
+    return Caller("w", frozenset({"work"}))
 
 
 async def test_no_message_makes_the_server_fail(tmp_path: Path) -> None:

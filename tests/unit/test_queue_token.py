@@ -10,7 +10,14 @@ import pytest
 from shoal.config.cluster_file import cluster_settings, load_config
 from shoal.config.load import Settings, load
 from shoal.config.queue_address import settings_for
-from shoal.config.queue_token import queue_token, server_token, unencrypted_note
+from shoal.config.queue_token import (
+    check_database_passwords,
+    queue_ca_file,
+    queue_token,
+    server_token,
+    unencrypted_note,
+)
+from shoal.core.url import is_loopback_host
 from shoal.errors import UsageError
 from shoal.queue.http.server_url import parse_server_url
 
@@ -159,3 +166,46 @@ def test_a_token_that_can_be_read_on_its_way_is_worth_a_word(queue: str, token: 
         assert "https://" in note
         with pytest.warns(UserWarning, match="unencrypted"):
             settings_for(queue, {"token": token} if token else {})
+
+
+DATABASE = "postgresql://shoal@db.evil.example/shoal"
+PASSWORD = {"PGPASSWORD": "secret"}
+
+
+@pytest.mark.parametrize("name", ["queue", "store"])
+def test_a_password_of_the_environment_is_not_sent_to_a_database_that_a_found_file_names(name: str) -> None:
+    with pytest.raises(
+        UsageError, match=r"PGPASSWORD is not sent to db\.evil\.example, which shoal\.toml names"
+    ) as error:
+        check_database_passwords(settings_from(f"{name} = '{DATABASE}'"), PASSWORD)
+    assert f"SHOAL_{name.upper()}=" in error.value.hint
+
+
+@pytest.mark.parametrize("name", ["queue", "store"])
+def test_it_is_sent_where_the_same_person_says(name: str) -> None:
+    for settings in (
+        settings_from("", {f"SHOAL_{name.upper()}": DATABASE}),
+        settings_from("", **{name: DATABASE}),
+        settings_from(f"{name} = 'postgresql://shoal:own@db.example/shoal'"),
+        settings_from(f"{name} = 'sqlite:///x.db'"),
+    ):
+        check_database_passwords(settings, PASSWORD)
+    check_database_passwords(settings_from(f"{name} = '{DATABASE}'"), {})
+
+
+def test_certificates_of_a_found_file_do_not_vouch_for_a_server_that_somebody_else_named() -> None:
+    found = "ca_file = 'evil.pem'"
+    assert queue_ca_file(settings_from(found, {"SHOAL_QUEUE": OURS})) == ""
+    assert queue_ca_file(settings_from(found, queue=OURS)) == ""
+    assert queue_ca_file(settings_from(f"{found}\nqueue = '{OURS}'")) == "evil.pem"
+    assert queue_ca_file(settings_from("", {"SHOAL_QUEUE": OURS, "SHOAL_CA_FILE": "own.pem"})) == "own.pem"
+    assert queue_ca_file(settings_from(f"queue = '{OURS}'", ca_file="own.pem")) == "own.pem"
+
+
+@pytest.mark.parametrize(
+    ("host", "is_loopback"),
+    [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True), ("LOCALHOST", True),
+     ("a.localhost", False), ("localhost.evil.example", False), ("0.0.0.0", False), ("", False)],
+)  # fmt: skip
+def test_only_what_is_this_machine_for_certain_is_loopback(host: str, is_loopback: bool) -> None:
+    assert is_loopback_host(host) is is_loopback

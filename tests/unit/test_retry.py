@@ -29,6 +29,7 @@ UNLIMITED = 99
         ("blocked.private", 0),
         ("blocked.scheme", 0),
         ("bad_url", 0),
+        ("garbled", 0),
         ("robots", 0),
         ("robots_unreachable", 5),
         ("http.429", 8),

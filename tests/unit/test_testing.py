@@ -82,6 +82,21 @@ def test_what_a_handler_raises_reaches_the_test_and_so_does_a_status_nobody_hand
         handle(scraper, shoal.Page.from_html("", status=503))
 
 
+def test_a_handler_that_is_only_ever_named_can_be_tried_by_its_name() -> None:
+    scraper = shoal.Scraper("s", start=HOME)
+
+    @scraper.handler
+    def reviews(page: shoal.Page) -> Iterator[dict[str, str]]:
+        yield {"review": page.url}
+
+    page = shoal.Page.from_html("<p>", url=HOME + "x")
+    assert handle(scraper, page).records == []  # its URL leads to no handler
+    for to in ("reviews", reviews):
+        assert handle(scraper, page, to=to).records == [{"review": HOME + "x"}]
+    with pytest.raises(UsageError, match="no handler called ratings"):
+        handle(scraper, page, to="ratings")
+
+
 async def test_it_works_where_an_event_loop_runs(pages: SavedPages) -> None:
     assert pages.handle(shop(), HOME + "item/1").records == [{"sku": "a", "stock": "7"}]
 

@@ -13,6 +13,7 @@ from shoal.cli.hints import print_hint
 from shoal.cli.options import as_json, click_options
 from shoal.config.load import Settings
 from shoal.core.forecast import lane_seconds
+from shoal.core.run import Run
 from shoal.core.run_counters import FetchUsage, FieldFill, fetch_usage, field_fill
 from shoal.queue.base import Queue
 from shoal.view.dead_letters import count_by_cause
@@ -71,8 +72,7 @@ def _show(found: Status) -> None:
         pairs.append(("moved", f"to {clean(found.moved)}: see it there with --queue"))
     if found.over_time:
         pairs.append(("cause", f"it took longer than it may ({format_duration(found.over_time)})"))
-    if run.spec.get("output"):
-        pairs.append(("output", clean(run.spec["output"])))
+    pairs += _about_spec(run)
     if stats.open:
         pairs.append(("open", f"{waiting}{later}"))
     if stats.outbox:
@@ -102,6 +102,12 @@ def _show(found: Status) -> None:
     _show_lanes(found)
     _show_dead(found)
     _show_no_records(found)
+
+
+def _about_spec(run: Run) -> list[tuple[str, object]]:
+    if run.garbled:
+        return [("problem", clean(f"{run.garbled}; nobody serves it: shoal cancel {run.name}"))]
+    return [("output", clean(run.spec["output"]))] if run.spec.get("output") else []
 
 
 def _usage(usage: Sequence[FetchUsage]) -> str:

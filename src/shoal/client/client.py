@@ -12,7 +12,7 @@ from typing import Any, Self, overload
 import msgspec
 
 from shoal import app
-from shoal.client.leased_tasks import DequeuedTask, settle
+from shoal.client.leased_tasks import DequeuedTask, garbled_outcome, settle
 from shoal.client.results import ResultList, ResultReader, TaskResult
 from shoal.client.wait import OnProgress, TaskProgress, TaskWaiter, WaitTimeout, print_progress, report_progress
 from shoal.config.load import Settings
@@ -289,7 +289,9 @@ class Client:
             claim = await self.queue.claim(
                 worker, limit, lease=lease, serves=serves, capabilities=capabilities, request_id=secrets.token_hex(16)
             )
-            leased = [DequeuedTask(task, worker, self.queue, asked) for task in claim.tasks]
+            if garbled := [garbled_outcome(task, worker) for task in claim.tasks if task.garbled]:
+                await self.queue.settle(garbled)
+            leased = [DequeuedTask(task, worker, self.queue, asked) for task in claim.tasks if not task.garbled]
             leased.sort(key=lambda task: task.start_in)
             if leased and limit == 1:
                 await leased[0].wait_for_turn()

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from shoal.core.retry import retry_delay
-from shoal.core.task import Attempt, LeasedTask, Outcome, Result
+from shoal.core.task import GARBLED, Attempt, LeasedTask, Outcome, Result
 from shoal.core.typed_task import TYPE_PREFIX, backoff_of, payload_of, retries_of
 from shoal.errors import GiveUp, Retry
 from shoal.queue.base import Queue
@@ -110,6 +110,18 @@ class DequeuedTask:
 
     def __repr__(self) -> str:
         return f"<task {self.id}: {self.type}, attempt {self.attempt}, held by {self.worker}>"
+
+
+def garbled_outcome(task: LeasedTask, worker: str) -> Outcome:
+    """A dead letter of a task that nobody can read: there is nothing of it to hand out."""
+    return Outcome(
+        task=task.id,
+        lease=task.lease,
+        result="dead",
+        attempt=Attempt(time.time_ns() // 1000, worker, GARBLED, task.garbled[:MAX_MESSAGE]),
+        cause=GARBLED,
+        evidence={"url": task.url, "why": task.garbled[:MAX_MESSAGE]},
+    )
 
 
 def _cause_of(error: BaseException | str) -> str:

@@ -27,7 +27,7 @@ from shoal.queue.base import Document, Queue, RunAction, StoredRecord
 from shoal.queue.follow_ups import FollowUps
 from shoal.runs.documents import remove_document
 from shoal.runs.identity import checked_stats
-from shoal.runs.queue_identity import MoveRecord, home_queue_id, queue_id
+from shoal.runs.queue_identity import MoveRecord, home_queue_id, queue_id, read_move_record
 from shoal.runs.relay import FIRST_BATCH, batch_limit
 from shoal.view.formatting import count
 
@@ -99,7 +99,13 @@ class RunMove:
             record = MoveRecord(target_id, self.target_label, run.state)
             await _write_document(self.source, kinds.MOVING, run.name, record)
             return record
-        record = msgspec.json.decode(known.text, type=MoveRecord)
+        written = read_move_record(known)
+        if written is None:
+            raise UsageError(
+                f"what the queue says about moving run {run.name} cannot be read: somebody else wrote it",
+                hint=f"see who can write to the queue, and remove its document {kinds.MOVING}/{run.name}",
+            )
+        record = written
         if record.to != target_id:
             raise UsageError(
                 f"run {run.name} {'was' if record.gone else 'is being'} moved to {record.place}",

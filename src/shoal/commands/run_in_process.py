@@ -6,11 +6,14 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from shoal import app
+from shoal.commands.private_hosts import say_private
 from shoal.commands.progress_line import progress_line
+from shoal.commands.python_arguments import check_column, check_fields, check_output, check_scraper, targets
 from shoal.commands.result import Result, run_blocking
 from shoal.config.load import Settings, load, with_defaults
 from shoal.core.run import NewRun, Run
@@ -38,7 +41,7 @@ __all__ = ["Result", "get", "run", "run_sync"]
 async def run(
     scraper: Scraper,
     *,
-    output: str | None = None,
+    output: str | PathLike[str] | None = None,
     fresh: bool | None = None,
     progress: bool | None = None,
     **settings: Any,
@@ -49,7 +52,9 @@ async def run(
     fresh=False: then its records are given back as they are. progress: show it while it runs; without a word,
     in notebooks and on terminals.
     """
-    return await run_request(RunRequest(scraper), load(settings), output, fresh, ui=progress_line(progress))
+    check_scraper(scraper)
+    file = check_output(output)
+    return await run_request(RunRequest(scraper), load(settings), file, fresh, ui=progress_line(progress))
 
 
 def run_sync(scraper: Scraper, **options: Any) -> Result:
@@ -65,26 +70,25 @@ def run_sync(scraper: Scraper, **options: Any) -> Result:
 
 
 def get(
-    target: str | Iterable[str],
+    target: str | PathLike[str] | Iterable[str | PathLike[str]],
     fields: Mapping[str, str] | None = None,
     *,
     column: str = "",
     with_columns: bool = False,
-    output: str | None = None,
+    output: str | PathLike[str] | None = None,
     fresh: bool | None = None,
     progress: bool | None = None,
     **settings: Any,
 ) -> Result:
     """Fetch a list ("urls.csv", URLs) or run a template; also where an event loop runs already."""
-    words = (target,) if isinstance(target, str) else tuple(target)
-    if not words or not words[0]:
-        raise UsageError("there is no URL to get", hint='shoal.get("urls.txt") or shoal.get(["https://…"])')
-    if output:
-        refuse_overwriting_input(str(Path(output).resolve()), words)
+    words, file = targets(target), check_output(output)
+    if file:
+        refuse_overwriting_input(str(Path(file).resolve()), words)
     chosen = load(settings)
-    request = parse_run_request(chosen, words[0], words[1:], fields or {}, column, with_columns=with_columns)
+    chosen_fields, chosen_column = check_fields(fields), check_column(column)
+    request = parse_run_request(chosen, words[0], words[1:], chosen_fields, chosen_column, with_columns=with_columns)
     ui = progress_line(progress)
-    return run_blocking(lambda: run_request(request, chosen, output, fresh, ui=ui))
+    return run_blocking(lambda: run_request(request, chosen, file, fresh, ui=ui))
 
 
 async def run_request(
@@ -164,7 +168,9 @@ class InProcessRun:
             await self._drive(run, outputs)
         if exporter:
             await write_files(queue, run, exporter, settings, ())
-        return Result(settings, run.name, run.id, await queue.stats(run.id), self.request.columns)
+        stats = await queue.stats(run.id)
+        await say_private(queue, run, stats)
+        return Result(settings, run.name, run.id, stats, self.request.columns)
 
     async def _drive(self, run: Run, outputs: RunOutputs) -> None:
         queue, settings, request = self.queue, self.settings, self.request

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from shoal.config.settings import STATE_FOLDER
+from shoal.core.url import is_loopback_host
 
 MAX_LENGTH = 200  # characters of a token
 
@@ -37,13 +37,9 @@ def find_token(queue: str) -> str:
     """The local token of the server that a queue's URL names, if it was started in this folder; else empty."""
     with contextlib.suppress(ValueError, OSError):
         parts = urlsplit(queue)
-        if parts.scheme == "http" and _is_loopback(parts.hostname or ""):
+        if parts.scheme == "http" and is_loopback_host(parts.hostname or ""):
             for folder in (Path(STATE_FOLDER), *sorted(Path(STATE_FOLDER).glob("*/"))):
                 file = token_file(folder, parts.port or 80)
                 if file.is_file() and file.stat().st_uid == os.geteuid():
                     return file.read_text("ascii")[:MAX_LENGTH].strip()
     return ""
-
-
-def _is_loopback(host: str) -> bool:
-    return host == "localhost" or ((host.replace(".", "").isdigit() or ":" in host) and ip_address(host).is_loopback)

@@ -8,11 +8,12 @@ that begins with its server, "https://shoal.example=…", goes there from anywhe
 from __future__ import annotations
 
 import re
-from ipaddress import ip_address
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from shoal.config.setting import PREFIX
 from shoal.config.settings import Settings
+from shoal.core.url import is_loopback_host
 from shoal.errors import UsageError
 
 _PORTS = {"http": 80, "https": 443}
@@ -61,7 +62,7 @@ def server_token(settings: Settings) -> str:
 def unencrypted_note(settings: Settings) -> str:
     """What to say if the token can be read on its way; empty if it cannot."""
     server = _server_of(settings.queue)
-    if server is None or server[0] == "https" or _is_loopback(server[1]):
+    if server is None or server[0] == "https" or is_loopback_host(server[1]):
         return ""
     if not settings.token and not _has_token(settings.queue):
         return ""
@@ -69,6 +70,37 @@ def unencrypted_note(settings: Settings) -> str:
         f"The token goes to {_text(server)} unencrypted: whoever is on the way can read it."
         " Put TLS in front of that server, and use https://."
     )
+
+
+def queue_ca_file(settings: Settings) -> str:
+    """The certificates that the queue's server is checked with: not those of a file that was just found.
+
+    Whoever wrote it could otherwise vouch for a server in place of the one that a person named.
+    """
+    given_by, named_by = (settings.sources.get(name, "") for name in ("ca_file", "queue"))
+    if _is_given(settings, given_by) or _place(given_by) == _place(named_by):
+        return settings.ca_file
+    return ""
+
+
+def check_database_passwords(settings: Settings, env: Mapping[str, str]) -> None:
+    """PGPASSWORD does not go to a database that only a file in this folder names; raises UsageError."""
+    if not env.get("PGPASSWORD"):
+        return
+    for name, url in (("queue", settings.queue), ("store", settings.store)):
+        named_by = settings.sources.get(name, "")
+        if not _is_passwordless_database(url) or not named_by or _is_given(settings, named_by):
+            continue
+        where = urlsplit(url).netloc.rpartition("@")[2] or "the local database"
+        raise UsageError(
+            f"PGPASSWORD is not sent to {where}, which {_place(named_by)} names: they were not given together",
+            hint=f"if it is for that server: {PREFIX}{name.upper()}={url}; if not, unset PGPASSWORD",
+        )
+
+
+def _is_passwordless_database(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme in ("postgresql", "postgres") and not parts.password and "password=" not in parts.query
 
 
 def _belong_together(settings: Settings, given_by: str, named_by: str) -> bool:
@@ -124,10 +156,3 @@ def _text(server: _Origin) -> str:
     scheme, host, port = server
     shown = f"[{host}]" if ":" in host else host
     return f"{scheme}://{shown}" if port == _PORTS[scheme] else f"{scheme}://{shown}:{port}"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")

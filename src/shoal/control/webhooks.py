@@ -125,7 +125,7 @@ class WebhookDispatcher:
         document = await self._queue.document(kinds.WEBHOOK_WATCH, "runs")
         if document is None:
             return  # nobody has ever asked for it
-        seen = msgspec.json.decode(document.text, type=WatchState)
+        seen = _decode_watch(document) or await _watch_from_now(self._queue)
         newer = await self._newer_runs(seen.last)
         going = await self._queue.runs(states=OPEN_STATES, limit=MAX_RUNS)
         everywhere = await list_webhooks(self._queue)
@@ -360,6 +360,19 @@ def _decode_deliveries(documents: Sequence[Document]) -> Iterator[tuple[Delivery
             yield msgspec.json.decode(document.text, type=Delivery), document.version
         except msgspec.DecodeError:
             continue
+
+
+def _decode_watch(document: Document) -> WatchState | None:
+    try:
+        return msgspec.json.decode(document.text, type=WatchState)
+    except msgspec.DecodeError:
+        return None
+
+
+async def _watch_from_now(queue: Queue) -> WatchState:
+    """Where nobody can say what was seen: what ended before is not told again."""
+    newest = await queue.runs(limit=1)
+    return WatchState(newest[0].id if newest else 0)
 
 
 async def _find_run(queue: Queue, id: int) -> Run | None:

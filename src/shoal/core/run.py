@@ -19,6 +19,31 @@ def run_of(task: int) -> int:
     return task >> TASK_BITS
 
 
+class _KnownSpec(msgspec.Struct):
+    """The types of what the fleet looks at in a spec; whatever else is in there is somebody's own."""
+
+    mode: str | None = None
+    began_at: int | None = None
+    template: str | None = None
+    template_version: int | None = None
+    command: str | None = None
+    output: str | None = None
+    submitted_by: str | None = None
+    api: dict[str, Any] | None = None
+    code: dict[str, Any] | None = None
+    settings: dict[str, Any] | None = None
+    hooks: list[Any] | None = None
+
+
+def spec_problem(spec: dict[str, Any]) -> str:
+    """What is wrong with a spec that somebody else may have written; empty if nothing is."""
+    try:
+        msgspec.convert(spec, _KnownSpec)
+    except msgspec.ValidationError as error:
+        return f"its spec is not that of a run ({error})"
+    return ""
+
+
 class NewRun(msgspec.Struct, frozen=True):
     scraper: str
     key: str  # scraper, inputs and output: the same command finds its run again by this
@@ -54,6 +79,7 @@ class Run(msgspec.Struct, frozen=True):
     seen_set: str = ""
     seen_for: float = 0.0
     dead_retention: float = 0.0
+    garbled: str = ""  # not empty: what of it cannot be read; nobody serves it
 
     @property
     def can_revive(self) -> bool:

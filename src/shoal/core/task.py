@@ -25,6 +25,7 @@ REVIVED = "revived"  # the cause that marks, in a task's history, where a person
 SEEN = "seen"  # the reason for which a found link is skipped that another run of the same seen-set has had
 DROPPED = "dropped"  # the cause of a task that a person gave up
 DISCARDED = "discarded"  # the cause of a dead letter that was removed when its retention was over
+GARBLED = "garbled"  # the cause of a task of which the queue keeps what nobody can read
 UNACKNOWLEDGED = "unacknowledged"  # the cause of an auto-acknowledged task whose lease ended before it was settled
 UNACKNOWLEDGED_MESSAGE = "its lease ended before it was settled, and it is handed out once at most"
 SHORT_DIGEST = 10  # bytes of a digest that every queue keeps; some keep no more
@@ -98,6 +99,7 @@ class LeasedTask(msgspec.Struct, frozen=True, gc=False):
     probe: int = 0  # not 0: its lane was parked so often in a row, and this request is to find out
     ack: Ack = "manual"
     needs: tuple[str, ...] = ()
+    garbled: str = ""  # not empty: what of it cannot be read; it cannot be worked on
 
 
 class Claim(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from ipaddress import ip_address
 
 import msgspec
 
@@ -175,6 +176,14 @@ def host_of(url: str) -> str:
     """The host of a canonical URL, IPv6 in brackets."""
     lane = lane_of(url).rpartition("@")[2]
     return lane if lane[-1:] == "]" or ":" not in lane else lane[: lane.rindex(":")]
+
+
+def is_loopback_host(host: str) -> bool:
+    """Whether a host is this machine for certain; names below .localhost are not: some resolvers ask the network."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def lane_of(url: str) -> str:

@@ -146,6 +146,10 @@ class FleetContextFactory:
             self._refused[number] = f"run {run.name} is not for this worker"
             self._run_list.refuse(run)
             raise RunNotServed(self._refused[number])
+        if run.garbled:
+            hint = f"shoal cancel {run.name}, then start it again; and see who else can write to the queue"
+            self._refuse(run, ActionRequired(f"run {run.name} cannot be served: {run.garbled}", hint=hint))
+            raise RunNotServed(run.garbled)
         try:
             return await self._build_context(run)
         except TRANSIENT_ERRORS:

@@ -11,7 +11,7 @@ from shoal.core.run_counters import FIELD_PREFIX, MAX_FIELD_NAME, OTHER, field_f
 from shoal.extract.template import FillRates
 from shoal.extract.template.fill_rates import FieldCount
 from shoal.queue import document_kinds as kinds
-from shoal.queue.base import Queue
+from shoal.queue.base import Document, Queue
 from shoal.store.base import RecordReader
 
 SLICE = 1000
@@ -30,7 +30,7 @@ async def read_fill_rates(
     else:
         fill = await _scanned(records, run, after=0)
     known = await queue.document(kinds.FILL_RATES, run.scraper)
-    before = msgspec.json.decode(known.text, type=LastFill) if known else None
+    before = _read_last(known)
     if before is not None and before.run == run.name:
         before = None  # it ended before, and is only looked at again
     elif final and fill.records:
@@ -64,6 +64,13 @@ async def _scanned(records: RecordReader, run: Run, *, after: int) -> FillRates:
             fill.count(record.data)
         after = slice_[-1].seq
     return fill
+
+
+def _read_last(document: Document | None) -> LastFill | None:
+    try:
+        return msgspec.json.decode(document.text, type=LastFill) if document else None
+    except msgspec.DecodeError:
+        return None  # it is written anew
 
 
 def _common_fields(before: LastFill | None, names: Collection[str]) -> FillRates | None:

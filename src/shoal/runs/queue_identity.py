@@ -9,7 +9,7 @@ import msgspec
 from shoal.core.run import Run, RunState
 from shoal.core.typed_task import TYPE_PREFIX
 from shoal.queue import document_kinds as kinds
-from shoal.queue.base import Documents
+from shoal.queue.base import Document, Documents
 from shoal.store.results.base import Origin
 
 _IDENTITY_NAME = "identity"
@@ -32,8 +32,16 @@ async def has_moved(queue: Documents, run: Run) -> bool:
 async def moved_to(queue: Documents, run: Run) -> str:
     """The queue a run has moved to, for people; empty if it has not."""
     document = await queue.document(kinds.MOVING, run.name)
-    record = msgspec.json.decode(document.text, type=MoveRecord) if document is not None else None
+    record = read_move_record(document)
     return record.place if record is not None and record.gone else ""
+
+
+def read_move_record(document: Document | None) -> MoveRecord | None:
+    """How far a run has moved; None where nothing is written down, or nothing that can be read."""
+    try:
+        return msgspec.json.decode(document.text, type=MoveRecord) if document is not None else None
+    except msgspec.DecodeError:
+        return None
 
 
 async def queue_id(queue: Documents) -> str:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from shoal.commands.result import run_blocking
-from shoal.core.task_kind import PAGE
+from shoal.core.task_kind import PAGE, handler_name
 from shoal.core.typed_task import Task
 from shoal.errors import FetchRefused
 from shoal.extract.page import Follow, Page
@@ -40,14 +40,17 @@ class Handled:
         return list(dict.fromkeys(url for url in urls if url is not None))
 
 
-def handle(scraper: Scraper, page: Page, *, kind: str = PAGE) -> Handled:
-    """Run the handler that the page's URL and status lead to; what it raises is raised here."""
-    return run_blocking(lambda: handle_page(scraper, page, kind))
+def handle(scraper: Scraper, page: Page, *, to: str | Callable[..., Any] = "", kind: str = PAGE) -> Handled:
+    """Run the handler that the page's URL and status lead to; what it raises is raised here.
+
+    to: a handler, or its name, as in page.follow(…, to=…): it takes the page whatever its URL.
+    """
+    return run_blocking(lambda: handle_page(scraper, page, kind, to=to))
 
 
-async def handle_page(scraper: Scraper, page: Page, kind: str = PAGE) -> Handled:
+async def handle_page(scraper: Scraper, page: Page, kind: str = PAGE, *, to: str | Callable[..., Any] = "") -> Handled:
     output = HandlerOutput()
-    func = _function_for(scraper, page, kind)
+    func = scraper.named_handler(handler_name(to)) if to else _function_for(scraper, page, kind)
     if func is None:
         output.add_follows(scraper.default_follow(page))
     else:

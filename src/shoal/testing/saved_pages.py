@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -71,10 +71,12 @@ class SavedPages:
     def has(self, url: str) -> bool:
         return self._head_file(canonical(url)).exists()
 
-    def handle(self, scraper: Scraper, url: str, *, meta: dict[str, Any] | None = None) -> Handled:
-        """What a scraper makes of a saved page."""
+    def handle(
+        self, scraper: Scraper, url: str, *, to: str | Callable[..., Any] = "", meta: dict[str, Any] | None = None
+    ) -> Handled:
+        """What a scraper, or the handler that `to` names, makes of a saved page."""
         page = self.page(url, meta=meta)
-        return run_blocking(lambda: handle_page(scraper, page))
+        return run_blocking(lambda: handle_page(scraper, page, to=to))
 
     def crawl(self, scraper: Scraper, *, max_pages: int = MAX_PAGES) -> Crawled:
         """Follow a scraper's links from its start over the saved pages, in one thread and in order."""

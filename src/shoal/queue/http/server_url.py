@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from ipaddress import ip_address
 from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
+from shoal.core.url import is_loopback_host
 from shoal.errors import UsageError
 
 TOKEN = re.compile(r"[!-~]*")  # what can stand in a header
@@ -33,7 +33,7 @@ class HttpServerUrl(msgspec.Struct, frozen=True):
     @property
     def is_unencrypted(self) -> bool:
         """Whether whoever is on the way can read along."""
-        return not self.tls and not _is_loopback(self.host)
+        return not self.tls and not is_loopback_host(self.host)
 
 
 def parse_server_url(url: str, token: str = "") -> HttpServerUrl:
@@ -55,13 +55,6 @@ def parse_server_url(url: str, token: str = "") -> HttpServerUrl:
         raise _invalid("its token has letters that no token has")
     prefix = quote(parts.path.rstrip("/"), safe="/%~!$&'()*+,;=:@")
     return HttpServerUrl(host, port or (443 if tls else 80), tls, prefix, token_given)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
 
 
 def _invalid(why: object) -> UsageError:

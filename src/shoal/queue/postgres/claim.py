@@ -18,8 +18,9 @@ import msgspec
 from shoal.core.capability import MAX_CAPABILITIES, Needs, capability_names
 from shoal.core.claim_plan import SLOT_HORIZON_US, UNLIMITED, CandidateRun, Competitor, Lane, LanePicks, plan_claim
 from shoal.core.run import run_of
-from shoal.core.task import Attempt, Claim, LeasedTask, RequestOptions, band, failures
+from shoal.core.task import Claim, LeasedTask, band
 from shoal.queue.base import LEASE_SECONDS
+from shoal.queue.cells import read_work
 from shoal.queue.postgres import needs
 from shoal.queue.postgres.engine import Engine
 from shoal.queue.postgres.text import escape_nul, unescape_nul
@@ -36,9 +37,6 @@ _FAST = "SELECT * FROM {s}.claim_fast($1, $2, $3, $4, $5, $6, $7)"
 _AGAIN = f"""SELECT {_COLUMNS}, name, spacing, parked, {{s}}.clock_micros($2) AS now FROM (
   SELECT t.*, l.name, l.spacing, l.parked FROM {{s}}.leased t JOIN {{s}}.lanes l ON l.id = t.lane
   WHERE t.lease = $1 AND NOT t.cancelled) x ORDER BY slot, id"""
-_decode_attempts = msgspec.json.Decoder(list[Attempt]).decode
-_decode_request_options = msgspec.json.Decoder(RequestOptions).decode
-_decode_meta = msgspec.json.Decoder().decode
 
 
 class ClaimCandidates(msgspec.Struct, frozen=True):
@@ -246,24 +244,24 @@ def _leased(row: Any, lane: Lane, now: int, needed: Mapping[tuple[int, int], Nee
     (
         id, run, _, lease, slot, _, url, kind, priority, depth, parent, meta, request_options, auto_ack, number, attempts, lost, history,
     ) = row  # fmt: skip
+    read_meta, options, past, garbled = read_work(meta, request_options, history)
+    capabilities = needed.get((run, number)) if number else ()
+    if capabilities is None:
+        capabilities, garbled = (), garbled or f"what it needs is not known (number {number})"
     return LeasedTask(
         id, lease, run, lane.name, unescape_nul(url), unescape_nul(kind), priority, depth, parent,
-        None if meta is None else _decode_meta(meta), attempts, lost,
-        (slot - now) / SECOND, lane.spacing / SECOND,
-        failures(_decode_attempts(history)) if history else None,
-        None if request_options is None else _decode_request_options(request_options), lane.parked, "auto" if auto_ack else "manual",
-        needed[run, number] if number else (),
+        read_meta, attempts, lost, (slot - now) / SECOND, lane.spacing / SECOND, past, options,
+        lane.parked, "auto" if auto_ack else "manual", capabilities, garbled,
     )  # fmt: skip
 
 
 def _leased_without_limits(row: Any) -> LeasedTask:
     """A task of a lane without limits, to be started at once."""
     id, lease, lane, url, kind, priority, depth, parent, meta, request_options, auto_ack, attempts, history = row
+    read_meta, options, past, garbled = read_work(meta, request_options, history)
     return LeasedTask(
         id, lease, run_of(id), unescape_nul(lane), unescape_nul(url), unescape_nul(kind), priority, depth, parent,
-        None if meta is None else _decode_meta(meta), attempts, 0, 0.0, 0.0,
-        failures(_decode_attempts(history)) if history else None, None if request_options is None else _decode_request_options(request_options),
-        ack="auto" if auto_ack else "manual",
+        read_meta, attempts, 0, 0.0, 0.0, past, options, ack="auto" if auto_ack else "manual", garbled=garbled,
     )  # fmt: skip
 
 

@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-import msgspec
-
 from shoal.core.run import TASK_BITS, run_of
-from shoal.core.task import SHORT_DIGEST, Attempt, State
+from shoal.core.task import SHORT_DIGEST, State
 from shoal.queue.base import DeadLetterGroup, StoredRecord, TaskFilter, TaskView
+from shoal.queue.cells import read_attempts, read_object
 from shoal.queue.postgres.engine import Engine
 from shoal.queue.postgres.text import escape_nul, unescape_nul
 from shoal.queue.remains import cancelled_view, discarded_view
-
-_decode_attempts = msgspec.json.Decoder(list[Attempt]).decode
-
 
 _NAMES = """(SELECT array_to_string(n.names, '+') FROM {s}.run_needs n WHERE n.run = (t.id >> 32)::integer AND n.needs = t.needs)"""
 
@@ -112,9 +108,9 @@ def _view(row: Any) -> TaskView:
         id=row[0], run=run_of(row[0]), url=unescape_nul(row[1]), lane=unescape_nul(row[2] or ""), state=row[3], kind=unescape_nul(row[4]), priority=row[5],
         depth=row[6], parent=row[7], attempts=row[8], lost=row[9], added_at=row[10], due_at=row[11], finished_at=row[12],
         lease=row[13], worker=unescape_nul(row[14]), leased_until=row[15], cause=unescape_nul(row[16]), records=row[17],
-        history=tuple(_decode_attempts(row[18])) if row[18] else (),
-        evidence=msgspec.json.decode(row[19]) if row[19] else None,
-        meta=msgspec.json.decode(row[20]) if row[20] else None, needs=tuple(row[21].split("+")) if row[21] else (),
+        history=tuple(read_attempts(row[18])),
+        evidence=read_object(row[19]),
+        meta=read_object(row[20]), needs=tuple(row[21].split("+")) if row[21] else (),
     )  # fmt: skip
 
 
@@ -166,7 +162,7 @@ async def dead_groups(engine: Engine, run: int, limit: int = 100) -> list[DeadLe
     rows = await engine.rows(_GROUPS, run, limit)
     groups = []
     for lane, cause, count, sample, past, first, last in rows:
-        attempts = _decode_attempts(past) if past else []
+        attempts = read_attempts(past)
         message = attempts[-1].message if attempts else ""
         groups.append(
             DeadLetterGroup(unescape_nul(lane), unescape_nul(cause), count, unescape_nul(sample), message, first, last)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from shoal.core.capability import Needs
 from shoal.core.lane import Pace
 from shoal.core.run import TASK_BITS
 from shoal.core.stats import Stats
-from shoal.core.task import SHORT_DIGEST, Attempt, ExportedTask, RequestOptions, Task
+from shoal.core.task import SHORT_DIGEST, ExportedTask, Task
 from shoal.errors import UsageError
 from shoal.queue.base import StoredRecord
+from shoal.queue.cells import read_attempts, read_moved, read_object
 from shoal.queue.outbox_limits import outbox_pending
 from shoal.queue.postgres import columns, needs, runs
 from shoal.queue.postgres.columns import SECOND, text
@@ -50,8 +49,6 @@ _IDENTITY_ONLY = """(SELECT s.task, s.digest, '', '', '', 0, 0, NULL, 0, 0, 0, N
   AND NOT EXISTS (SELECT 1 FROM {s}.ready WHERE id = s.task) AND NOT EXISTS (SELECT 1 FROM {s}.delayed WHERE id = s.task)
   AND NOT EXISTS (SELECT 1 FROM {s}.leased WHERE id = s.task) AND NOT EXISTS (SELECT 1 FROM {s}.ended WHERE id = s.task)
   AND NOT EXISTS (SELECT 1 FROM {s}.dead WHERE id = s.task) ORDER BY s.task LIMIT $4)"""
-_decode_attempts = msgspec.json.Decoder(tuple[Attempt, ...]).decode
-_decode_request_options = msgspec.json.Decoder(RequestOptions).decode
 
 
 async def export_run(engine: Engine, run: int, *, after: int = 0, limit: int = 500) -> list[ExportedTask]:
@@ -90,16 +87,17 @@ def _exported_task(
     if state == "cancelled":
         meta = request_options = expires_at = None
         due = needed = 0
+    read_meta, options = read_moved(unescape_nul(url), meta, request_options)
     task = Task(
         url=unescape_nul(url), lane=unescape_nul(lane or ""), digest=digest, kind=unescape_nul(kind) or "page", priority=priority, depth=depth,
         parent=None if parent is None else parent & NUMBER,
-        meta=None if meta is None else msgspec.json.decode(meta), request_options=None if request_options is None else _decode_request_options(request_options),
+        meta=read_meta, request_options=options,
         delay=max(0, due - now) / SECOND, ttl=None if expires_at is None else (expires_at - now) / SECOND,
         ack="auto" if auto_ack else "manual", needs=names.get((id >> TASK_BITS, needed), ()),
     )  # fmt: skip
     return ExportedTask(
         id & NUMBER, task, state, attempts, lost, added_at, ended_at, unescape_nul(cause),
-        _decode_attempts(history) if history else (), msgspec.json.decode(evidence) if evidence else None,
+        tuple(read_attempts(history)), read_object(evidence),
         first if records else 0, records, aliases,
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ from shoal.core.stats import Stats
 from shoal.errors import QueueUnavailable, UsageError
 from shoal.queue import undo
 from shoal.queue.base import SLOT_HORIZON_SECONDS, RunAction, TaskFilter
+from shoal.queue.cells import read_run
 from shoal.queue.outbox_limits import outbox_pending
 from shoal.queue.page_limit import limit_refused
 from shoal.queue.postgres.columns import SECOND, micros, text
@@ -76,10 +77,13 @@ def _run(row: Any) -> Run:
         seen_for,
         dead_retention,
     ) = row
-    return Run(
-        id, unescape_nul(name), unescape_nul(scraper), unescape_nul(key), state, created_at, changed_at, finished_at, weight, priority, max_pages,
-        msgspec.json.decode(spec), unescape_nul(seen_set), seen_for / SECOND, dead_retention / SECOND,
-    )  # fmt: skip
+    values = {
+        "id": id, "name": unescape_nul(name), "scraper": unescape_nul(scraper), "key": unescape_nul(key), "state": state,
+        "created_at": created_at, "changed_at": changed_at, "finished_at": finished_at, "weight": weight,
+        "priority": priority, "max_pages": max_pages, "seen_set": unescape_nul(seen_set), "seen_for": seen_for / SECOND,
+        "dead_retention": dead_retention / SECOND,
+    }  # fmt: skip
+    return read_run(values, spec)
 
 
 async def start(engine: Engine, new: NewRun) -> Run:

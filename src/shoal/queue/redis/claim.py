@@ -50,10 +50,11 @@ def _leased(id: int, lease: int, held: PackedTask, lanes: Mapping[int, Any], now
     item, (name, spacing, parked) = held.item, lanes[held.lane]
     past = failures(item.history) if item.history else None
     url, kind, priority, depth, parent = item.view
+    work = item.unpack_work()
     return LeasedTask(
-        id, lease, run_of(id), name, url, kind, priority, depth, parent, item.meta, item.attempts, item.lost,
-        (held.slot - now) / SECOND, spacing / SECOND, past, item.request_options, parked, item.ack,
-        item.needs,
+        id, lease, run_of(id), name, url, kind, priority, depth, parent, work.meta, item.attempts, item.lost,
+        (held.slot - now) / SECOND, spacing / SECOND, past, work.request_options, parked, item.ack,
+        work.needs, work.garbled,
     )  # fmt: skip
 
 

@@ -12,8 +12,9 @@ import msgspec
 
 from shoal.core.glob import compile_glob
 from shoal.core.run import TASK_BITS
-from shoal.core.task import State
+from shoal.core.task import GARBLED, State
 from shoal.queue.base import TaskFilter, TaskView
+from shoal.queue.cells import UNREADABLE
 from shoal.queue.redis import groups, locations
 from shoal.queue.redis.engine import Engine
 from shoal.queue.redis.packing import DIGEST, Item, unpack_ended, unpack_held, unpack_item
@@ -52,17 +53,20 @@ def view(run: int, now: int, told: list[Any]) -> TaskView:
 
 def _view(id: int, run: int, lane: str, state: State, item: Item) -> TaskView:
     url, kind, priority, depth, parent = item.view
+    work = item.unpack_work()
+    meta: dict[str, Any] | None = {GARBLED: work.garbled} if work.garbled else work.meta
     return TaskView(
         id=id, run=run, url=url, lane=lane, state=state, kind=kind, priority=priority, depth=depth,
         parent=parent, attempts=item.attempts, lost=item.lost, added_at=item.added_at, due_at=item.due_at,
-        history=item.history, meta=item.meta, needs=item.needs,
+        history=item.history, meta=meta, needs=work.needs,
     )  # fmt: skip
 
 
 def _row_view(id: int, run: int, lane: str, text: bytes) -> TaskView:
     row = unpack_ended(text)
+    view = _view(id, run, lane, row.state, row.item)
     return msgspec.structs.replace(
-        _view(id, run, lane, row.state, row.item),
+        view,
         attempts=row.attempts,
         lost=row.lost,
         due_at=0,
@@ -72,8 +76,8 @@ def _row_view(id: int, run: int, lane: str, text: bytes) -> TaskView:
         records=row.records,
         evidence=row.evidence,
         history=row.history,
-        meta=row.item.meta if row.state == "dead" else None,
-        needs=row.item.needs if row.state == "dead" else (),
+        meta=view.meta if row.state == "dead" else None,
+        needs=view.needs if row.state == "dead" else (),
     )
 
 
@@ -268,7 +272,14 @@ async def ids(engine: Engine, run: int, digests: Sequence[bytes]) -> list[int]:
 
 async def skipped(engine: Engine, run: int, limit: int = 100) -> list[tuple[str, str]]:
     samples = await engine.read("SMEMBERS", f"samples:{run}")
-    return sorted(_unpack_sample(sample) for sample in samples)[:limit]
+    return sorted(found for sample in samples if (found := _read_sample(sample)))[:limit]
+
+
+def _read_sample(packed: bytes) -> tuple[str, str] | None:
+    try:
+        return _unpack_sample(packed)
+    except UNREADABLE:
+        return None
 
 
 async def count_tasks(engine: Engine, run: int) -> AsyncIterator[tuple[int, int, int, list[int], dict[int, int]]]:

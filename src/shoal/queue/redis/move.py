@@ -15,6 +15,7 @@ from shoal.core.stats import Stats
 from shoal.core.task import Attempt, ExportedTask, Task
 from shoal.errors import UsageError
 from shoal.queue.base import StoredRecord
+from shoal.queue.cells import unmovable
 from shoal.queue.outbox_limits import outbox_pending
 from shoal.queue.redis.admit import Lanes
 from shoal.queue.redis.engine import Engine
@@ -109,9 +110,12 @@ def _exported_task(
 
 def _task(item: Item, lane: bytes, digest: bytes, *, delay: float = 0.0, ttl: float | None = None) -> Task:
     url, kind, priority, depth, parent = item.view
+    work = item.unpack_work()
+    if work.garbled:
+        raise unmovable(url, work.garbled)
     return Task(
         url, lane.decode(), digest, kind, priority, depth, None if parent is None else parent & _MASK,
-        item.meta, delay, ttl, item.request_options, item.ack, item.needs,
+        work.meta, delay, ttl, work.request_options, item.ack, work.needs,
     )  # fmt: skip
 
 

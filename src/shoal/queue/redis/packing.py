@@ -11,7 +11,8 @@ import msgspec
 
 from shoal.core.capability import Needs, capability_names
 from shoal.core.run import TASK_BITS
-from shoal.core.task import Ack, Attempt, LaneChange, RequestOptions, State, Task, band
+from shoal.core.task import GARBLED, Ack, Attempt, LaneChange, RequestOptions, State, Task, band
+from shoal.queue.cells import UNREADABLE, garbled, read_object, unreadable_attempt
 
 DIGEST = 10  # bytes of a digest that the seen-set holds
 MAX_PRIORITY = 2**31  # priorities beyond are as good as this
@@ -54,6 +55,8 @@ _unpack_view = _decoder(msgspec.msgpack, tuple[str, str, int, int, int | None])
 _unpack_work = _decoder(msgspec.json, tuple[dict[str, Any] | None, RequestOptions | None])
 _unpack_work_with_needs = _decoder(msgspec.json, tuple[dict[str, Any] | None, RequestOptions | None, tuple[str, ...]])
 _unpack_attempt = _decoder(msgspec.msgpack, tuple[int, str, str, str, int, float, int])
+
+_UNREADABLE_VIEW: tuple[str, str, int, int, int | None] = ("", "page", 0, 0, None)
 
 
 def micros(seconds: float) -> int:
@@ -115,24 +118,25 @@ class Item(NamedTuple):
     work: bytes
     ack: Ack = "manual"
     has_needs: bool = False
+    garbled: str = ""  # what of the others cannot be read
 
-    @property
-    def meta(self) -> dict[str, Any] | None:
-        return self._unpacked()[0]
-
-    @property
-    def request_options(self) -> RequestOptions | None:
-        return self._unpacked()[1]
-
-    @property
-    def needs(self) -> Needs:
-        return _unpack_work_with_needs(self.work)[2] if self.has_needs and self.work else ()
-
-    def _unpacked(self) -> tuple[dict[str, Any] | None, RequestOptions | None]:
+    def unpack_work(self) -> Work:
         if not self.work:
-            return None, None
-        meta, request_options, *_ = _unpack_work_with_needs(self.work) if self.has_needs else _unpack_work(self.work)
-        return meta, request_options
+            return Work(garbled=self.garbled)
+        try:
+            found = _unpack_work_with_needs(self.work) if self.has_needs else _unpack_work(self.work)
+        except UNREADABLE:
+            return Work(garbled=self.garbled or garbled("work", self.work, _unpack_work_with_needs))
+        return Work(found[0], found[1], found[2] if self.has_needs else (), self.garbled)
+
+
+class Work(NamedTuple):
+    """What only the worker needs of a task."""
+
+    meta: dict[str, Any] | None = None
+    request_options: RequestOptions | None = None
+    needs: Needs = ()
+    garbled: str = ""
 
 
 class PackedTask(NamedTuple):
@@ -172,10 +176,14 @@ def unpack_item(data: bytes, at: int = 0) -> Item:
     has_needs = bool(size & _NEEDS)
     size &= _LENGTH_MASK
     at += _LENGTH.size
-    view = _unpack_view(data[at : at + size])
+    problem = "its history cannot be read" if any(it.cause == GARBLED for it in history) else ""
+    try:
+        view = _unpack_view(data[at : at + size])
+    except UNREADABLE:
+        view, problem = _UNREADABLE_VIEW, garbled("URL", data[at : at + size], _unpack_view)
     return Item(
         int(added), int(due), int(expires), wait_mode == 1, attempts, lost, history, view, data[at + size :], ack,
-        has_needs,
+        has_needs, problem,
     )  # fmt: skip
 
 
@@ -184,9 +192,16 @@ def _unpack_history(data: bytes, at: int, end: int) -> tuple[Attempt, ...]:
     while at < end:
         (size,) = _LENGTH.unpack_from(data, at)
         at += _LENGTH.size
-        found.append(Attempt(*_unpack_attempt(data[at : at + size])))
+        found.append(_read_attempt(data[at : at + size]))
         at += size
     return tuple(found)
+
+
+def _read_attempt(packed: bytes) -> Attempt:
+    try:
+        return Attempt(*_unpack_attempt(packed))
+    except UNREADABLE:
+        return unreadable_attempt()
 
 
 def unpack_held(data: bytes) -> PackedTask:
@@ -208,11 +223,11 @@ def unpack_ended(data: bytes) -> EndedTask:
         texts.append(data[at : at + size])
         at += size
     item = unpack_item(data, at)
-    history = (*item.history, Attempt(*_unpack_attempt(texts[2]))) if texts[2] else item.history
-    evidence = msgspec.json.decode(texts[1]) if texts[1] else None
+    history = (*item.history, _read_attempt(texts[2])) if texts[2] else item.history
+    evidence = read_object(texts[1])
     return EndedTask(
-        _STATES[state], int(ended), int(lease), attempts, lost, records, first, texts[0].decode(), evidence,
-        history, item,
+        _STATES[state], int(ended), int(lease), attempts, lost, records, first,
+        texts[0].decode("utf-8", "replace"), evidence, history, item,
     )  # fmt: skip
 
 

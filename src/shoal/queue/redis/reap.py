@@ -11,6 +11,7 @@ import msgspec
 
 from shoal.core.lane import WorkerStatus
 from shoal.queue.base import MAX_COUNTERS_BYTES, ReapResult
+from shoal.queue.cells import UNREADABLE
 from shoal.queue.redis import idle_lanes, seen_sets
 from shoal.queue.redis.engine import Engine
 
@@ -60,16 +61,26 @@ async def workers(engine: Engine) -> list[WorkerStatus]:
     sizes = await asyncio.gather(*(engine.read("HLEN", f"lease:{name.decode()}") for name in leases[::2]))
     leased: Counter[str] = Counter()
     for about, size in zip(leases[1::2], sizes, strict=True):
-        leased[msgspec.msgpack.decode(about)[0]] += size
+        leased[_worker_of(about)] += size
     words = {id.decode(): word.decode() for id, word in zip(command[::2], command[1::2], strict=True)}
     counters = dict(zip(counted[::2], counted[1::2], strict=True))
     statuses = []
     for name, fields in zip(known[::2], known[1::2], strict=True):
         id = name.decode()
-        status: dict[str, Any] = dict(zip(_FIELDS, _unpack_status(fields), strict=True))
+        try:
+            status: dict[str, Any] = dict(zip(_FIELDS, _unpack_status(fields), strict=True))
+        except UNREADABLE:
+            continue  # it is written anew with its next heartbeat, or forgotten
         about = counters.get(name, b"")
         statuses.append(WorkerStatus(id=id, leased=leased[id], command=words.get(id, ""), counters=about, **status))
     return sorted(statuses, key=lambda status: (status.started_at, status.id))
+
+
+def _worker_of(lease: bytes) -> str:
+    try:
+        return str(msgspec.msgpack.decode(lease)[0])
+    except (*UNREADABLE, LookupError):
+        return ""  # its tasks go back, see lua/leases.lua
 
 
 async def forget(engine: Engine, worker: str) -> None:

@@ -14,6 +14,7 @@ from shoal.core.stats import Stats
 from shoal.errors import UsageError
 from shoal.queue import undo
 from shoal.queue.base import RunAction, TaskFilter
+from shoal.queue.cells import read_run
 from shoal.queue.outbox_limits import outbox_pending
 from shoal.queue.page_limit import limit_refused
 from shoal.queue.redis import inspect
@@ -65,13 +66,12 @@ async def _read(engine: Engine, number: int) -> Run | None:
         return None
     known: dict[str, Any] = {
         "id": number,
-        "spec": msgspec.json.decode(values[-1]),
         "seen_for": int(values[-2]) / SECOND,
         "dead_retention": int(values[-3] or 0) / SECOND,
     }
     for field, value in zip(_FIELDS, values, strict=False):
         known[field] = int(value or 0) if field in _NUMBERS else value.decode()
-    return msgspec.convert(known, Run)
+    return read_run(known, values[-1])
 
 
 async def get(engine: Engine, number: int) -> Run:

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from shoal.core.task import UNACKNOWLEDGED, UNACKNOWLEDGED_MESSAGE, Attempt
+from shoal.queue.cells import read_attempts
 from shoal.queue.sqlite import lanes, needs
 
 HISTORY_LIMIT = 20
 EXPIRED_PER_STEP = 1000
 DISCARDED_PER_STEP = 1000
 _encode = msgspec.json.Encoder().encode
-_decode_attempts = msgspec.json.Decoder(list[Attempt]).decode
 
 _MOVE = """INSERT OR REPLACE INTO dead (id, run, lease, returned_lease, lane, ended_at, added_at, expires_at, attempts, lost, priority, depth, parent, kind, url, meta, request_options, cause, history, evidence, auto_ack, needs)
            SELECT id, run, lease, returned_lease, lane, ?, added_at, expires_at, ?, lost, priority, depth, parent, kind, url, meta, request_options, ?, ?, ?, auto_ack, needs FROM tasks WHERE id = ?"""
@@ -25,7 +25,7 @@ def history(text: str | None, attempt: Attempt | None) -> str | None:
     """The history of a task with one more attempt; the first and the newest are kept."""
     if attempt is None:
         return text
-    known = _decode_attempts(text) if text else []
+    known = read_attempts(text)
     known.append(attempt)
     if len(known) > HISTORY_LIMIT:
         del known[1 : len(known) - HISTORY_LIMIT + 1]

@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 
 from shoal.core.run import TASK_BITS, run_of
-from shoal.core.task import Attempt, State
+from shoal.core.task import State
 from shoal.queue.base import DeadLetterGroup, TaskFilter, TaskView
+from shoal.queue.cells import read_attempts, read_object
 from shoal.queue.remains import cancelled_view, discarded_view
 from shoal.queue.sqlite import identity
 from shoal.queue.sqlite.filter import condition
 from shoal.queue.sqlite.index_choice import IndexScan, LiveCounts, choose_index
 
 FIRST_STEP = 1000  # of a scan along an index with more to filter; each further step is longer
-_decode_attempts = msgspec.json.Decoder(list[Attempt]).decode
 
 _SHAPES: dict[str, tuple[str, str]] = {
     "tasks": (
@@ -67,9 +67,9 @@ def _view(row: tuple[Any, ...]) -> TaskView:
         id=row[0], run=run_of(row[0]), url=row[1], lane=row[2] or "", state=row[3], kind=row[4], priority=row[5], depth=row[6],
         parent=row[7], attempts=row[8], lost=row[9], added_at=row[10], due_at=row[11], finished_at=row[12], lease=row[13],
         worker=row[14], leased_until=row[15], cause=row[16], records=row[17],
-        history=tuple(_decode_attempts(row[18])) if row[18] else (),
-        evidence=msgspec.json.decode(row[19]) if row[19] else None,
-        meta=msgspec.json.decode(row[20]) if row[20] else None, needs=tuple(row[21].split("+")) if row[21] else (),
+        history=tuple(read_attempts(row[18])),
+        evidence=read_object(row[19]),
+        meta=read_object(row[20]), needs=tuple(row[21].split("+")) if row[21] else (),
     )  # fmt: skip
 
 
@@ -175,7 +175,7 @@ def _group(db: sqlite3.Connection, run: int, name: str, lane: int, cause: str, c
     url, past, last = db.execute(
         f"SELECT url, history, ended_at {inside} ORDER BY ended_at DESC LIMIT 1", (run, lane, cause)
     ).fetchone()
-    attempts = _decode_attempts(past) if past else []
+    attempts = read_attempts(past)
     return DeadLetterGroup(name, cause, count, url, attempts[-1].message if attempts else "", first, last)
 
 

@@ -14,9 +14,10 @@ from shoal.core.capability import Needs, capability_names
 from shoal.core.lane import Pace
 from shoal.core.run import TASK_BITS, Run
 from shoal.core.stats import Stats
-from shoal.core.task import ISOLATED, Attempt, ExportedTask, RequestOptions, Task, band
+from shoal.core.task import ISOLATED, ExportedTask, Task, band
 from shoal.errors import UsageError
 from shoal.queue.base import StoredRecord
+from shoal.queue.cells import read_attempts, read_moved, read_object
 from shoal.queue.outbox_limits import outbox_pending
 from shoal.queue.sqlite import identity, lanes, needs, run_counters, runs, seen_sets
 from shoal.queue.sqlite.admit import MAX_PRIORITY, mask_of_bands
@@ -27,8 +28,6 @@ NUMBER = (1 << TASK_BITS) - 1
 FULL_DIGEST = 16
 IDENTITY_ONLY = ("seen", "discarded")  # states of which nothing else is left
 _encode = msgspec.json.Encoder().encode
-_decode_attempts = msgspec.json.Decoder(tuple[Attempt, ...]).decode
-_decode_request_options = msgspec.json.Decoder(RequestOptions).decode
 
 # One shape for all tables: id, lane, url, kind, priority, depth, parent, attempts, lost, added_at, history,
 # state, delay from, expires_at, meta, request_options, cause, ended_at, evidence, first_record, records, auto_ack, needs
@@ -133,20 +132,21 @@ def _exported_task(
         state, due, expires_at, meta, request_options, cause, ended_at, evidence, first_record, records, auto_ack, needed,
     ) = row  # fmt: skip
     open_ = state in ("ready", "dead")
+    read_meta, options = read_moved(url, meta or None, request_options or None) if open_ else (None, None)
     return ExportedTask(
         number=task & NUMBER,
         task=Task(
             url, lane or "", digest, kind, priority, depth,
             parent=None if parent is None else parent & NUMBER,
-            meta=msgspec.json.decode(meta) if meta and open_ else None,
+            meta=read_meta,
             delay=max(0, due - now) / SECOND if due and state == "ready" else 0.0,
             ttl=(expires_at - now) / SECOND if expires_at is not None and open_ else None,
-            request_options=_decode_request_options(request_options) if request_options and open_ else None,
-            ack="auto" if auto_ack else "manual", needs=names[needed] if open_ else (),
+            request_options=options,
+            ack="auto" if auto_ack else "manual", needs=names.get(needed, ()) if open_ else (),
         ),
         state=state, attempts=attempts, lost=lost, added_at=added_at, finished_at=ended_at, cause=cause,
-        history=_decode_attempts(past) if past else (),
-        evidence=msgspec.json.decode(evidence) if evidence else None,
+        history=tuple(read_attempts(past)),
+        evidence=read_object(evidence),
         first_record=first_record, records=records, aliases=aliases,
     )  # fmt: skip
 

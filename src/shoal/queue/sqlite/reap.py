@@ -10,9 +10,11 @@ import msgspec
 
 from shoal.core.task import ISOLATED, Attempt, band
 from shoal.queue.base import LEASE_SECONDS, LOST_LIMIT, ExtendResult, ReapResult
+from shoal.queue.cells import UNREADABLE
 from shoal.queue.sqlite import dead_letter, idle_lanes, lanes, needs, runs, seen_sets
 from shoal.queue.sqlite.lanes import micros
 
+_decode_ids = msgspec.json.Decoder(list[int]).decode
 LEASES_PER_CALL = 200
 EXPIRED_PER_CALL = 1000
 _HELD = "SELECT id, run, lane, attempts, lost, priority, due, history, state, auto_ack, needs FROM tasks WHERE state IN (1, 3) AND lease = ?"
@@ -25,7 +27,7 @@ def reap(db: sqlite3.Connection, now: int, dead_workers: Mapping[str, Collection
         if worker in dead_workers:
             charged: Collection[int] | None = dead_workers[worker]
         else:
-            charged = None if started is None else msgspec.json.decode(started)
+            charged = _started(started)
         back, dead_lettered = _return_tasks(db, now, number, worker, charged)
         returned += back
         dead += dead_lettered
@@ -115,6 +117,14 @@ def _return_tasks(
 
 def _forget(db: sqlite3.Connection, task: int) -> None:
     db.execute("DELETE FROM tasks WHERE id = ?", (task,))
+
+
+def _started(text: str | None) -> Collection[int] | None:
+    """The tasks of a lease that were begun; None, which is all, where nobody knows."""
+    try:
+        return None if text is None else _decode_ids(text)
+    except UNREADABLE:
+        return None
 
 
 def extend(

@@ -9,9 +9,8 @@ import msgspec
 
 from shoal.core.run_counters import add_bounded
 from shoal.queue.base import MAX_COUNTER_NAMES
+from shoal.queue.cells import read_counts
 from shoal.queue.sqlite import runs
-
-_decode = msgspec.json.Decoder(dict[str, int]).decode
 
 
 def read(db: sqlite3.Connection, now: int, run: int) -> dict[str, int]:
@@ -19,12 +18,12 @@ def read(db: sqlite3.Connection, now: int, run: int) -> dict[str, int]:
     if row is None:
         runs.get(db, run)  # says that there is none
         return {}
-    return _decode(row[0])
+    return read_counts(row[0])
 
 
 def add(db: sqlite3.Connection, run: int, more: Mapping[str, int]) -> None:
     row = db.execute("SELECT counts FROM run_counters WHERE run = ?", (run,)).fetchone()
-    counts = _decode(row[0]) if row else {}
+    counts = read_counts(row[0]) if row else {}
     add_bounded(counts, more, MAX_COUNTER_NAMES)
     write(db, run, counts)
 

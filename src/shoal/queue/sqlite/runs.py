@@ -13,6 +13,7 @@ from shoal.core.task import REVIVED, Attempt, band
 from shoal.errors import UsageError
 from shoal.queue import undo as undo_refusal
 from shoal.queue.base import LIMIT_SECONDS, UNDO_SECONDS, RunAction, TaskFilter
+from shoal.queue.cells import read_run
 from shoal.queue.outbox_limits import outbox_pending
 from shoal.queue.sqlite import dead_letter, lanes, needs, seen_sets
 from shoal.queue.sqlite.filter import condition, dead_letters
@@ -26,10 +27,9 @@ _COLUMNS = "id, name, scraper, key, state, created_at, changed_at, finished_at, 
 
 def _run(row: tuple[object, ...]) -> Run:
     values = dict(zip(_COLUMNS.split(", "), row, strict=True))
-    values["spec"] = msgspec.json.decode(str(values["spec"]))
     for name in ("seen_for", "dead_retention"):
         values[name] = int(str(values[name])) / lanes.SECOND
-    return msgspec.convert(values, Run)
+    return read_run(values, str(values.pop("spec")))
 
 
 def start(db: sqlite3.Connection, now: int, new: NewRun) -> Run:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Mapping
 
-import msgspec
-
 from shoal.core.capability import Needs
 from shoal.core.claim_plan import Lane
-from shoal.core.task import Attempt, LeasedTask, RequestOptions, failures
+from shoal.core.task import LeasedTask
+from shoal.queue.cells import read_work
 from shoal.queue.sqlite import needs
 from shoal.queue.sqlite.lanes import SECOND
 
 COLUMNS = "id, lane, run, band, due, attempts, lost, expires_at, priority, depth, parent, kind, url, meta, history, request_options, auto_ack, needs"
-_decode_attempts = msgspec.json.Decoder(list[Attempt]).decode
-_decode_request_options = msgspec.json.Decoder(RequestOptions).decode
 
 TaskRow = tuple[
     int,
@@ -45,11 +42,12 @@ def task_names(db: sqlite3.Connection, rows: Iterable[TaskRow]) -> Names:
 
 
 def leased_task(row: TaskRow, lease: int, lane: Lane, start_in: int, names: Names) -> LeasedTask:
-    past = failures(_decode_attempts(row[14])) if row[14] else None
+    meta, request_options, past, garbled = read_work(row[13], row[15], row[14])
+    needed = names[row[2]].get(row[17]) if row[17] else ()
+    if needed is None:
+        needed, garbled = (), garbled or f"what it needs is not known (number {row[17]})"
     return LeasedTask(
-        row[0], lease, row[2], lane.name, row[12], row[11], row[8], row[9], row[10],
-        None if row[13] is None else msgspec.json.decode(row[13]),
+        row[0], lease, row[2], lane.name, row[12], row[11], row[8], row[9], row[10], meta,
         row[5], row[6], start_in / SECOND, lane.spacing / SECOND, past,
-        None if row[15] is None else _decode_request_options(row[15]), lane.parked, "auto" if row[16] else "manual",
-        names[row[2]][row[17]] if row[17] else (),
+        request_options, lane.parked, "auto" if row[16] else "manual", needed, garbled,
     )  # fmt: skip

@@ -9,6 +9,7 @@ import msgspec
 
 from shoal.core.lane import WorkerStatus
 from shoal.queue.base import MAX_COUNTERS_BYTES
+from shoal.queue.cells import UNREADABLE
 from shoal.queue.sqlite.lanes import micros
 
 
@@ -58,7 +59,10 @@ def listing(db: sqlite3.Connection, now: int) -> list[WorkerStatus]:
 
 
 def _worker_status(row: tuple[Any, ...]) -> WorkerStatus:
-    details = _decode(row[10])
+    try:
+        details = _decode(row[10])
+    except UNREADABLE:
+        details = WorkerDetails()
     status = WorkerStatus(*row[:10])
     return msgspec.structs.replace(status, **msgspec.structs.asdict(details), command=row[11], counters=row[12])
 

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from shoal.control.actions import BATCH_SIZE, included_states, matching_tasks
+from shoal.core.run import Run
 from shoal.core.task import State
 from shoal.errors import ShoalError
 from shoal.queue.base import Queue, TaskFilter
@@ -88,7 +89,16 @@ async def call_verb(verb: str, request: Request, context: ContextDep, caller: Wo
     if verb in _MUTATING_VERBS:
         await log_verb(context.queue, caller.name, verb, args, named, result)
         context.invalidate()
-    return _msgpack_response(result)
+    return _msgpack_response(result if caller.has_scope("admin") else _without_hooks(result))
+
+
+def _without_hooks(result: Any) -> Any:
+    """Runs as whoever works on them needs them: the URL of a webhook may itself be a secret."""
+    if isinstance(result, list):
+        return [_without_hooks(one) for one in result] if result and isinstance(result[0], Run) else result
+    if isinstance(result, Run) and "hooks" in result.spec:
+        return msgspec.structs.replace(result, spec={key: it for key, it in result.spec.items() if key != "hooks"})
+    return result
 
 
 async def _removal_target(queue: Queue, verb: str, args: list[Any], named: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from shoal.core.page import Response
 from shoal.core.retry import status_cause
-from shoal.core.task import LeasedTask, OutboxEntry, Outcome, RequestOptions
+from shoal.core.task import GARBLED, LeasedTask, OutboxEntry, Outcome, RequestOptions
 from shoal.core.task_kind import BUILT_IN_PREFIX, is_fetched
 from shoal.core.url import lane_of
 from shoal.errors import FetchFailed, FetchRefused, GiveUp
@@ -39,6 +39,8 @@ async def process_task(task: LeasedTask, context: WorkerContext, start_at: float
     # Not the attempt itself: whatever is started meanwhile keeps this for as long as it lives.
     bind_lazy(partial(log_fields, task, context))
     try:
+        if task.garbled:
+            raise GiveUp(GARBLED, task.garbled)
         run_context = context.known_run_context(task.run) or await context.run_context(task.run)
         attempt.run_context = run_context
         if not is_fetched(task.kind):

@@ -24,6 +24,12 @@ local function split_id(id)
   return run, id - run * SHIFT
 end
 
+-- What others may have written, too: nil if it cannot be read.
+local function read_packed(packed)
+  local is_read, value = pcall(cmsgpack.unpack, packed)
+  return is_read and type(value) == 'table' and value or nil
+end
+
 -- Lua cannot pass more than some 8,000 values at once.
 local function call_many(command, key, values)
   for first = 1, #values, 4000 do

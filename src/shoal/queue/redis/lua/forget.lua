@@ -5,7 +5,8 @@ if ARGV[2] == '' then
   local known, last = call('HGETALL', P .. 'workers'), now - tonumber(ARGV[3])
   gone = {}
   for i = 1, #known, 2 do
-    if cmsgpack.unpack(known[i + 1])[6] < last then
+    local status = read_packed(known[i + 1])
+    if not status or (tonumber(status[6]) or 0) < last then
       gone[#gone + 1] = known[i]
     end
   end

@@ -1,9 +1,16 @@
 -- Leases: a hash of tasks by id per lease (slot, lane, band, item), and what is known of the lease itself.
 local WORKER, REQUEST, UNTIL, EXTENDED, STARTED = 1, 2, 3, 4, 5
 
+-- One that cannot be read is nobody's, and its time is over: its tasks go back.
+local function read_lease(packed)
+  local lease = read_packed(packed)
+  local is_lease = lease and type(lease[WORKER]) == 'string' and type(lease[REQUEST]) == 'string' and type(lease[UNTIL]) == 'number'
+  return is_lease and lease or {'', '', 0, false, {}}
+end
+
 local function get_lease(number)
   local packed = call('HGET', P .. 'leases', number)
-  return packed and cmsgpack.unpack(packed)
+  return packed and read_lease(packed)
 end
 
 local function set_lease(number, lease)

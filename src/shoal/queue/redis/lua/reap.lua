@@ -88,7 +88,7 @@ end
 if next(dead_workers) then
   local all = call('HGETALL', P .. 'leases')
   for i = 1, #all, 2 do
-    local lease = cmsgpack.unpack(all[i + 1])
+    local lease = read_lease(all[i + 1])
     if dead_workers[lease[WORKER]] and lease[UNTIL] > now then
       lost[#lost + 1] = {all[i], lease}
     end

@@ -2,8 +2,8 @@
 -- register: now, worker, and its status: name, host, pid, version, started_at or 0, seen_at, then what changes; its counters.
 -- Answers: what a person asked of it.
 local known, status = call('HGET', P .. 'workers', ARGV[2]), cmsgpack.unpack(ARGV[3])
+known = known and read_packed(known)
 if known then
-  known = cmsgpack.unpack(known)
   for i = 1, 5 do
     status[i] = known[i]
   end

@@ -382,7 +382,7 @@ BEGIN
 END
 $$;
 
--- A task's history with one more attempt; the first and the newest are kept.
+-- A task's history with one more attempt; the first and the newest are kept. One that nobody can read begins anew.
 CREATE FUNCTION append_attempt(p_history text, p_attempt text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
   IF p_attempt IS NULL THEN
@@ -395,5 +395,7 @@ BEGIN
   RETURN (SELECT '[' || string_agg(value::text, ',' ORDER BY n) || ',' || p_attempt || ']'
           FROM json_array_elements(p_history::json) WITH ORDINALITY e(value, n)
           WHERE n = 1 OR n > json_array_length(p_history::json) - 18);
+EXCEPTION WHEN data_exception OR statement_too_complex THEN
+  RETURN '[{"at":0,"worker":"","cause":"garbled","message":"its history cannot be read"},' || p_attempt || ']';
 END
 $$;
