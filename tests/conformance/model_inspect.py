@@ -13,7 +13,8 @@ from shoal.core.needs import shown
 from shoal.core.run import Run, RunState
 from shoal.core.stats import Stats
 from shoal.core.task import State
-from shoal.queue.base import DeadLetterGroup, StoredRecord, TaskFilter, TaskView
+from shoal.queue.base import MAX_WHOLE_PAGE_STATES, DeadLetterGroup, PageState, StoredRecord, TaskFilter, TaskView
+from shoal.queue.page_state_limits import check_page_states
 
 
 def fits(word: str, pattern: str) -> bool:
@@ -158,6 +159,20 @@ class ModelInspect:
     ) -> list[StoredRecord]:
         kept = [it for it in self._run(run).records if it.seq > after and (not tasks or it.task in tasks)]
         return kept[:limit]
+
+    async def save_page_states(self, run: int, states: Sequence[PageState]) -> None:
+        check_page_states(run, states)
+        if run in self.all_runs:
+            self.all_runs[run].page_states |= {state.task: state for state in states}
+
+    async def page_states(
+        self, run: int, *, after: int = 0, limit: int = 1000, tasks: Collection[int] = (), whole: bool = False
+    ) -> list[PageState]:
+        saved = self.all_runs[run].page_states if run in self.all_runs else {}
+        kept = [saved[task] for task in sorted(saved) if task > after and (not tasks or task in tasks)]
+        if whole:
+            return kept[: min(limit, MAX_WHOLE_PAGE_STATES)]
+        return [PageState(state.task, state.head) for state in kept[:limit]]
 
     async def lanes(
         self,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from shoal.core.lane import Pace
 from shoal.core.run import Run, RunState
 from shoal.core.task import ISOLATED, SHORT_DIGEST, Attempt, State, Task, band
-from shoal.queue.base import MAX_OUTBOX_PER_RUN, StoredEntry, StoredRecord
+from shoal.queue.base import MAX_OUTBOX_PER_RUN, PageState, StoredEntry, StoredRecord
 
 ENDED = ("cancelled", "finished")
 
@@ -40,6 +40,7 @@ class ModelRun:
     undo_until: int = 0  # 0: there is no cancel to undo
     before_cancel: RunState = "running"
     trimmed: int = 0
+    page_states: dict[int, PageState] = field(default_factory=dict)  # by task
     counters: dict[str, int] = field(default_factory=dict)
     entries: list[StoredEntry] = field(default_factory=list)  # that nobody has acknowledged
 

@@ -39,6 +39,8 @@ def summary_lines(summary: RunSummary) -> list[str]:
     reasons = sorted(stats.skipped.items(), key=lambda pair: -pair[1])
     if reasons := [pair for pair in reasons if pair[0] != "no_handler"]:
         lines.append("  links not followed: " + " · ".join(f"{clean(why)} {count(n)}" for why, n in reasons))
+    if summary.changes:
+        lines.append(f"  {summary.changes}")
     lines += _file_lines(summary)
     lines += fill_lines(summary.fill)
     lines += [f"  ! {text}" for text in summary.warnings]

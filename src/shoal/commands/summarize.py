@@ -17,6 +17,7 @@ from shoal.runs.outputs import RunOutputs
 from shoal.runs.progress import RunEnd, RunSummary
 from shoal.runs.request import RunRequest
 from shoal.store.export import Exporter
+from shoal.view.changes import count_changes, describe_changes
 from shoal.view.formatting import relative_path
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ async def summarize_run(
         final = end in ("complete", "dead")
         fill, warnings = await read_fill_rates(queue, outputs.records, run, request.chosen_fields, final=final)
     first = () if exporter else await outputs.records.records(run.id, limit=PREVIEW_RECORDS)
+    changes = await count_changes(queue, run) if settings.changed_only else None
     return RunSummary(
         run=run,
         stats=stats,
@@ -63,6 +65,7 @@ async def summarize_run(
         output=relative_path(output),
         rows=exporter.rows if exporter else 0,
         dead=dead,
+        changes=describe_changes(changes) if changes is not None else "",
         files=tuple((relative_path(name), rows, words) for name, rows, words in files),
         fill=fill,
         warnings=(*warnings, *(exporter.notes if exporter else ())),

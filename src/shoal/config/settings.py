@@ -332,6 +332,14 @@ class Settings:
     revalidate: bool = switch(
         False, "Fetch saved pages again only if they have changed.", "Output", scope="run", replay=False
     )
+    changed_only: bool = switch(
+        False,
+        "Parse only pages that have changed since the last run; the others keep their links and records.",
+        "Output",
+        scope="run",
+        replay=False,
+        at_start=True,
+    )
     queue: str = declare(
         "",
         f"The queue: a file or URL; default: ./{STATE_FOLDER}/{STATE_FILE}.",

@@ -1,7 +1,8 @@
 """What a run counts as its tasks are settled, by name: what fetching took, and how records are filled.
 
-Names are fetch.FETCHER.EXIT.WHAT (WHAT: responses, bytes, us, cpu_us), field.NAME.TYPE (a JSON type, or empty), and, of
-pages without a record where no page had any yet, empty.pages, empty.links and empty.selector.SELECTOR.
+Names are fetch.FETCHER.EXIT.WHAT (WHAT: responses, bytes, us, cpu_us), field.NAME.TYPE (a JSON type, or empty); of
+pages without a record where no page had any yet, empty.pages, empty.links and empty.selector.SELECTOR; and, where
+pages are compared with those of the run before, recrawl.CHANGE, recrawl.not_modified and recrawl.not_asked.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import msgspec
 FIELD_PREFIX = "field."  # of what is counted of records: it counts only where they do
 FETCH_PREFIX = "fetch."
 EMPTY_PREFIX = "empty."
+_RECRAWL_PREFIX = "recrawl."
 _SELECTOR_PREFIX = f"{EMPTY_PREFIX}selector."
 MAX_SELECTOR = 80  # letters of a selector that found nothing; the rest is cut off
 MAX_SELECTORS = 5  # of one page
@@ -109,6 +111,33 @@ def empty_pages(counters: Mapping[str, int]) -> EmptyPages:
         counters.get(f"{EMPTY_PREFIX}links", 0),
         tuple(sorted(missed, key=lambda pair: -pair[1])),
     )
+
+
+class PageChanges(msgspec.Struct, frozen=True):
+    """How many of a run's pages are as they were in the run before."""
+
+    new: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    not_modified: int = 0  # of the unchanged: their server said so
+    not_asked: int = 0  # of the unchanged: their site had said when they were last changed
+
+    @property
+    def pages(self) -> int:
+        return self.new + self.changed + self.unchanged
+
+
+def is_recrawl_count(name: str) -> bool:
+    return name.startswith(_RECRAWL_PREFIX)
+
+
+def count_page_change(*names: str) -> dict[str, int]:
+    """One page; the names are those of PageChanges."""
+    return {f"{_RECRAWL_PREFIX}{name}": 1 for name in names}
+
+
+def page_changes(counters: Mapping[str, int]) -> PageChanges:
+    return PageChanges(*(counters.get(f"{_RECRAWL_PREFIX}{name}", 0) for name in PageChanges.__struct_fields__))
 
 
 class FetchUsage(msgspec.Struct, frozen=True):

@@ -9,9 +9,12 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
+from weakref import WeakKeyDictionary
 
 from shoal.errors import UsageError
 from shoal.extract.scraper import Scraper
+
+MODULES: WeakKeyDictionary[Scraper, ModuleType] = WeakKeyDictionary()  # of all scrapers that were loaded
 
 
 class NoScraper(UsageError):
@@ -58,6 +61,7 @@ def scrapers_in(module: ModuleType) -> dict[str, Scraper]:
         scraper = value if isinstance(value, Scraper) else _scraper_of_class(value, module)
         if scraper is not None and all(scraper is not known for known in found.values()):
             found[name] = scraper
+            MODULES[scraper] = module
     return found
 
 

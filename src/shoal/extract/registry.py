@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 from shoal.errors import UsageError
 from shoal.extract import code_version
-from shoal.extract.load import NoModule, NoScraper, import_module_of, pick_scraper, scrapers_in
+from shoal.extract.load import MODULES, NoModule, NoScraper, import_module_of, pick_scraper, scrapers_in
 from shoal.extract.scraper import Scraper
 from shoal.logs import log
 
 ENTRY_POINT_GROUP = "shoal.scrapers"  # of the entry points by which installed packages make theirs known
-
-_modules: WeakKeyDictionary[Scraper, ModuleType] = WeakKeyDictionary()
 
 
 class LocatedScraper(NamedTuple):
@@ -85,7 +81,7 @@ def version_of(scraper: Scraper) -> str:
     template = getattr(scraper, "template", None)
     if template is not None:
         return str(template.version)[:12]
-    module = _modules.get(scraper)
+    module = MODULES.get(scraper)
     return code_version.version(module) if module is not None else ""
 
 
@@ -99,7 +95,6 @@ def _module(target: str) -> Iterator[LocatedScraper]:
     where = str(Path(place).resolve()) if place.endswith(".py") or "/" in place else place
     for name, scraper in found.items():
         if chosen in (None, scraper):
-            _modules[scraper] = module
             yield LocatedScraper(scraper, f"{where}:{name}")
 
 

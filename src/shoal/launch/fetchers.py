@@ -93,6 +93,11 @@ class RunFetchers:
     keep: Callable[[], Awaitable[None]] | None = None
 
 
+def _revalidates(settings: Settings) -> bool:
+    """Whether pages that are saved here are fetched only if they have changed: where changes are looked for, too."""
+    return settings.revalidate or (settings.keep_raw and settings.changed_only)
+
+
 def run_fetchers(job: RunJob, make_fetcher: Callable[[], Fetcher], stores: RawStores) -> RunFetchers:
     """Fetchers for a run, also for one that keeps pages, or reads those that were kept."""
     settings = job.settings
@@ -106,7 +111,7 @@ def run_fetchers(job: RunJob, make_fetcher: Callable[[], Fetcher], stores: RawSt
         fetchers = RunFetchers(replay, replay.fetch, kept=None if job.fetches_rest else replay.knows)
     else:
         plain = make_fetcher()
-        pages: Fetcher = RevalidatingFetcher(plain, stores.raw()) if settings.revalidate else plain
+        pages: Fetcher = RevalidatingFetcher(plain, stores.raw()) if _revalidates(settings) else plain
         fetchers = RunFetchers(pages, plain.fetch)
     if settings.keep_raw:
         raw_store = stores.raw()

@@ -8,9 +8,11 @@ import msgspec
 
 from shoal.app import cookie_file, pace_rule, rewrite_rule
 from shoal.config.load import Settings
+from shoal.core.request_header import names_identity
 from shoal.core.url import canonical, lane_of
 from shoal.core.url_shape import ShapeCounter
 from shoal.errors import InvalidUrl
+from shoal.extract import registry
 from shoal.extract.links import LinkFilter
 from shoal.extract.parse_budget import ParseBudget
 from shoal.extract.scope import CrawlScope
@@ -22,12 +24,20 @@ from shoal.launch.request_options import request_builder_for
 from shoal.politeness.robots import Robots
 from shoal.politeness.robots_cache import RobotsCache
 from shoal.queue.base import Queue
+from shoal.version import __version__
 from shoal.worker.context import RunContext
+from shoal.worker.page_states import PageStateBuffer
+from shoal.worker.task.recrawl import Recrawl
 from shoal.worker.task.request_builder import RequestBuilder
 
 
 def build_run_context(
-    job: RunJob, scraper: Scraper, fetchers: RunFetchers, queue: Queue, budget: ParseBudget | None = None
+    job: RunJob,
+    scraper: Scraper,
+    fetchers: RunFetchers,
+    queue: Queue,
+    page_states: PageStateBuffer,
+    budget: ParseBudget | None = None,
 ) -> RunContext:
     settings = job.settings
     pace = pace_rule(settings)
@@ -71,6 +81,22 @@ def build_run_context(
         retry_delay=settings.retry_delay,
         fetcher=fetchers.pages,
         budget=budget,
+        recrawl=_recrawl(job, scraper, queue, page_states) if settings.changed_only and not job.from_raw else None,
+    )
+
+
+def _recrawl(job: RunJob, scraper: Scraper, queue: Queue, page_states: PageStateBuffer) -> Recrawl:
+    settings, version = job.settings, registry.version_of(scraper)
+    # What decides which page a server sends, and what is taken from it. Links are judged anew in any case.
+    rules = (__version__, version, settings.user_agent, settings.header, settings.auth, settings.unique)
+    return Recrawl(
+        queue,
+        job.run,
+        page_states,
+        rules=rules if version else None,
+        personal=bool(settings.auth) or any(names_identity(line.partition(":")[0]) for line in settings.header),
+        # Whoever saves pages wants them whole: their own fetcher asks for what has changed.
+        sends_validators=not (settings.keep_raw or settings.revalidate or job.keep_bounded),
     )
 
 

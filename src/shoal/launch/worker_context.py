@@ -33,6 +33,7 @@ from shoal.queue.base import Queue
 from shoal.queue.reconnect import TRANSIENT_ERRORS
 from shoal.runs.identity import run_code_version
 from shoal.worker.context import RunContext, RunNotServed, WorkerContext
+from shoal.worker.page_states import PageStateBuffer
 from shoal.worker.plan import WorkerPlan
 from shoal.worker.pool.crash_note import CrashNote
 from shoal.worker.run_list import MAX_RUNS, RunList
@@ -71,7 +72,8 @@ async def build_worker_context(
 ) -> WorkerContext:
     settings = job.settings
     fetchers = run_fetchers(job, lambda: http_fetcher(settings), RawStores(settings))
-    run_context = build_run_context(job, scraper, fetchers, queue)
+    page_states = PageStateBuffer(queue)
+    run_context = build_run_context(job, scraper, fetchers, queue, page_states)
 
     async def serve_run(_: int) -> RunContext:
         return run_context
@@ -84,6 +86,7 @@ async def build_worker_context(
         crash_note=note,
         open_queue=lambda: open_queue(settings, small=True),
         flush_pages=fetchers.keep,
+        page_states=page_states,
         budget=ParseBudget(settings.parse_timeout),
         supervised=supervised,
     )
@@ -97,6 +100,7 @@ class FleetContextFactory:
         self._fetcher_pool = FetcherPool(fleet_job.settings)
         self._budgets: dict[float, ParseBudget] = {}
         self._raw_stores = RawStores(fleet_job.settings)
+        self._page_states = PageStateBuffer(queue)
         self._lock = asyncio.Lock()
         self._contexts: dict[int, RunContext] = {}
         self._refused: dict[int, str] = {}
@@ -122,6 +126,7 @@ class FleetContextFactory:
             crash_note=note,
             open_queue=lambda: open_queue(settings, small=True),
             flush_pages=self._raw_stores.sync,
+            page_states=self._page_states,
             budget=ParseBudget(settings.parse_timeout),
             run_list=self._run_list,
             on_close=self._close,
@@ -194,7 +199,8 @@ class FleetContextFactory:
             run, settings, keep_duplicates=bool(spec.get("each")), sent="template" if spec.get("template") else "code"
         )
         fetchers = run_fetchers(job, lambda: self._fetcher_pool.for_run(run.id, settings), self._raw_stores)
-        return build_run_context(job, scraper, fetchers, self._queue, self._budget(settings.parse_timeout))
+        budget = self._budget(settings.parse_timeout)
+        return build_run_context(job, scraper, fetchers, self._queue, self._page_states, budget)
 
     async def _scraper(self, run: Run) -> Scraper:
         name = run.spec.get("template")

@@ -36,6 +36,7 @@ from shoal.queue.values import (
     Document,
     ExtendResult,
     Finding,
+    PageState,
     Promises,
     PushResult,
     ReapResult,
@@ -50,11 +51,12 @@ from shoal.queue.values import (
 __all__ = [
     "HEARTBEAT_SECONDS", "LANE_KEPT_SECONDS", "LEASE_SECONDS", "LIMIT_SECONDS", "LOST_LIMIT", "MAX_COUNTERS_BYTES",
     "MAX_COUNTER_NAMES",
-    "MAX_FOUND_PER_SETTLE", "MAX_OUTBOX_BYTES", "MAX_OUTBOX_ENTRIES", "MAX_OUTBOX_ENTRY_BYTES", "MAX_OUTBOX_PER_RUN",
-    "MAX_PUSH", "REAP_EVERY", "SLOT_HORIZON_SECONDS", "UNDO_SECONDS", "Admin", "DeadLetterGroup", "Document",
-    "Documents", "ExtendResult", "Finding", "Flow", "Inspect", "Move", "Outbox", "Promises", "PushResult", "Queue",
-    "ReapResult", "Registry", "RunAction", "Runs", "SeenSet", "SeenSets", "StoredEntry", "StoredRecord", "TaskFilter",
-    "TaskView",
+    "MAX_FOUND_PER_SETTLE", "MAX_OUTBOX_BYTES", "MAX_OUTBOX_ENTRIES", "MAX_OUTBOX_ENTRY_BYTES",
+    "MAX_OUTBOX_PER_RUN", "MAX_PAGE_STATES", "MAX_PAGE_STATE_BYTES", "MAX_PUSH", "MAX_WHOLE_PAGE_STATES",
+    "REAP_EVERY", "SLOT_HORIZON_SECONDS", "UNDO_SECONDS", "Admin", "DeadLetterGroup", "Document", "Documents",
+    "ExtendResult", "Finding", "Flow", "Inspect", "Move", "Outbox", "PageState", "PageStates", "Promises",
+    "PushResult", "Queue", "ReapResult", "Registry", "RunAction", "Runs", "SeenSet", "SeenSets", "StoredEntry",
+    "StoredRecord", "TaskFilter", "TaskView",
 ]  # fmt: skip
 
 LEASE_SECONDS = 30.0
@@ -73,6 +75,9 @@ MAX_OUTBOX_PER_RUN = 10_000  # while so many entries of a run wait to be drained
 MAX_OUTBOX_ENTRIES = 10_000  # of one outcome
 MAX_OUTBOX_ENTRY_BYTES = 1_100_000  # kind, key and data of one entry
 MAX_OUTBOX_BYTES = 16_000_000  # of the entries of one outcome
+MAX_PAGE_STATES = 1_000  # saved in one step
+MAX_PAGE_STATE_BYTES = 250_000  # head and body of one
+MAX_WHOLE_PAGE_STATES = 100  # with their bodies, in one answer
 
 
 class Runs(Protocol):
@@ -406,6 +411,30 @@ class SeenSets(Protocol):
         ...
 
 
+class PageStates(Protocol):
+    """What a run remembers of its pages, so that a later run can tell what has changed. It goes with the run.
+
+    It is saved before the outcome it belongs to. Where that outcome then does not count, the page is tried again, and
+    what is saved then takes the place of it.
+    """
+
+    async def save_page_states(self, run: int, states: Sequence[PageState]) -> None:
+        """Save them, each in place of what its task had; of a run that is gone, nothing is saved.
+
+        More than MAX_PAGE_STATES, one above MAX_PAGE_STATE_BYTES and tasks of another run raise ValueError.
+        """
+        ...
+
+    async def page_states(
+        self, run: int, *, after: int = 0, limit: int = 1000, tasks: Collection[int] = (), whole: bool = False
+    ) -> list[PageState]:
+        """By ascending task, starting after `after`; with `tasks`, only those of these tasks.
+
+        whole: with their bodies; then an answer holds MAX_WHOLE_PAGE_STATES at most.
+        """
+        ...
+
+
 class Outbox(Protocol):
     """What settled tasks left to be done elsewhere, by kind; see also MAX_OUTBOX_PER_RUN."""
 
@@ -518,7 +547,7 @@ class Registry(Protocol):
     async def forget_worker(self, worker: str) -> None: ...
 
 
-class Queue(Runs, Flow, Inspect, Admin, SeenSets, Outbox, Move, Documents, Registry, Protocol):
+class Queue(Runs, Flow, Inspect, Admin, SeenSets, PageStates, Outbox, Move, Documents, Registry, Protocol):
     """The whole contract. Whoever needs one group of verbs asks for that group."""
 
     promises: Promises

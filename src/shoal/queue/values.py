@@ -109,6 +109,14 @@ class StoredRecord(msgspec.Struct, frozen=True, gc=False):
     data: bytes  # one JSON object
 
 
+class PageState(msgspec.Struct, frozen=True, gc=False):
+    """What a run remembers of one page; to a queue these are bytes. What is in them: shoal.core.page_memory."""
+
+    task: int
+    head: bytes
+    body: bytes = b""  # left out where only heads were asked for
+
+
 class StoredEntry(msgspec.Struct, frozen=True, gc=False):
     """An entry of the outbox that waits to be drained."""
 

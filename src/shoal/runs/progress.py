@@ -58,6 +58,7 @@ class RunSummary(msgspec.Struct, frozen=True):
     output: str = ""
     rows: int = 0
     dead: tuple[DeadLetterGroup, ...] = ()
+    changes: str = ""  # "9,870 unchanged, 112 changed, 18 new, 6 gone"
     resume_command: str = ""  # the command that goes on with it
     files: tuple[tuple[str, int, str], ...] = ()  # written: (name, rows, what is in them)
     fill: tuple[tuple[str, int, int], ...] = ()  # (field, records that have it, records)

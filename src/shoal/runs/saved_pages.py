@@ -34,8 +34,8 @@ def list_id(given: Input) -> str:
 
 def keeps_pages(settings: Settings, request: RunRequest) -> bool:
     """Whether a run keeps its pages although nobody said so: lists do, unless they are read with a login."""
-    if request.input is None or request.template is None or settings.is_set("keep_raw"):
-        return False
+    if request.input is None or request.template is None or settings.is_set("keep_raw") or settings.changed_only:
+        return False  # of pages that have not changed there is nothing to keep
     return not settings.auth and not any(names_identity(line.partition(":")[0]) for line in settings.header)
 
 

@@ -21,7 +21,7 @@ from shoal.web.pages.error_page import error_page
 log = logging.getLogger("shoal.web")
 
 API_MODULES = (
-    "health", "stats", "runs", "tasks", "hosts", "dead_letters", "records", "templates", "workers",
+    "health", "stats", "runs", "tasks", "hosts", "dead_letters", "records", "changes", "templates", "workers",
     "schedules", "advice", "history", "events", "submit", "batch", "jobs", "job_stats", "seen_sets",
     "tokens", "webhooks", "queue",
 )  # fmt: skip

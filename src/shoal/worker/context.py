@@ -23,9 +23,11 @@ from shoal.politeness.response_hints import THROTTLE_STATUSES
 from shoal.politeness.robots import Robots
 from shoal.queue.base import Queue
 from shoal.worker.counters import CounterRecorder
+from shoal.worker.page_states import PageStateBuffer
 from shoal.worker.pool.crash_note import CrashNote
 from shoal.worker.run_list import RunList
 from shoal.worker.task.clients import HandlerClients
+from shoal.worker.task.recrawl import Recrawl
 from shoal.worker.task.request_builder import RequestBuilder
 
 
@@ -76,6 +78,7 @@ class RunContext:
     fetcher: Fetcher | None = None  # None: the worker's
     budget: ParseBudget | None = None  # None: the worker's
     record_watch: RecordWatch = field(default_factory=RecordWatch)
+    recrawl: Recrawl | None = None  # None: pages are not compared with those of the run before
 
 
 class RefusalCounter:
@@ -148,6 +151,7 @@ class WorkerContext:
     crash_note: CrashNote
     open_queue: Callable[[], Awaitable[Queue]] | None = None  # a second handle, for the heartbeat's thread
     flush_pages: Callable[[], Awaitable[None]] | None = None  # before outcomes are settled
+    page_states: PageStateBuffer | None = None  # likewise
     supervised: bool = True  # False in somebody's own process: there Ctrl-C is theirs, not the handler's
     clock: Callable[[], float] = time.monotonic
     wall_clock: Callable[[], int] = lambda: time.time_ns() // 1000
@@ -169,6 +173,13 @@ class WorkerContext:
     def __post_init__(self) -> None:
         self.lane_holds = LaneHolds(self.clock)
         self.counters = CounterRecorder(self.clock)
+
+    async def before_settle(self) -> None:
+        """Make durable what outcomes refer to."""
+        if self.flush_pages is not None:
+            await self.flush_pages()
+        if self.page_states is not None:
+            await self.page_states.flush()
 
     async def close(self) -> None:
         await self.clients.close()

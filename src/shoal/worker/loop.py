@@ -55,7 +55,7 @@ class Worker:
             batch_target=max(1, plan.concurrency * 3 // 4),
             outage_timeout=plan.outage_timeout,
             on_places_free=self._on_places_free,
-            before_settle=context.flush_pages,
+            before_settle=context.before_settle,
             on_queue_call=context.counters.count_queue_call,
         )
         self._outbox_drain = OutboxDrain(FollowUps(context.queue).drain)

@@ -14,7 +14,7 @@ from shoal.core.lane import Pace
 from shoal.core.stats import Stats
 from shoal.core.task import Admission, Outcome, Task, Verdict
 from shoal.errors import QueueUnavailable, UsageError
-from shoal.queue.base import Finding, Promises, PushResult
+from shoal.queue.base import Finding, PageState, Promises, PushResult
 from shoal.queue.counter_totals import counter_totals
 from shoal.queue.http.connection import HttpConnection, ServerResponse
 from shoal.queue.http.failure import (
@@ -26,6 +26,7 @@ from shoal.queue.http.failure import (
 )
 from shoal.queue.http.server_url import HttpServerUrl, parse_server_url
 from shoal.queue.outbox_limits import check_outbox
+from shoal.queue.page_state_limits import check_page_states
 from shoal.queue.pushed import check_push
 from shoal.queue.wire import (
     MAX_ADD,
@@ -103,6 +104,10 @@ class HttpQueue:
         check_outbox(outcomes)
         counter_totals(outcomes)
         return await self.call("settle", outcomes, paces)  # type: ignore[no-any-return]
+
+    async def save_page_states(self, run: int, states: Sequence[PageState]) -> None:
+        check_page_states(run, states)
+        await self.call("save_page_states", run, states)
 
     async def acknowledge(self, seqs: Collection[int]) -> int:
         """Many go in pieces, too."""

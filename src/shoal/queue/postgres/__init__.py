@@ -16,6 +16,7 @@ from shoal.queue.postgres import (
     lanes,
     move,
     outbox,
+    page_states,
     push,
     reap,
     runs,
@@ -82,6 +83,9 @@ class PostgresQueue:
     forget_seen = verb(seen_sets.forget)
     clear_seen = verb(seen_sets.clear)
     seen_sets = verb(seen_sets.listing)
+
+    save_page_states = verb(page_states.save)
+    page_states = verb(page_states.listing)
 
     acknowledge = verb(outbox.acknowledge)
     outbox = verb(outbox.listing)

@@ -19,6 +19,7 @@ from shoal.queue.redis import (
     lanes,
     move,
     outbox,
+    page_states,
     push,
     reap,
     records,
@@ -93,6 +94,9 @@ class RedisQueue:
     forget_seen = verb(seen_sets.forget)
     clear_seen = verb(seen_sets.clear)
     seen_sets = verb(seen_sets.listing)
+
+    save_page_states = verb(page_states.save)
+    page_states = verb(page_states.listing)
 
     acknowledge = verb(outbox.acknowledge)
     outbox = verb(outbox.listing)

@@ -23,6 +23,7 @@ from shoal.queue.sqlite import (
     move,
     outbox,
     page_limit,
+    page_states,
     purge,
     push,
     reap,
@@ -94,6 +95,9 @@ class SqliteQueue:
 
     forget_seen = write(seen_sets.forget)
     seen_sets = read(seen_sets.listing)
+
+    save_page_states = write(page_states.save)
+    page_states = read(page_states.listing)
 
     acknowledge = write(outbox.acknowledge)
     outbox = read(outbox.listing)

@@ -22,6 +22,7 @@ _PARTS = [
         ("ended", ""),
         ("cancelled", ""),
         ("records", ""),
+        ("page_states", ""),
     )
 ]
 _SEEN = "DELETE FROM seen WHERE run = ?1 AND digest IN (SELECT digest FROM seen WHERE run = ?1 LIMIT ?2)"

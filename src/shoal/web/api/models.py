@@ -228,6 +228,10 @@ class ListPage(BaseModel):
     next: str | None = Field(description="The cursor of the next page; null at the end.")
 
 
+class ChangesDocument(ListPage):
+    counts: dict[str, Any] = Field(description="unchanged, changed, new, gone and failed pages of the whole run.")
+
+
 class RunDocument(ExtensibleModel):
     name: str
     scraper: str

@@ -8,14 +8,18 @@ from typing import Any
 
 import msgspec
 
-from shoal.queue.base import MAX_PUSH
+from shoal.queue.base import MAX_PAGE_STATES, MAX_PUSH
 from shoal.queue.counter_totals import counter_totals
 from shoal.queue.outbox_limits import check_outbox
+from shoal.queue.page_state_limits import check_page_states
 from shoal.queue.wire import LIMITS, MAX_ADD, MAX_LIMIT, VERBS
 
 MAX_LEASE = 86_400.0  # seconds
 MAX_FOUND = 10_000  # tasks found by all outcomes of one message
-MAX_ITEMS = {"add": MAX_ADD, "push": MAX_PUSH, "settle": 1_000, "import_run": 5_000, "stats_of": 1_000}
+MAX_ITEMS = {
+    "add": MAX_ADD, "push": MAX_PUSH, "settle": 1_000, "import_run": 5_000, "stats_of": 1_000,
+    "save_page_states": MAX_PAGE_STATES,
+}  # fmt: skip
 MAX_INT = 2**63 - 1
 
 
@@ -41,6 +45,11 @@ def limit_cost(verb: str, args: list[Any], named: dict[str, Any]) -> None:
             raise RequestTooCostly(f"at most {MAX_LIMIT:,} ids at once")
     if verb == "start_run" and not isinstance(args[0].spec.get("api", {}), dict):
         raise RequestTooCostly("what a run's spec says under api is a table")
+    if verb == "save_page_states":
+        try:
+            check_page_states(*args)
+        except ValueError as error:
+            raise RequestTooCostly(str(error)) from None
     if verb == "settle":
         if sum(len(outcome.found) for outcome in args[0]) > MAX_FOUND:
             raise RequestTooCostly(f"at most {MAX_FOUND:,} found tasks at once")

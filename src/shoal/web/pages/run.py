@@ -18,6 +18,7 @@ from shoal.logs import redact
 from shoal.queue.base import TaskFilter, TaskView
 from shoal.runs.progress import describe_cause
 from shoal.runs.undo_cancel import is_undoable
+from shoal.view.changes import count_changes, describe_changes
 from shoal.view.comparison import Comparison, compare_with_previous
 from shoal.view.dead_letters import count_by_cause
 from shoal.view.formatting import format_duration, format_least_time
@@ -69,6 +70,12 @@ async def comparison(context: ServerContext, run: Run, stats: Stats, now: int) -
     return await context.cached(("against", run.id), lambda: compare_with_previous(context.queue, run, stats, now))
 
 
+async def changes(context: ServerContext, run: Run) -> str:
+    """Which of its pages changed, came and went, in words; nothing where they are not compared."""
+    counts = await context.cached(("changes", run.id), lambda: count_changes(context.queue, run))
+    return describe_changes(counts) if counts is not None else ""
+
+
 async def run_history(context: ServerContext, run: Run) -> Series:
     """The history of the fleet since the run began, as far as it is kept."""
     hours = hours_since(run.created_at, await context.queue.now())
@@ -109,6 +116,7 @@ async def show_run(request: Request, context: ContextDep, caller: ReaderDep, nam
             "workers": found.workers,
             "moved": found.moved,
             "against": await comparison(context, run, found.stats, found.now),
+            "changes": await changes(context, run),
             "history": history + segment(run.name),
             "drawn": progress_chart(curve),
         }

@@ -16,6 +16,7 @@ from shoal.politeness.response_hints import retry_after, throttle_change
 from shoal.worker.context import RunContext, WorkerContext
 from shoal.worker.task.handler_output import HandlerOutput
 from shoal.worker.task.handler_runner import HandlerDeadline, UserCodeStep
+from shoal.worker.task.recrawl import FormerPage
 
 log = logging.getLogger("shoal.worker")
 FAST_RESPONSE = 0.25  # seconds
@@ -30,7 +31,10 @@ class TaskAttempt:
         "context",
         "crawl_delay",
         "deadline",
+        "former",
+        "has_fetched_more",
         "is_in_handler",
+        "is_unchanged",
         "lane_changes",
         "page_fetch_errors",
         "page_fetch_lock",
@@ -52,6 +56,9 @@ class TaskAttempt:
         self.crawl_delay = 0.0  # of the task's own lane
         self.page_fetch_errors: tuple[BaseException, ...] = ()  # raised by page.fetch
         self.page_fetch_lock: asyncio.Lock | None = None  # one request at a time, where the host limits them
+        self.former: FormerPage | None = None  # the page as the run before had it, where that is looked for
+        self.is_unchanged = False  # and still is
+        self.has_fetched_more = False  # what its handler yields depends on other pages, too
         self.is_in_handler = False  # whether a failure now is one of the user's code
         self._started = context.clock()
         self._started_at = context.wall_clock()
@@ -119,6 +126,10 @@ class TaskAttempt:
         return self.task.probe if lane == self.task.lane else None
 
     @property
+    def started_at(self) -> int:
+        return self._started_at
+
+    @property
     def final_url(self) -> str:
         """The URL after redirects."""
         return self.response.url if self.response is not None else self.task.url
@@ -145,7 +156,10 @@ class TaskAttempt:
             skipped=tuple(found.skipped),
             lanes=self.lane_changes,
             redirect_digest=_final_url_digest(response, run_context)
-            if response and run_context and task.request_options is None and _is_plain_page(task, response)
+            if response
+            and run_context
+            and task.request_options is None
+            and _is_plain_page(task, response, self.is_unchanged)
             else None,
             outbox=outbox,
             counters=counters or {},
@@ -171,9 +185,9 @@ def log_fields(task: LeasedTask, context: WorkerContext) -> dict[str, object]:
     return {"run": name or task.run, "task": task.id, "worker": context.worker}
 
 
-def _is_plain_page(task: LeasedTask, response: Response) -> bool:
+def _is_plain_page(task: LeasedTask, response: Response, is_unchanged: bool) -> bool:
     """Not one for a certain handler, nor an error: many pages may be redirected to the same \"not found\"."""
-    return task.kind == PAGE and response.status < 300
+    return task.kind == PAGE and (response.status < 300 or is_unchanged)
 
 
 def _final_url_digest(response: Response, run_context: RunContext) -> bytes | None:

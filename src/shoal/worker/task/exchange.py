@@ -34,6 +34,8 @@ async def exchange(
     request_builder, fetch = (run_context.request_builder, (run_context.fetcher or attempt.context.fetcher).fetch)
     while True:
         request = request_builder.build(url, request_options, requested_url, by_code=not is_task_request)
+        if is_task_request and attempt.former is not None and run_context.recrawl is not None:
+            request = run_context.recrawl.with_validators(request, attempt.former)
         try:
             response = await fetch(request)
         except FetchFailed as error:

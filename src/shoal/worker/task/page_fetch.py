@@ -26,6 +26,7 @@ def make_page_fetch(
     """What `page.fetch` does: any answer is given back, except one that asks us to slow down."""
 
     async def fetch(url: str, request_options: RequestOptions | None) -> Page:
+        attempt.has_fetched_more = True
         # Waiting for a slot is not the handler's time, and what is started meanwhile not its code.
         with attempt.deadline.paused(), outside_handler():
             try:

@@ -27,6 +27,7 @@ from shoal.worker.task.handler_output import HandlerOutput
 from shoal.worker.task.handler_runner import HandlerDeadline, run_handler
 from shoal.worker.task.page_counters import page_counters
 from shoal.worker.task.page_fetch import build_page
+from shoal.worker.task.recrawl import restored
 from shoal.worker.task.robots_check import check_robots
 from shoal.worker.task.typed_task import run_typed_task
 
@@ -48,17 +49,23 @@ async def process_task(task: LeasedTask, context: WorkerContext, start_at: float
                 await wait_for_slot(attempt, run_context, start_at)
             return await run_typed_task(attempt, run_context)
         skip_dead_host(attempt)
-        await wait_for_slot(attempt, run_context, start_at)
-        await check_robots(attempt, run_context, task.url)
-        response = await fetch(attempt, run_context)
-        error_handler = check_status(attempt, run_context, response)
-        output = await extract(attempt, run_context, response, error_handler)
+        if run_context.recrawl is not None:
+            attempt.former = await run_context.recrawl.recall(task)
+        output = take_unchanged(attempt, run_context, None)
+        if output is None:
+            await wait_for_slot(attempt, run_context, start_at)
+            await check_robots(attempt, run_context, task.url)
+            output = await visit(attempt, run_context)
         found = admit_links(attempt, run_context, output)
-        return attempt.success_outcome(output, found, follow_ups(attempt, output), page_counters(attempt, output))
+        counters = page_counters(attempt, output) | remember(attempt, run_context, output)
+        return attempt.success_outcome(output, found, follow_ups(attempt, output), counters)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and not context.supervised:
             raise
-        return failure_outcome(attempt, error)
+        outcome = failure_outcome(attempt, error)
+        if attempt.former is not None and attempt.run_context is not None and attempt.run_context.recrawl is not None:
+            attempt.run_context.recrawl.remember_failed(task, attempt.former, outcome)
+        return outcome
     finally:
         attempt.page_fetch_errors = ()  # their frames hold the attempt, which holds the page
         bind_lazy(None)
@@ -81,6 +88,41 @@ async def wait_for_slot(attempt: TaskAttempt, run_context: RunContext, start_at:
     # The host may have asked for quiet after this slot was given out.
     if await slot.wait_for_hold(context, task.lane) or not is_on_time:
         await slot.reserve(context, task.lane, task.spacing)
+
+
+async def visit(attempt: TaskAttempt, run_context: RunContext) -> HandlerOutput:
+    """Fetch the page and see what it gives."""
+    response = await fetch(attempt, run_context)
+    if (output := take_unchanged(attempt, run_context, response)) is not None:
+        attempt.context.refusals.reset(attempt.lane_of(response.url))
+        return output
+    error_handler = check_status(attempt, run_context, response)
+    return await extract(attempt, run_context, response, error_handler)
+
+
+def take_unchanged(attempt: TaskAttempt, run_context: RunContext, response: Response | None) -> HandlerOutput | None:
+    """What the page gave in the run before, if it is the same still; no response: if that is known without asking."""
+    recrawl, former = run_context.recrawl, attempt.former
+    if recrawl is None or former is None or not recrawl.is_unchanged(attempt.task, former, response):
+        return None
+    attempt.is_unchanged = True
+    output = restored(former)
+    if run_context.unique:
+        output.make_unique(run_context.unique)
+    return output
+
+
+def remember(attempt: TaskAttempt, run_context: RunContext, output: HandlerOutput) -> dict[str, int]:
+    """Save what the next run needs to know of the page; says what to count."""
+    recrawl, task, former, response = run_context.recrawl, attempt.task, attempt.former, attempt.response
+    if recrawl is None:
+        return {}
+    if attempt.is_unchanged and former is not None:
+        return recrawl.remember_unchanged(task, former, attempt.started_at, response)
+    if response is None:
+        return {}
+    reusable = not (attempt.has_fetched_more or output.tasks)
+    return recrawl.remember(task, former, attempt.started_at, response, output, reusable=reusable)
 
 
 async def fetch(attempt: TaskAttempt, run_context: RunContext) -> Response:
@@ -160,6 +202,8 @@ def admit_links(attempt: TaskAttempt, run_context: RunContext, output: HandlerOu
         if found.tasks and run_context.max_same_content and _is_repeated_content(attempt, run_context):
             # A trap that gives the same page under ever new URLs; what is asked for again may well be the same.
             kept = tuple(it for it in found.tasks if it.request_options is not None and it.request_options.again)
+            # Not by a later run either that finds the page unchanged.
+            output.follows = [follow for follow in output.follows if follow.again]
             return AdmittedLinks(kept, (("trap", attempt.final_url),) if kept != found.tasks else ())
         return replace(found, skipped=found.skipped + output.skipped) if output.skipped else found
 

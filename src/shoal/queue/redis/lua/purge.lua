@@ -93,7 +93,7 @@ if lanes_left then
   return {'more'}
 end
 for _, name in ipairs({'run_lanes:', 'lane_order:', 'wake:', 'delayed:', 'ttl:', 'isolated:', 'stored:', 'returned:', 'ended:', 'dead:', 'dead_ids:', 'dead_ages:',
-  'records:', 'skips:', 'samples:', 'sampled:', 'aliases:', 'index:', 'counted:', 'needs:', 'needed:', 'run:'}) do
+  'records:', 'page_heads:', 'page_bodies:', 'skips:', 'samples:', 'sampled:', 'aliases:', 'index:', 'counted:', 'needs:', 'needed:', 'run:'}) do
   call('UNLINK', P .. name .. id)
 end
 call('SREM', P .. 'purging', id)

@@ -148,6 +148,9 @@ END;
 -- id is (run << 32) | number, so that a run's records lie together in the order of settling.
 CREATE TABLE records (id INTEGER PRIMARY KEY, task INTEGER NOT NULL, data TEXT NOT NULL);
 
+-- What a run remembers of its pages, by the id of the task. Heads are read without bodies, so they come first.
+CREATE TABLE page_states (id INTEGER PRIMARY KEY, head BLOB NOT NULL, body BLOB NOT NULL);
+
 -- What outcomes have counted for a run, as a JSON object: all of it changes with every settle.
 CREATE TABLE run_counters (run INTEGER PRIMARY KEY, counts TEXT NOT NULL);
 

@@ -179,6 +179,9 @@ CREATE TABLE run_counters (
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
 -- What settled tasks want done elsewhere, until it is acknowledged.
+-- What a run remembers of its pages, by the id of the task.
+CREATE TABLE page_states (id bigint PRIMARY KEY, head bytea NOT NULL, body bytea NOT NULL);
+
 CREATE TABLE outbox (
   seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run integer NOT NULL, kind text NOT NULL, key text NOT NULL, data bytea NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);

@@ -98,6 +98,7 @@ BEGIN
   DELETE FROM delayed WHERE id >= v_first AND id < v_last;
   DELETE FROM dead WHERE id >= v_first AND id < v_last;
   DELETE FROM discarded WHERE id >= v_first AND id < v_last;
+  DELETE FROM page_states WHERE id >= v_first AND id < v_last;
   DELETE FROM outbox WHERE run = p_run;
   DELETE FROM run_counters WHERE run = p_run;
   DELETE FROM skips WHERE run = p_run;

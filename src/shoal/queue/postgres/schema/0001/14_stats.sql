@@ -195,6 +195,9 @@ BEGIN
   DELETE FROM discarded WHERE id = ANY (ARRAY(SELECT id FROM discarded WHERE id >= p_run::bigint << 32 AND id < (p_run + 1)::bigint << 32 LIMIT p_slice));
   GET DIAGNOSTICS v_count = ROW_COUNT;
   v_gone := v_gone + v_count;
+  DELETE FROM page_states WHERE id = ANY (ARRAY(SELECT id FROM page_states WHERE id >= p_run::bigint << 32 AND id < (p_run + 1)::bigint << 32 LIMIT p_slice));
+  GET DIAGNOSTICS v_count = ROW_COUNT;
+  v_gone := v_gone + v_count;
   v_gone := v_gone + clear_waiting(p_run, p_slice);
   IF v_gone > 0 THEN
     RETURN v_gone;
