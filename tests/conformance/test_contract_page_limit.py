@@ -45,7 +45,7 @@ async def test_without_a_limit_it_goes_on_to_the_end_and_takes_new_tasks(harness
     assert (await harness.stats(run)).done == 6
 
 
-async def test_reviving_dead_letters_of_a_run_that_its_limit_ended_keeps_what_was_left(harness: QueueHarness) -> None:
+async def test_reviving_keeps_what_a_page_limit_left(harness: QueueHarness) -> None:
     run = await harness.run(max_pages=3)
     await harness.add(run, [*pages(3), *(page(f"q{n}", f"h{n}.test") for n in range(4))], UNLIMITED_PACE)
     first, *others = (await harness.claim(3)).tasks
@@ -68,7 +68,7 @@ async def test_reviving_dead_letters_of_a_run_that_its_limit_ended_keeps_what_wa
     assert (stats.done, stats.open, stats.cancelled) == (7, 0, 0)
 
 
-async def test_revived_pages_under_a_limit_come_first_also_when_they_are_tried_again(harness: QueueHarness) -> None:
+async def test_revived_pages_come_first_under_a_limit(harness: QueueHarness) -> None:
     run = await harness.run(max_pages=1)
     await harness.add(run, [page("a")], UNLIMITED_PACE)
     leased = await harness.one()

@@ -67,9 +67,7 @@ def _return_tasks(
     counters: dict[int, Counter[str]] = defaultdict(Counter)
     in_flight: Counter[int] = Counter()
     ready: dict[int, Counter[needs.Place]] = defaultdict(Counter)
-    for task, run, lane, attempts, lost, due, past, state, auto_ack, needed in db.execute(
-        _HELD, (number,)
-    ).fetchall():
+    for task, run, lane, attempts, lost, due, past, state, auto_ack, needed in db.execute(_HELD, (number,)).fetchall():
         if state == 3:  # cancelled with its run; nobody will bring its records any more
             runs.keep_returned(db, now, task, run, lane, needed) if not auto_ack else _forget(db, task)
             continue

@@ -326,7 +326,10 @@ def revive(db: sqlite3.Connection, now: int, number: int, where: TaskFilter, lim
         """INSERT INTO tasks (id, state, lane, run, band, due, added_at, expires_at, priority, depth, parent, kind, url, meta, request_options, returned_lease, history, auto_ack, needs)
            SELECT id, 0, lane, ?, ?, ?, ?, CASE WHEN expires_at IS NULL THEN NULL ELSE ? + expires_at - added_at END, priority, depth, parent, kind, url, meta, request_options, lease, ?, auto_ack, needs
            FROM dead WHERE id = ?""",
-        [(number, 0 if first_band else band(row[2]), now, now, now, dead_letter.history(row[3], mark), row[0]) for row in rows],
+        [
+            (number, 0 if first_band else band(row[2]), now, now, now, dead_letter.history(row[3], mark), row[0])
+            for row in rows
+        ],
     )
     db.executemany("DELETE FROM dead WHERE id = ?", [(row[0],) for row in rows])
     # They were handed out once already: the page limit makes room for them again.

@@ -29,7 +29,9 @@ _END_WELL, _END_CANCELLED = _END.format(table="ended"), _END.format(table="cance
 _ANSWERED = " UNION ALL ".join(
     f"SELECT lease, returned_lease FROM {table} WHERE id = ?1" for table in ("ended", "dead", "cancelled")
 )
-_RETURN_TO_READY = "UPDATE tasks SET state = ?, due = ?, attempts = ?, history = ?, returned_lease = lease, lease = 0 WHERE id = ?"
+_RETURN_TO_READY = (
+    "UPDATE tasks SET state = ?, due = ?, attempts = ?, history = ?, returned_lease = lease, lease = 0 WHERE id = ?"
+)
 
 LeasedRow = tuple[int, int, int, int, int, int, str | None, int, int, int, int, int | None, str, str, int, int, int]
 
