@@ -98,10 +98,10 @@ def test_the_page_limit_is_a_complete_run_and_the_rest_is_cancelled(user: ShellU
     (run,) = user.ask("runs")
     assert (run["done"], run["open"], run["dead"]) == (5, 0, 0) and run["cancelled"] > 0
     account = f"seen {run['seen']} = done 5 + dead 0 + cancelled {run['cancelled']} + open 0"
-    assert account in done.err and "the limit of 5 pages was reached" in done.err
+    assert account in done.err and "its limit of 5 pages ended it" in done.err
     assert user.requests <= 5 + 16 + 1  # what was under way, and robots.txt
-    again = user.shoal(*RUN)
-    assert again.code == 0 and "the limit of 5 pages was reached" in again.err and "--fresh" in again.err
+    again = user.shoal(*RUN, "--max-pages", "5")
+    assert again.code == 0 and "its limit of 5 pages ended it" in again.err and "--fresh" in again.err
     more = user.shoal(*RUN, "--max-pages", "8")
     assert more.code == 0, more.err
     (on,) = user.ask("runs")

@@ -194,6 +194,9 @@ def test_lines_past_the_page_limit_are_in_an_output_too(user: ShellUser) -> None
     assert "4 to fetch, 1 not a URL, 26 past the page limit" in done.err
     assert sorted(row["url"] for row in table(user, "out.csv")) == sorted(good[:4])
     assert [int(row["line"]) for row in table(user, "out.rejected.csv")] == [*range(5, 32)]
+    done = user.shoal("run", "urls.txt", "-f", "title=h1", "-o", "out.csv", *ALLOW)
+    assert done.code == 0 and "30 to fetch, 1 not a URL" in done.err, done.err
+    assert sorted(row["url"] for row in table(user, "out.csv")) == sorted(good[:30])
 
 
 def test_a_list_whose_rest_cannot_be_read_is_told_before_anything_is_fetched(user: ShellUser) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from conformance.model import ModelQueue
 from conformance.model_state import ModelRun, micros
 from shoal.core.run import Run
-from shoal.queue.base import UNDO_SECONDS
+from shoal.queue.base import UNDO_SECONDS, TaskFilter
 
 
 class LimitBringsNothingBack(ModelQueue):
@@ -52,3 +52,21 @@ class LimitRunsAll(ModelQueue):
         if about.run.state == "finished":
             about.before_cancel = "running"
         super().bring_back(about)
+
+
+class ReviveDropsTheRest(ModelQueue):
+    """Reviving dead letters of a run that its limit ended loses what was left."""
+
+    async def revive(self, run: int, where: TaskFilter = TaskFilter(), *, limit: int = 10_000) -> int:
+        self._run(run).undo_until = 0
+        return await super().revive(run, where, limit=limit)
+
+
+class RevivedQueueUp(ModelQueue):
+    """What was left takes the pages that the revived give back."""
+
+    async def revive(self, run: int, where: TaskFilter = TaskFilter(), *, limit: int = 10_000) -> int:
+        again = await super().revive(run, where, limit=limit)
+        for task in self.tasks.values():
+            task.comes_first = False
+        return again

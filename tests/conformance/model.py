@@ -461,8 +461,12 @@ class ModelQueue(ModelPush, ModelSettle, ModelInspect, ModelSeen, ModelMove):
             task.expires_at = None if task.task.ttl is None else self.clock() + micros(task.task.ttl)
             task.attempts, task.lost, task.cause, task.finished_at = 0, 0, "", 0
             task.failures.clear()
+            task.any_band = task.comes_first and not about.run.max_pages
+            task.comes_first = about.run.max_pages > 0
             self.forget_answers(task)
         if again and about.run.state == "finished":
+            if about.undo_until > self.clock():
+                self.bring_back(about)
             self.set_state(about, "running")
             about.undo_until = 0
             for task in self.tasks.values():

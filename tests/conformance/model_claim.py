@@ -261,7 +261,7 @@ class ModelClaim:
         wrong = []
         given = {leased.id for leased in claim.tasks}
         for run, lane in {(leased.run, leased.lane) for leased in claim.tasks}:
-            here = [task for task in waiting if (task.run, task.task.lane) == (run, lane)]
+            here = [task for task in waiting if (task.run, task.task.lane) == (run, lane) and not task.any_band]
             left_bands = [task.band for task in here if task.id not in given and task.due_at <= self.clock()]
             jumped = [task for task in here if task.id in given and task.band > min(left_bands, default=99)]
             picks = self.all_runs[run].picks[lane] + sum(task.id in given for task in here)

@@ -74,10 +74,12 @@ class ModelTask:
     history: list[Attempt] = field(default_factory=list)
     evidence: dict[str, object] | None = None
     bare: bool = False  # only its identity is left
+    comes_first: bool = False  # it was revived under a page limit
+    any_band: bool = False  # and later without one: it may come first, or not
 
     @property
     def band(self) -> int:
-        return ISOLATED if self.lost else band(self.task.priority)
+        return ISOLATED if self.lost else 0 if self.comes_first else band(self.task.priority)
 
     def is_expired(self, now: int) -> bool:
         return self.state == "ready" and self.expires_at is not None and self.expires_at <= now

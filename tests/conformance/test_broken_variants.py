@@ -150,6 +150,8 @@ BY_A_TEST: dict[type[ModelQueue], Callable[[QueueHarness], Awaitable[None]]] = {
     ),
     broken_page_limit.LeftoversOfAnHour: page_limit.test_what_was_left_is_kept_for_a_day,
     broken_page_limit.LimitRunsAll: page_limit.test_a_run_that_was_paused_is_paused_again,
+    broken_page_limit.ReviveDropsTheRest: page_limit.test_reviving_keeps_what_a_page_limit_left,
+    broken_page_limit.RevivedQueueUp: page_limit.test_revived_pages_come_first_under_a_limit,
     broken_push.PushOfTheKnown: push.test_known_tasks_are_told_as_known_and_stay_where_they_are,
     broken_push.PushWithoutAName: push.test_a_repeated_request_returns_the_same_batch,
     broken_push.PushedToAnybody: push.test_only_a_worker_that_has_what_it_needs_is_given_it,

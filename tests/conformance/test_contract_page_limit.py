@@ -45,6 +45,58 @@ async def test_without_a_limit_it_goes_on_to_the_end_and_takes_new_tasks(harness
     assert (await harness.stats(run)).done == 6
 
 
+async def test_reviving_keeps_what_a_page_limit_left(harness: QueueHarness) -> None:
+    run = await harness.run(max_pages=3)
+    await harness.add(run, [*pages(3), *(page(f"q{n}", f"h{n}.test") for n in range(4))], UNLIMITED_PACE)
+    first, *others = (await harness.claim(3)).tasks
+    await harness.settle(first, "dead", **failed("http.500"))
+    for leased in others:
+        await harness.settle(leased)
+    assert (await harness.queue.runs())[0].state == "finished"
+    assert await harness.queue.revive(run) == 1
+    stats = await harness.stats(run)
+    assert (stats.ready, stats.dead, stats.cancelled) == (5, 0, 0)
+    assert await harness.queue.recount(run) == stats
+    again = await harness.claim()
+    assert urls(again) == [first.url], "it gave one page back, and that is its own"
+    await harness.settle_all(again)
+    [about] = await harness.queue.runs()
+    assert (about.state, about.max_pages) == ("finished", 3)
+    await harness.queue.set_max_pages(run, 0)
+    await harness.settle_all(await harness.claim())
+    stats = await harness.stats(run)
+    assert (stats.done, stats.open, stats.cancelled) == (7, 0, 0)
+
+
+async def test_revived_pages_come_first_under_a_limit(harness: QueueHarness) -> None:
+    run = await harness.run(max_pages=1)
+    await harness.add(run, [page("a")], UNLIMITED_PACE)
+    leased = await harness.one()
+    await harness.add(run, [page("urgent", priority=20), page("b")])
+    await harness.settle(leased, "dead", **failed("http.500"))
+    for _ in range(2):
+        assert await harness.queue.revive(run) == 1
+        for result in ("retry", "released", "dead"):
+            leased = await harness.one()
+            assert leased.url == "a"
+            await harness.settle(leased, result, **failed("http.500") if result != "released" else {})
+    await harness.queue.revive(run)
+    await harness.claim(worker="w2")
+    await harness.lose("w2")
+    assert (await harness.one()).url == "a"
+
+
+async def test_what_was_left_and_is_kept_no_longer_does_not_come_back_with_the_revived(harness: QueueHarness) -> None:
+    run = await harness.run(max_pages=1)
+    await harness.add(run, pages(12))
+    await harness.settle(await harness.one(), "dead", **failed("http.500"))
+    await harness.advance(LIMIT_SECONDS)
+    assert await harness.queue.revive(run) == 1
+    stats = await harness.stats(run)
+    assert (stats.ready, stats.cancelled, stats.dead) == (1, 11, 0)
+    assert stats == await harness.queue.recount(run)
+
+
 async def test_repeating_it_is_harmless(harness: QueueHarness) -> None:
     run = await limited(harness)
     for _ in range(2):

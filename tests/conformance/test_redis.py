@@ -18,7 +18,7 @@ from shoal.core.lane import UNLIMITED_PACE, Pace
 from shoal.core.run import NewRun
 from shoal.core.task import ExportedTask, LaneChange, digest
 from shoal.errors import QueueRefused
-from shoal.queue.base import Queue
+from shoal.queue.base import LIMIT_SECONDS, Queue
 from shoal.queue.redis import RedisQueue
 from shoal.queue.redis.server_url import RedisUrl
 
@@ -115,6 +115,7 @@ async def test_lanes_that_a_page_limit_leaves_behind_are_swept_before_a_revival(
     run = await harness.run(max_pages=1)
     await harness.add(run, [page(f"{n}", f"h{n}.test") for n in range(1200)])
     await harness.settle(await harness.one(), "dead", cause="x")
+    await harness.advance(LIMIT_SECONDS)
     assert await harness.queue.revive(run) == 1
     assert urls(await harness.claim()) != []
     assert (await harness.stats(run)).claimable == 0

@@ -17,6 +17,7 @@ from shoal.core.lane import UNLIMITED_PACE
 from shoal.core.run import NewRun
 from shoal.core.task import ExportedTask
 from shoal.errors import UsageError
+from shoal.queue.base import LIMIT_SECONDS
 from shoal.queue.sqlite import SqliteQueue, purge, runs, schema, stats
 from shoal.queue.sqlite.diagnostics import diagnose
 
@@ -261,6 +262,7 @@ async def test_what_the_page_limit_cancelled_goes_in_steps_before_the_dead_are_r
     run = await harness.run(max_pages=1)
     await harness.add(run, pages(12))
     await harness.settle(await harness.one(), "dead", cause="http.500")
+    await harness.advance(LIMIT_SECONDS)
     assert await harness.queue.revive(run) == 1
     stats = await harness.stats(run)
     assert (stats.ready, stats.cancelled, stats.dead) == (1, 11, 0)

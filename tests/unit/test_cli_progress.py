@@ -241,9 +241,14 @@ def test_long_lines_are_broken_between_words_but_commands_are_not(columns: list[
 
 
 def test_the_page_limit_is_named_where_it_ended_the_run() -> None:
-    run = msgspec.structs.replace(RUN, max_pages=5)
-    text = "\n".join(summary_lines(RunSummary(run, Stats(seen=9, done=5, cancelled=4), "complete")))
-    assert "the limit of 5 pages was reached: 4 more were found" in text
+    run = msgspec.structs.replace(RUN, max_pages=5, state="finished", finished_at=1)
+    summary = RunSummary(run, Stats(seen=9, done=5, cancelled=4), "complete")
+    text = "\n".join(summary_lines(summary))
+    assert "its limit of 5 pages ended it, and 4 more are left" in text and "without --max-pages" in text
+    text = "\n".join(summary_lines(msgspec.structs.replace(summary, beyond=90)))
+    assert "90 more are left" in text, "lines of a list are mostly not in the queue"
+    text = "\n".join(summary_lines(msgspec.structs.replace(summary, now=10**15)))
+    assert "are gone: --fresh starts over" in text
 
 
 def test_log_lines_stand_above_the_display(columns: list[int]) -> None:

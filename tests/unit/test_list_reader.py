@@ -265,11 +265,37 @@ async def test_lines_past_the_page_limit_are_set_aside_and_only_the_first_ones_a
             await list_reader(Broken(queue, break_at[0], after=break_at[1]), run, path).run()
     report = await list_reader(queue, run, path).run()
     assert report.read == report.added + report.not_added == 2 * BATCH
-    assert await urls(queue, run) == [f"https://a.example/{n}" for n in range(5)]
-    assert (report.added, report.rejected, report.beyond) == (5, 1, 2 * BATCH - 13)
+    assert await urls(queue, run) == [f"https://a.example/{n}" for n in range(6)], "one waits, so that it can go on"
+    assert (report.added, report.rejected, report.beyond) == (5, 1, 2 * BATCH - 15)
     aside = rejected(tmp_path)
     assert [line for line, *_ in aside] == [2, *(n for n in range(3, 14) if n % 3 != 1), *range(14, 2001)]
     assert aside[-1] == (2 * BATCH, lines[-1], "past the page limit of 5")
+
+
+@pytest.mark.parametrize("limit", [7, 0])
+async def test_with_a_higher_page_limit_lines_that_were_left_out_are_added(
+    queue: Queue, tmp_path: Path, limit: int
+) -> None:
+    run = await queue.start_run(NewRun("list", "limited", "8KQ2X", max_pages=5))
+    lines = [f"https://a.example/{n // 3}" for n in range(30)]
+    path = listed(tmp_path, *lines, "nonsense", lines[0], lines[-1])
+    await list_reader(queue, run, path).run()
+    assert (await list_reader(queue, run, path).run()).added == 5, "the limit is what it was"
+    run = await queue.set_max_pages(run.id, limit)
+    report = await list_reader(queue, run, path).run()
+    added = limit or 10
+    assert await urls(queue, run) == [f"https://a.example/{n}" for n in range(min(10, added + 1))]
+    assert (report.read, report.added, report.rejected) == (33, added, 1)
+    assert report.beyond == (11 if limit else 0)
+    assert rejected(tmp_path)[-1][0] == 33
+
+
+async def test_a_list_under_a_limit_leaves_nothing_in_a_seen_set_that_is_not_fetched(
+    queue: Queue, tmp_path: Path
+) -> None:
+    run = await queue.start_run(NewRun("list", "limited", "8KQ2X", max_pages=2, seen_set="daily"))
+    await list_reader(queue, run, listed(tmp_path, *(f"https://a.example/{n}" for n in range(5)))).run()
+    assert [(found.name, found.entries) for found in await queue.seen_sets()] == [("daily", 2)]
 
 
 @pytest.mark.parametrize("lines", [["https://a.example/0", "https://a.example/2"], ["https://a.example/1"]])

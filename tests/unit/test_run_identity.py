@@ -139,7 +139,7 @@ async def test_a_run_that_its_limit_ended_goes_on_with_more_if_that_is_asked_for
     before = await ended_by_its_limit(queue)
     new = NewRun("books", "key", max_pages=limit)
     assert await find_or_start(queue, new, fresh=False) == (before, "ended"), "nobody asked for another limit"
-    run, found = await find_or_start(queue, new, fresh=False, relimit=True)
+    run, found = await find_or_start(queue, new, fresh=False, relimit=True, go_on=True)
     assert (run.id, run.state, run.max_pages, found) == (before.id, "running", limit, "continued")
     assert await is_seeding(queue, run)
     assert (await queue.stats(run.id)).ready == 1
@@ -149,7 +149,7 @@ async def test_a_run_that_its_limit_ended_goes_on_with_more_if_that_is_asked_for
 async def test_with_no_more_than_before_it_stays_ended(queue: Queue, limit: int) -> None:
     before = await ended_by_its_limit(queue)
     asked = NewRun("books", "key", max_pages=limit)
-    assert await find_or_start(queue, asked, fresh=False, relimit=True) == (before, "ended")
+    assert await find_or_start(queue, asked, fresh=False, relimit=True, go_on=True) == (before, "ended")
     assert not await is_seeding(queue, before)
 
 
@@ -157,7 +157,9 @@ async def test_a_run_with_nothing_left_stays_ended_and_is_not_marked(queue: Queu
     run, _ = await find_or_start(queue, NewRun("books", "key", max_pages=2), fresh=False)
     await finish_seeding(queue, run.name)
     await queue.set_run(run.id, "finish")
-    again, found = await find_or_start(queue, NewRun("books", "key", max_pages=9), fresh=False, relimit=True)
+    again, found = await find_or_start(
+        queue, NewRun("books", "key", max_pages=9), fresh=False, relimit=True, go_on=True
+    )
     assert (again.id, again.state, again.max_pages, found) == (run.id, "finished", 2, "ended")
     assert not await is_seeding(queue, again)
 
@@ -166,4 +168,4 @@ async def test_a_run_that_goes_on_gets_the_limit_that_is_asked_for(queue: Queue)
     await find_or_start(queue, NewRun("books", "key", max_pages=2), fresh=False)
     asked = NewRun("books", "key", max_pages=9)
     assert (await find_or_start(queue, asked, fresh=False))[0].max_pages == 2
-    assert (await find_or_start(queue, asked, fresh=False, relimit=True))[0].max_pages == 9
+    assert (await find_or_start(queue, asked, fresh=False, relimit=True, go_on=True))[0].max_pages == 9

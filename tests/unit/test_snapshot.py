@@ -12,7 +12,9 @@ import pytest
 from shoal.config.load import Settings, load
 from shoal.core.lane import UNLIMITED_PACE, Pace, WorkerStatus
 from shoal.core.run import NewRun, Run
-from shoal.core.task import Attempt, LaneChange, OutboxEntry, Outcome
+from shoal.core.task import Attempt, LaneChange, OutboxEntry, Outcome, Task
+from shoal.core.url import request_digest
+from shoal.queue.base import TaskView
 from shoal.queue.sqlite import SqliteQueue
 from shoal.runs.identity import SERVER_MODE, begin_seeding
 from shoal.sources.start_task import start_tasks
@@ -28,7 +30,7 @@ from shoal.view.documents import (
 from shoal.view.hosts import rank_hosts, require_host
 from shoal.view.snapshot import DETAILED_RUNS, MAX_OPEN_RUNS, OLDEST_RUNS, FleetMonitor, take_snapshot
 from shoal.view.status import gather_status
-from shoal.view.why import explain_task, explain_url
+from shoal.view.why import describe_origin, explain_task, explain_url
 
 SHARED = {"mode": "distributed"}
 
@@ -291,3 +293,32 @@ async def test_a_run_that_a_server_works_on_needs_one(queue: SqliteQueue, settin
     await queue.register(WorkerStatus("room-1", "room", "m", 1, "0", now, now, serves=(SERVER_MODE,)))
     seen = (await take_snapshot(queue, settings)).runs[0]
     assert seen.display_state == "running" and seen.workers == 1
+
+
+async def test_a_url_is_explained_whatever_it_was_asked_for(queue: SqliteQueue, settings: Settings) -> None:
+    run = await queue.start_run(NewRun("books", "key", "run"))
+    url = "https://a.test/x"
+    named = Task(url, "a.test", b"n" * 16, kind="page:detail")
+    await queue.add(run.id, [Task("https://a.test/xy", "a.test", b"o" * 16), named])
+    made = await explain_url(queue, settings, run, url)
+    assert made.task and made.task.kind == "page:detail" and made.others == ()
+    await queue.add(run.id, [Task(url, "a.test", request_digest(url))])
+    made = await explain_url(queue, settings, run, url)
+    assert made.task and made.task.kind == "page"
+    assert [(other.kind, other.state) for other in made.others] == [("page:detail", "ready")]
+    assert explanation_document(made)["others"] == [
+        {"id": made.others[0].id, "kind": "page:detail", "state": "ready", "cause": None}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        ({"url": "https://a.test/"}, "none: it is a start URL"),
+        ({"url": "task:thumbnail/7"}, "none: a program enqueued it"),
+        ({"url": "", "cause": "discarded"}, "unknown: of a dead letter that was removed only its identity is left"),
+        ({"url": "https://a.test/", "parent": 5}, "a page of which nothing is left"),
+    ],
+)
+def test_where_a_task_comes_from_is_said_as_it_is(task: dict[str, Any], words: str) -> None:
+    assert describe_origin(TaskView(**({"id": 1, "run": 1, "lane": "", "state": "dead"} | task))) == words

@@ -10,6 +10,7 @@ from shoal.cli.console import clean, count, display_width, format_duration, size
 from shoal.runs.progress import RunSummary
 from shoal.view.formatting import format_account
 from shoal.view.no_records import describe_no_records
+from shoal.view.page_limit import describe_limit_end
 
 CAUSES_SHOWN = 5
 MAX_VALUE_WIDTH = 60  # columns for a value of a record that is shown
@@ -32,9 +33,8 @@ def summary_lines(summary: RunSummary) -> list[str]:
         f"{words}{after}: {count(stats.done, 'page')}, {count(stats.records, 'record')}, {size(stats.bytes)}{failed}.",
         format_account(stats),
     ]
-    if summary.end in ("complete", "dead", "no_records") and run.max_pages and stats.cancelled:
-        limit = count(run.max_pages, "page")
-        lines.append(f"  the limit of {limit} was reached: {count(stats.cancelled)} more were found")
+    if words := describe_limit_end(run, stats, summary.now, left=summary.beyond):
+        lines.append(f"  {words}")
     # Links that no handler is for are meant to be left out; where there is nothing else, that is said below.
     reasons = sorted(stats.skipped.items(), key=lambda pair: -pair[1])
     if reasons := [pair for pair in reasons if pair[0] != "no_handler"]:

@@ -11,12 +11,13 @@ from shoal.cli.hints import pasteable, print_hint
 from shoal.cli.options import as_json, click_options
 from shoal.config.load import Settings
 from shoal.core.run import Run
+from shoal.core.task_kind import PAGE
 from shoal.core.typed_task import TYPE_PREFIX
 from shoal.errors import UsageError
 from shoal.queue.base import Queue
 from shoal.view.documents import explanation_document
 from shoal.view.formatting import ago, clean, count, local_time, size
-from shoal.view.why import Explanation, explain_task, explain_url, normalize_url
+from shoal.view.why import Explanation, describe_origin, explain_task, explain_url, normalize_url
 
 
 @click.command(
@@ -77,8 +78,9 @@ def _show(answer: Explanation, url: str) -> None:
             ("now", pasteable(clean(answer.reason))),
             ("added", f"{local_time(task.added_at)}, {ago(task.added_at, now)}" if task.added_at else "unknown"),
             ("depth", f"{task.depth}, priority {task.priority}, host {clean(task.lane)}"),
+            *([("kind", clean(task.kind))] if task.kind != PAGE else []),
             *([("needs", ", ".join(task.needs))] if task.needs else []),
-            ("found by", clean(answer.chain[0].url) if answer.chain else "none: it is a start URL"),
+            ("found by", clean(answer.chain[0].url) if answer.chain else describe_origin(task)),
             *[("", f"← {clean(view.url)}") for view in answer.chain[1:]],
         ]
     )
@@ -104,3 +106,15 @@ def _show(answer: Explanation, url: str) -> None:
         print_line()
         for text in str(task.evidence["traceback"]).splitlines():
             print_line(f"  {clean(text)}")
+    _show_others(answer)
+
+
+def _show_others(answer: Explanation) -> None:
+    """Further tasks of the same URL, and how to ask about each."""
+    if not answer.others:
+        return
+    print_line()
+    print_line("This URL was asked for in other ways, too")
+    heads = ("  kind", "state", "cause", "more")
+    rows = [(f"  {clean(it.kind)}", it.state, clean(it.cause), f"shoal why {it.id}") for it in answer.others]
+    print_table(heads, rows)

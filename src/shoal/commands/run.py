@@ -168,6 +168,7 @@ class LocalRun:
                 tasks=lambda _: in_batches(tasks, paces),
                 fresh=fresh,
                 relimit="max_pages" in settings.sources,
+                go_on=True,
                 more=request.input is not None,
                 name_format=settings.run_id_format,
             )
@@ -371,10 +372,7 @@ class LocalRun:
         for note in self._notes(run):
             self._ui.message(note)
         stats = await checked_stats(queue, run)
-        more = "--fresh starts over"
-        if run.max_pages and stats.cancelled and run.state == "finished" and not self._request.input:
-            more = "a higher --max-pages continues it within a day, --fresh starts over"
-        self._ui.message(f"Run {run.name} of this command is already {run.state}.   {more}")
+        self._ui.message(f"Run {run.name} of this command is already {run.state}.   --fresh starts over")
         return await self._finish(queue, run, stats, exporter, worked=False)
 
     async def _finish(

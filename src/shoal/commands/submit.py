@@ -29,6 +29,7 @@ from shoal.runs.seed import ListSeeder
 from shoal.runs.start import StartRequest, TaskBatches, in_batches, start
 from shoal.view.end_notice import EndNotice, end_notice
 from shoal.view.formatting import count
+from shoal.view.page_limit import describe_limit_end
 
 POLL_EVERY = 0.25
 
@@ -138,6 +139,7 @@ class Submission:
                     tasks=batches,
                     fresh=fresh,
                     relimit="max_pages" in settings.sources,
+                    go_on=True,
                     more=request.input is not None,
                     outage_timeout=OUTAGE_TIMEOUT,
                     name_format=settings.run_id_format,
@@ -146,7 +148,9 @@ class Submission:
             run, found = started.run, started.outcome
             if found == "ended":
                 status: SubmitStatus = "finished" if run.state == "finished" else "cancelled"
-                return SubmitResult(status, run, 0, 0, 0, join_command(settings, run))
+                words = describe_limit_end(run, await queue.stats(run.id), await queue.now())
+                notes = (f"{words[0].upper()}{words[1:]}.",) if words else ()
+                return SubmitResult(status, run, 0, 0, 0, join_command(settings, run), notes=notes)
             if found == "new":
                 await log_command(queue, "submit", run.name)
             if request.input is None:

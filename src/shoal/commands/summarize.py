@@ -11,7 +11,7 @@ from shoal.core.run import Run
 from shoal.core.stats import Stats
 from shoal.queue.base import Queue
 from shoal.runs.finish import rejected_file, write_files
-from shoal.runs.list_reader import describe_rejected, load_report
+from shoal.runs.list_reader import ListReport, describe_rejected, load_report
 from shoal.runs.no_records import NoRecords, explain_no_records, is_without_records, wants_records
 from shoal.runs.outputs import RunOutputs
 from shoal.runs.progress import RunEnd, RunSummary
@@ -46,8 +46,8 @@ async def summarize_run(
     dead = tuple(await queue.dead_groups(run.id, limit=100_000))
     files = await write_files(queue, run, exporter, settings, dead) if exporter else []
     rejected = rejected_file(run, output, settings)
+    report = load_report(settings.state_folder, run) if request.input else ListReport()
     if request.input and rejected.exists():
-        report = load_report(settings.state_folder, run)
         files.append((str(rejected), report.not_added, describe_rejected(report)))
     fill: FieldRates = ()
     warnings: tuple[str, ...] = ()
@@ -70,6 +70,8 @@ async def summarize_run(
         fill=fill,
         warnings=(*warnings, *(exporter.notes if exporter else ())),
         no_records=no_records,
+        now=await queue.now(),
+        beyond=report.beyond,
         first=tuple(msgspec.json.decode(record.data) for record in first),
     )
 

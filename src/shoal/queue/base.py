@@ -123,10 +123,9 @@ class Runs(Protocol):
     async def set_max_pages(self, run: int, max_pages: int) -> Run:
         """Give a run another page limit; 0 is none. One that its limit ended goes on with what was left.
 
-        It is then as after an undo. What was left is kept for LIMIT_SECONDS, or until dead letters of the run are
-        revived. UsageError when it is gone, of a run that ended otherwise, where so many pages have ended already,
-        and while another run with the same key goes on. An open run whose new limit is reached already ends with
-        its next outcome, or when somebody reaps.
+        It is then as after an undo. What was left is kept for LIMIT_SECONDS. UsageError when it is gone, of a run
+        that ended otherwise, where so many pages have ended already, and while another run with the same key goes
+        on. An open run whose new limit is reached already ends with its next outcome, or when somebody reaps.
         """
         ...
 
@@ -372,6 +371,8 @@ class Admin(Protocol):
         """Dead letters back to ready, with fresh attempts; says how many, at most `limit`, the oldest first.
 
         Repeated until that is 0, all that match are back; what died again meanwhile comes back again.
+        Under max_pages each gives back the page that it took, and comes before what else waits. Of a run that its
+        limit ended, what was left and is still kept waits again, too: the limit will end it once more.
         """
         ...
 

@@ -109,6 +109,7 @@ async def find_or_start(
     fresh: bool,
     resume: bool = True,
     relimit: bool = False,
+    go_on: bool = False,
     seeder: str = "",
     name_format: str = RUN_ID_FORMAT,
 ) -> tuple[Run, StartOutcome]:
@@ -121,10 +122,10 @@ async def find_or_start(
                 f"run {run.name} of this was moved to {place}",
                 hint=f"continue there: --queue {place}; --fresh starts a new one here",
             )
-        if run.state == "cancelled" or (run.state == "finished" and not (relimit and _asks_for_more(run, new))):
+        if run.state == "cancelled" or (run.state == "finished" and not (go_on and _asks_for_more(run, new))):
             return run, "ended"
         await begin_seeding(queue, run.name, seeder)
-        if relimit and run.max_pages != new.max_pages:
+        if (relimit or run.state == "finished") and run.max_pages != new.max_pages:
             try:
                 run = await queue.set_max_pages(run.id, new.max_pages)
             except UsageError:  # there is nothing left to go on with

@@ -71,6 +71,8 @@ class ListPosition(msgspec.Struct, frozen=True):
     size: int = 0  # of the file of rejected lines
     pending: int = 0  # entries of the batch that may or may not have been added
     began: int = 0  # when that was tried first, by the store's clock
+    limit: int = 0  # the page limit of the run
+    again_at: int = 0  # when it began to be read a second time, because that limit is higher now
     done: bool = False
     settings: dict[str, Any] | None = None  # of the last command that worked on it (remembered_settings)
     counts_empty: bool = False  # whether empty lines are among what was read: once they were not
@@ -113,6 +115,8 @@ class ListReader:
         self._settings = settings
         self._position = ListPosition(run.name, run.began_at)
         self._told_lanes: set[str] = set()
+        self._met_again: set[bytes] = set()  # added by the first reading, and read once by the second
+        self._left_one = False  # the first line past the page limit is in the run
 
     @property
     def report(self) -> ListReport:
@@ -125,6 +129,12 @@ class ListReader:
     async def prepare(self) -> None:
         """Find out where to go on; refuses a list whose beginning is not what was read before."""
         self._position = load_position(self._position_file, self._run) or self._position
+        has_room = not self._run.max_pages or self._run.max_pages > self._position.limit
+        if self.report.beyond and has_room:  # for lines that were left out
+            again_at = await reconnecting(self._queue.now, self._outage_timeout)
+            settings = self._position.settings
+            self._position = ListPosition(self._run.name, self._run.began_at, settings=settings, again_at=again_at)
+        self._position = msgspec.structs.replace(self._position, limit=self._run.max_pages)
         has_changed = self._position.settings != self._settings
         entries = iter(self._source)
         if self.report.read and not self._position.counts_empty:
@@ -236,22 +246,34 @@ class ListReader:
         """What became of each; `began` is not 0 where an attempt that crashed may have added some."""
         results, seen_digests = list[AddResult](), set[bytes]()
         room = self._run.max_pages - self.report.added if self._run.max_pages else len(tasks)
-        while room > 0 and (chunk := tasks[len(results) : len(results) + room]):
+        # One line past the limit waits in the run, which its limit ends therefore: a higher one goes on with the rest.
+        # Not where other runs would skip it for having been here.
+        self._left_one = self._left_one or self.report.beyond > 0 or bool(self._run.seen_set)
+        while (room > 0 or not self._left_one) and (chunk := tasks[len(results) : len(results) + max(1, room)]):
             paces = {lane: self._pace(lane) for lane in {task.lane for task in chunk}}
             self.paces |= frozenset(paces.values())
             for task, answer in zip(chunk, await self._queue.add(self._run.id, chunk, paces), strict=True):
-                ours = answer == "known" and began and task.digest not in seen_digests
-                if ours and await self._was_added_by_us(task, began):
+                is_first = answer == "known" and task.digest not in seen_digests
+                if is_first and (began or self._position.again_at) and await self._was_added_by_us(task, began):
                     answer = "added"
                 seen_digests.add(task.digest)
+                if answer == "added" and room <= 0:
+                    self._left_one = True
+                    results.append("beyond")
+                    break
                 results.append(answer)
                 room -= answer == "added"
         return results + ["beyond"] * (len(tasks) - len(results))
 
     async def _was_added_by_us(self, task: Task, began: int) -> bool:
-        """Whether a known URL was added by the attempt that crashed, not by another line or a page."""
+        """Whether a known URL was added by the attempt that crashed, or by the first reading, not by another line."""
         view = await self._queue.find(self._run.id, task.digest)
-        return view is not None and view.parent is None and view.added_at >= began
+        crashed = bool(began) and view is not None and view.parent is None and view.added_at >= began
+        if crashed or view is None or view.parent is not None:
+            return crashed
+        is_met = view.added_at < self._position.again_at and task.digest not in self._met_again
+        self._met_again |= {task.digest} if is_met else set()
+        return is_met
 
     def _reject(self, entry: UrlEntry, reason: str) -> None:
         assert self._rejects is not None

@@ -64,6 +64,8 @@ class RunSummary(msgspec.Struct, frozen=True):
     fill: tuple[tuple[str, int, int], ...] = ()  # (field, records that have it, records)
     warnings: tuple[str, ...] = ()  # sentences: "price is filled in 3 % of records, last time 98 %"
     no_records: NoRecords | None = None  # why there are none
+    now: int = 0  # by the store's clock
+    beyond: int = 0  # lines of its list that are past its page limit
     first: tuple[dict[str, Any], ...] = ()  # a few records, to be shown where no file was asked for
 
 

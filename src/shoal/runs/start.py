@@ -29,7 +29,8 @@ class StartRequest:
     tasks: Callable[[Run], TaskBatches] | None = None  # asked for once the run is there
     fresh: bool = False  # not the run that this key had before: an unfinished one is cancelled
     resume: bool = True  # one that this key has and that is paused
-    relimit: bool = False  # one that this key has gets the page limit, and goes on if it was its limit that ended it
+    relimit: bool = False  # one that this key has gets the page limit
+    go_on: bool = False  # one that its page limit ended goes on, if this one is higher or there is none
     seeder: str = ""  # who adds the tasks, kept for as long as that takes
     more: bool = False  # others add tasks after this, and say when that is done (`finish_seeding`)
     open_output: Callable[[Run], Exporter | None] = lambda _: None  # refused, it leaves no run behind
@@ -64,6 +65,7 @@ async def start(queue: Queue, request: StartRequest) -> StartedRun:
         fresh=request.fresh,
         resume=request.resume,
         relimit=request.relimit,
+        go_on=request.go_on,
         seeder=request.seeder,
         name_format=request.name_format,
     )

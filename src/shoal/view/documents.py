@@ -277,6 +277,9 @@ def explanation_document(answer: Explanation) -> Document:
         "found_by_ids": [view.id for view in answer.chain],
         "attempts": [attempt_document(attempt) for attempt in (task.history if task else ())],
         "evidence": task.evidence if task else None,
+        "others": [
+            {"id": it.id, "kind": it.kind, "state": it.state, "cause": it.cause or None} for it in answer.others
+        ],
     }
 
 

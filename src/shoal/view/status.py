@@ -18,6 +18,7 @@ from shoal.queue.base import MAX_OUTBOX_PER_RUN, DeadLetterGroup, Queue, TaskVie
 from shoal.runs.discovery import last_found_at
 from shoal.runs.host_limits import HostLimit, find_host_limits
 from shoal.runs.identity import is_seeding, run_code_version
+from shoal.runs.list_reader import load_report
 from shoal.runs.missing_capabilities import find_missing
 from shoal.runs.no_records import NoRecords, explain_no_records, is_without_records
 from shoal.runs.queue_identity import moved_to
@@ -34,6 +35,7 @@ from shoal.view.formatting import (
     format_retry,
     limit_reason,
 )
+from shoal.view.page_limit import describe_limit_end, was_ended_by_limit
 from shoal.view.run_state import display_state, live_workers, live_workers_for_run, resume_hint
 from shoal.view.workers import code_versions
 
@@ -66,6 +68,7 @@ class Status(msgspec.Struct, frozen=True):
     more_lanes: bool = False  # it has more hosts than were looked at
     no_records: NoRecords | None = None  # it has ended, and found nothing
     host_limits: tuple[HostLimit, ...] = ()  # what keeps hosts below the pace that it asks for
+    beyond: int = 0  # lines of its list that are past the page limit which ended it
 
 
 async def gather_status(
@@ -111,6 +114,7 @@ async def gather_status(
         more_lanes=len(hosts) >= lanes,
         no_records=await explain_no_records(queue, run, stats) if is_without_records(run, stats) else None,
         host_limits=await find_host_limits(queue, settings, run, hosts, now),
+        beyond=load_report(settings.state_folder, run).beyond if was_ended_by_limit(run, stats) else 0,
     )
 
 
@@ -134,6 +138,8 @@ async def _lanes(queue: Queue, run: Run, limit: int) -> list[LaneState]:
 def limiting_factors(found: Status) -> list[tuple[str, str]]:
     """What keeps the run from going faster, most telling first: (kind, words)."""
     run, stats = found.run, found.stats
+    if words := describe_limit_end(run, stats, found.now, left=found.beyond):
+        return [("page_limit", words)]
     if run.state == "finished" or not stats.open:
         return [("outbox", words)] if (words := outbox_words(stats)) and run.state == "running" else []
     if run.state != "running":

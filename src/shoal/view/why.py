@@ -22,6 +22,8 @@ MAX_CHAIN = 100
 MAX_AHEAD = 10_000
 PAGE = 1000
 MAX_SKIPPED = 100_000  # of refused links, more than any queue keeps of a run
+MAX_SEARCHED = 100_000  # tasks of a run; of a larger one only those that failed are searched for a URL
+MAX_OTHERS = 20
 MAX_ID = 2**63 - 1
 SKIP_RULES = {
     "robots": "robots.txt of its host disallows it (--ignore-robots)",
@@ -43,6 +45,7 @@ class Explanation(msgspec.Struct, frozen=True):
     skipped: tuple[str, ...] = ()  # reasons for which links to it were not followed
     run_state: str = ""  # for people
     url: str = ""
+    others: tuple[TaskView, ...] = ()  # further tasks with this URL: for other handlers, or asked for again
 
 
 def normalize_url(word: str) -> str:
@@ -81,15 +84,37 @@ async def explain_url(
     queue: Queue, settings: Settings, run: Run, url: str, *, most_ahead: int = MAX_AHEAD
 ) -> Explanation:
     """Gather all that is known of a URL in a run."""
-    task = await queue.find(run.id, digest(url) if url.startswith(TYPE_PREFIX) else request_digest(url))
-    if task is not None:
-        made = await _explain(queue, settings, run, task, most_ahead)
-        return msgspec.structs.replace(made, url=url)
+    if tasks := await tasks_with_url(queue, run, url):
+        made = await _explain(queue, settings, run, tasks[0], most_ahead)
+        return msgspec.structs.replace(made, url=url, others=tuple(tasks[1:]))
     now = await queue.now()
     samples = await queue.skipped(run.id, limit=MAX_SKIPPED)
     reasons = tuple(reason for reason, link in samples if link == url)
     words = await _not_seen_reason(queue, run, reasons, len(samples))
     return Explanation(run, None, now, words, skipped=reasons, url=url)
+
+
+async def tasks_with_url(queue: Queue, run: Run, url: str) -> list[TaskView]:
+    """The plain request of a URL first, then those for a named handler, with a body, or asked for again."""
+    plain = await queue.find(run.id, digest(url) if url.startswith(TYPE_PREFIX) else request_digest(url))
+    found = [plain] if plain else []
+    if url.startswith(TYPE_PREFIX):
+        return found
+    small = (await queue.stats(run.id)).seen <= MAX_SEARCHED
+    where = TaskFilter(url=url)
+    named = await queue.list_tasks(run.id, state=None if small else "dead", where=where, limit=MAX_OTHERS)
+    return found + [view for view in named if view.url == url and (plain is None or view.id != plain.id)]
+
+
+def describe_origin(task: TaskView) -> str:
+    """Where a task comes from that no page is known to have found."""
+    if task.cause == DISCARDED:
+        return "unknown: of a dead letter that was removed only its identity is left"
+    if task.parent is not None:
+        return "a page of which nothing is left"
+    if task.url.startswith(TYPE_PREFIX):
+        return "none: a program enqueued it"
+    return "none: it is a start URL"
 
 
 async def _explain(queue: Queue, settings: Settings, run: Run, task: TaskView, most: int) -> Explanation:

@@ -30,8 +30,8 @@ MUTANTS = (
     Mutant(
         "a page limit changes nothing of a run that has ended",
         "runs/identity.py",
-        "not (relimit and _asks_for_more(run, new))",
-        "not relimit",
+        "not (go_on and _asks_for_more(run, new))",
+        "not go_on",
         "unit/test_run_identity.py",
     ),
     Mutant(

@@ -217,8 +217,8 @@ MUTANTS = (
     Mutant(
         "a page found meanwhile is taken for a line",
         "runs/list_reader.py",
-        "and view.parent is None and",
-        "and",
+        "view is not None and view.parent is None and",
+        "view is not None and",
         "unit/test_list_reader.py::test_a_page_found_meanwhile_is_not_taken_for_a_line_of_the_crashed_batch",
     ),
     Mutant(

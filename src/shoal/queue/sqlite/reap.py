@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from shoal.core.task import ISOLATED, Attempt, band
+from shoal.core.task import ISOLATED, Attempt
 from shoal.queue.base import LEASE_SECONDS, LOST_LIMIT, ExtendResult, ReapResult
 from shoal.queue.cells import UNREADABLE
 from shoal.queue.sqlite import dead_letter, idle_lanes, lanes, needs, runs, seen_sets
@@ -17,7 +17,7 @@ from shoal.queue.sqlite.lanes import micros
 _decode_ids = msgspec.json.Decoder(list[int]).decode
 LEASES_PER_CALL = 200
 EXPIRED_PER_CALL = 1000
-_HELD = "SELECT id, run, lane, attempts, lost, priority, due, history, state, auto_ack, needs FROM tasks WHERE state IN (1, 3) AND lease = ?"
+_HELD = "SELECT id, run, lane, attempts, lost, due, history, state, auto_ack, needs FROM tasks WHERE state IN (1, 3) AND lease = ?"
 
 
 def reap(db: sqlite3.Connection, now: int, dead_workers: Mapping[str, Collection[int]] | None = None) -> ReapResult:
@@ -69,9 +69,7 @@ def _return_tasks(
     counters: dict[int, Counter[str]] = defaultdict(Counter)
     in_flight: Counter[int] = Counter()
     ready: dict[int, Counter[needs.Place]] = defaultdict(Counter)
-    for task, run, lane, attempts, lost, priority, due, past, state, auto_ack, needed in db.execute(
-        _HELD, (number,)
-    ).fetchall():
+    for task, run, lane, attempts, lost, due, past, state, auto_ack, needed in db.execute(_HELD, (number,)).fetchall():
         if state == 3:  # cancelled with its run; nobody will bring its records any more
             runs.keep_returned(db, now, task, run, lane, needed) if not auto_ack else _forget(db, task)
             continue
@@ -95,8 +93,8 @@ def _return_tasks(
             continue
         # lease = 0 is the fence: whoever still holds the old number is stale from now on.
         db.execute(
-            "UPDATE tasks SET state = 0, lease = 0, lost = ?, band = ?, due = ?, history = ? WHERE id = ? AND state = 1 AND lease = ?",
-            (lost, ISOLATED if lost else band(priority), due, past, task, number),
+            f"UPDATE tasks SET state = 0, lease = 0, lost = ?1, band = iif(?1, {ISOLATED}, band), due = ?2, history = ?3 WHERE id = ?4 AND state = 1 AND lease = ?5",
+            (lost, due, past, task, number),
         )
         counters[run]["ready"] += 1
         ready[run][lane, needed] += 1

@@ -297,7 +297,7 @@ def _clear(db: sqlite3.Connection, run: int) -> bool:
 def revive(db: sqlite3.Connection, now: int, number: int, where: TaskFilter, limit: int) -> int | None:
     """Dead letters start over, with their past kept for people but not held against them.
 
-    None: only a slice of what the run's page limit had cancelled went; it is to be asked again.
+    None: only a slice of what the run's page limit had cancelled and is kept no longer went; it is to be asked again.
     """
     run = get(db, number)
     if run.state == "cancelled":
@@ -311,26 +311,32 @@ def revive(db: sqlite3.Connection, now: int, number: int, where: TaskFilter, lim
     if not rows:
         return 0
     if run.state == "finished":
-        # What its page limit cancelled goes first, or the sweep would take the revived for leftovers.
-        if not _clear(db, number):
+        if keeps_tasks(db, now, number):
+            bring_back(db, now, run)
+        # What is kept no longer goes first, or the sweep would take the revived for leftovers.
+        elif not _clear(db, number):
             return None
         db.execute(
             "UPDATE runs SET state = 'running', finished_at = 0, changed_at = ?, lane_cursor = 0 WHERE id = ?",
             (now, number),
         )
     mark = Attempt(now, "", REVIVED, "requeued")
+    first_band = run.max_pages > 0  # or what was left would take the pages that they give back
     db.executemany(
         """INSERT INTO tasks (id, state, lane, run, band, due, added_at, expires_at, priority, depth, parent, kind, url, meta, request_options, returned_lease, history, auto_ack, needs)
            SELECT id, 0, lane, ?, ?, ?, ?, CASE WHEN expires_at IS NULL THEN NULL ELSE ? + expires_at - added_at END, priority, depth, parent, kind, url, meta, request_options, lease, ?, auto_ack, needs
            FROM dead WHERE id = ?""",
-        [(number, band(row[2]), now, now, now, dead_letter.history(row[3], mark), row[0]) for row in rows],
+        [
+            (number, 0 if first_band else band(row[2]), now, now, now, dead_letter.history(row[3], mark), row[0])
+            for row in rows
+        ],
     )
     db.executemany("DELETE FROM dead WHERE id = ?", [(row[0],) for row in rows])
     # They were handed out once already: the page limit makes room for them again.
     db.execute(
-        """UPDATE runs SET dead = dead - ?1, ready = ready + ?1,
+        """UPDATE runs SET dead = dead - ?1, ready = ready + ?1, bands = bands | ?3,
              max_pages = CASE max_pages WHEN 0 THEN 0 ELSE max(max_pages, done + dead + discarded + leased) END WHERE id = ?2""",
-        (len(rows), number),
+        (len(rows), number, first_band),
     )
     places = Counter((row[1], row[4]) for row in rows)
     needs.change_ready(db, number, places)

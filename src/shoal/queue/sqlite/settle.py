@@ -11,7 +11,7 @@ import msgspec
 from shoal.core.lane import Pace
 from shoal.core.needs import skip_refused
 from shoal.core.run import TASK_BITS, run_of
-from shoal.core.task import ISOLATED, SEEN, LaneChange, OutboxEntry, Outcome, Task, Verdict, band
+from shoal.core.task import SEEN, LaneChange, OutboxEntry, Outcome, Task, Verdict
 from shoal.queue.counter_totals import Totals, counter_totals
 from shoal.queue.outbox_limits import check_outbox
 from shoal.queue.sqlite import dead_letter, identity, lanes, needs, run_counters, runs
@@ -29,7 +29,9 @@ _END_WELL, _END_CANCELLED = _END.format(table="ended"), _END.format(table="cance
 _ANSWERED = " UNION ALL ".join(
     f"SELECT lease, returned_lease FROM {table} WHERE id = ?1" for table in ("ended", "dead", "cancelled")
 )
-_RETURN_TO_READY = "UPDATE tasks SET state = ?, band = ?, due = ?, attempts = ?, history = ?, returned_lease = lease, lease = 0 WHERE id = ?"
+_RETURN_TO_READY = (
+    "UPDATE tasks SET state = ?, due = ?, attempts = ?, history = ?, returned_lease = lease, lease = 0 WHERE id = ?"
+)
 _FREE = "UPDATE lanes SET in_flight = in_flight - ? WHERE id = ? RETURNING max_in_flight > 0 OR parked > 0"
 
 LeasedRow = tuple[int, int, int, int, int, int, str | None, int, int, int, int, int | None, str, str, int, int, int]
@@ -242,7 +244,6 @@ def _is_kept(batch: SettleBatch, row: LeasedRow, outcome: Outcome) -> bool:
 def _return_to_ready(batch: SettleBatch, row: LeasedRow, outcome: Outcome, *, kept: bool = False) -> None:
     """Retry or release: back to ready, alone if it has lost a worker before."""
     run = run_of(row[0])
-    line = ISOLATED if row[5] else band(row[7])
     counters = batch.counters[run]
     late = outcome.after > 0
     counters["kept_ready" if kept else "ready"] += 1
@@ -253,7 +254,7 @@ def _return_to_ready(batch: SettleBatch, row: LeasedRow, outcome: Outcome, *, ke
         attempts, past = attempts + 1, dead_letter.history(past, outcome.attempt)
     elif not late:
         due = row[8]  # its old place
-    batch.db.execute(_RETURN_TO_READY, (2 if late else 0, line, due, attempts, past, row[0]))
+    batch.db.execute(_RETURN_TO_READY, (2 if late else 0, due, attempts, past, row[0]))
     if kept and not late:
         runs.keep_ready(batch.db, run, row[3], row[16])
     elif not late:

@@ -10,8 +10,9 @@ from starlette.responses import Response
 
 from shoal.core.task import REVIVED, Attempt
 from shoal.logs import redact
+from shoal.queue.base import TaskView
 from shoal.view.formatting import count
-from shoal.view.why import MAX_ID, Explanation, explain_task
+from shoal.view.why import MAX_ID, Explanation, describe_origin, explain_task
 from shoal.web.http.problem import not_found
 from shoal.web.pages.queries import ContextDep, ReaderDep, page_router
 from shoal.web.pages.render import page
@@ -43,9 +44,15 @@ async def task(request: Request, context: ContextDep, caller: ReaderDep, id: str
         raise not_found("task", id[:40], hint="it may have been removed with its run")
 
     async def gather() -> dict[str, Any]:
-        return {"a": found, "t": found.task, "steps": timeline(found), "evidence": evidence(found)}
+        origin = describe_origin(found.task) if found.task else ""
+        return {"a": found, "t": found.task, "steps": timeline(found), "evidence": evidence(found), "origin": origin}
 
     return await page(request, caller, "task.html", gather, nav="runs", topics=f"run:{found.run.name}")
+
+
+def _origin(view: TaskView) -> str:
+    words = describe_origin(view).removeprefix("none: ")
+    return "given as a start URL" if words == "it is a start URL" else words
 
 
 def timeline(found: Explanation) -> list[TimelineStep]:
@@ -55,7 +62,7 @@ def timeline(found: Explanation) -> list[TimelineStep]:
     steps = [
         TimelineStep(
             "",
-            "found on another page" if found.chain else "given as a start URL",
+            "found on another page" if found.chain else _origin(view),
             view.added_at,
             facts=(f"depth {view.depth}", f"priority {view.priority}"),
         )

@@ -7,8 +7,9 @@ end
 if run.state == 'cancelled' then
   return {'cancelled', run.name}
 end
-if run.state == 'finished' and #ARGV > 3 and get_kept(run, 'kept') == 1 then
-  begin_clearing(run)  -- what its page limit cancelled goes first
+local brings_back = run.state == 'finished' and keeps_tasks(run)
+if run.state == 'finished' and not brings_back and #ARGV > 3 and get_kept(run, 'kept') == 1 then
+  begin_clearing(run)  -- what its page limit cancelled and is kept no longer goes first
   flush()
   return {'sweep', 0, run.left}
 end
@@ -25,7 +26,15 @@ end
 if #found == 0 then
   return {'ok', 0, 0}
 end
-if run.state == 'finished' then
+if brings_back then
+  local other = going_on(run)
+  undo(run)
+  level(run)
+  set(run, 'state', 'running')
+  if other then  -- the key stays its
+    call('HSET', P .. 'keys', call('HGET', P .. 'run:' .. run.id, 'key'), other.id)
+  end
+elseif run.state == 'finished' then
   set(run, 'state', 'running')
   set(run, 'finished_at', 0)
   set(run, 'changed_at', now)
@@ -42,6 +51,9 @@ for _, row in ipairs(found) do
     task.expires = now + task.expires - task.added
   end
   task.added, task.due, task.attempts, task.lost, task.back = now, now, 0, 0, lease
+  if run.max_pages > 0 then
+    task.band = task.band - task.band % BANDS  -- first, or what was left would take the pages that they give back
+  end
   append_attempt(task, new_attempt('', 'revived', 'requeued'))
   if lease > 0 then
     call('HSET', P .. 'returned:' .. run.id, task.number, int(lease))

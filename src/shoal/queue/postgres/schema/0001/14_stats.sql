@@ -94,13 +94,13 @@ END
 $$;
 
 -- Dead letters start over, with their past kept for people but not held against them: how many did. Below 0: a slice of
--- what the page limit of its run had cancelled went first, or tidying would take the revived for leftovers; ask again.
+-- what the page limit of its run had cancelled and is kept no longer went first, or tidying would take the revived for
+-- leftovers; ask again.
 CREATE FUNCTION revive(p_now bigint, p_run integer, p_tasks bigint[], p_message text) RETURNS integer LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   v_now bigint;
-  v_state text;
-  v_left boolean;
+  v runs;
   v_lanes integer[];
   v_count bigint;
   v_mark text;
@@ -108,20 +108,23 @@ BEGIN
   PERFORM pg_advisory_xact_lock(lock_namespace(), p_run);
   v_now := clock_micros(p_now);
   v_mark := json_build_object('at', v_now, 'worker', '', 'cause', 'revived', 'message', p_message)::text;
-  SELECT state, leftovers INTO v_state, v_left FROM runs WHERE id = p_run;
+  SELECT * INTO v FROM runs WHERE id = p_run;
   PERFORM 1 FROM dead WHERE id = ANY (p_tasks) LIMIT 1;
-  IF NOT FOUND OR v_state = 'cancelled' THEN
+  IF NOT FOUND OR v.state = 'cancelled' THEN
     RETURN 0;
   END IF;
-  IF v_state = 'finished' AND v_left AND clear_waiting(p_run, 5000) > 0 THEN
+  IF v.state = 'finished' AND v.leftovers AND v.undo_until <= v_now AND clear_waiting(p_run, 5000) > 0 THEN
     UPDATE runs SET undo_until = 0, kept_ready = 0, kept_delayed = 0, identity_only = true WHERE id = p_run;
     RETURN -1;
   END IF;
   v_lanes := ARRAY(SELECT DISTINCT lane FROM dead WHERE id = ANY (p_tasks));
-  IF v_state = 'finished' THEN
-    -- One that begins again asks something of all its lanes.
+  IF v.state = 'finished' THEN
+    -- One that begins again asks something of all its lanes; all that are needed are locked in one go.
+    PERFORM lock_lanes(v_lanes || lanes_if_few(p_run) || ARRAY(SELECT DISTINCT lane FROM leased WHERE id >= p_run::bigint << 32 AND id < (p_run + 1)::bigint << 32));
+    IF v.undo_until > v_now THEN
+      PERFORM bring_back(v_now, v);
+    END IF;
     UPDATE runs SET state = 'running', finished_at = 0, changed_at = v_now, leftovers = false WHERE id = p_run;
-    PERFORM lock_lanes(v_lanes || lanes_if_few(p_run));
     PERFORM begin_moving(p_run);
   ELSE
     PERFORM lock_lanes(v_lanes);
@@ -130,15 +133,15 @@ BEGIN
     DELETE FROM dead WHERE id = ANY (p_tasks) AND lane = ANY (v_lanes) RETURNING *
   ), back AS (
     INSERT INTO ready (id, run, lane, claim_band, band, due, added_at, expires_at, returned_lease, priority, depth, parent, digest, kind, url, meta, request_options, auto_ack, needs, history)
-    SELECT id, p_run, lane, band, band, v_now, v_now, v_now + expires_at - added_at, lease, priority, depth, parent, digest, kind, url, meta, request_options, auto_ack, needs, append_attempt(history, v_mark)
+    SELECT id, p_run, lane, CASE WHEN v.max_pages > 0 THEN 0 ELSE band END, CASE WHEN v.max_pages > 0 THEN 0 ELSE band END, v_now, v_now, v_now + expires_at - added_at, lease, priority, depth, parent, digest, kind, url, meta, request_options, auto_ack, needs, append_attempt(history, v_mark)
     FROM gone
   ), counted AS (
     UPDATE run_lanes h SET ready = h.ready + c.n FROM (SELECT lane, needs, count(*) AS n FROM gone GROUP BY lane, needs) c WHERE h.run = p_run AND h.lane = c.lane AND h.needs = c.needs
   )
   SELECT count(*) INTO v_count FROM gone;
   PERFORM add_counters(p_run, p_dead => -v_count, p_ready => v_count);
-  -- They were handed out once already: the page limit makes room for them again.
-  UPDATE runs SET max_pages = greatest(max_pages, (SELECT sum(done + dead + discarded + leased) + v_count FROM counters WHERE run = p_run)) WHERE id = p_run AND max_pages > 0;
+  -- They were handed out once already: the page limit makes room for them again. They come first, or what was left would take it.
+  UPDATE runs SET bands = bands | 1, max_pages = greatest(max_pages, (SELECT sum(done + dead + discarded + leased) + v_count FROM counters WHERE run = p_run)) WHERE id = p_run AND max_pages > 0;
   PERFORM wake(v_lanes);
   PERFORM notify_workers();
   RETURN v_count;
