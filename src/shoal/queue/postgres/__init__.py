@@ -12,6 +12,7 @@ from shoal.queue.postgres import (
     diagnostics,
     documents,
     drop,
+    failing,
     inspect,
     lanes,
     move,
@@ -82,6 +83,9 @@ class PostgresQueue:
     forget_seen = verb(seen_sets.forget)
     clear_seen = verb(seen_sets.clear)
     seen_sets = verb(seen_sets.listing)
+
+    failures = verb(failing.failures)
+    forget_failures = verb(failing.forget)
 
     acknowledge = verb(outbox.acknowledge)
     outbox = verb(outbox.listing)

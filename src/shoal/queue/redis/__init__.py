@@ -14,6 +14,7 @@ from shoal.queue.redis import (
     diagnostics,
     documents,
     drop,
+    failing,
     groups,
     inspect,
     lanes,
@@ -93,6 +94,9 @@ class RedisQueue:
     forget_seen = verb(seen_sets.forget)
     clear_seen = verb(seen_sets.clear)
     seen_sets = verb(seen_sets.listing)
+
+    failures = verb(failing.failures)
+    forget_failures = verb(failing.forget)
 
     acknowledge = verb(outbox.acknowledge)
     outbox = verb(outbox.listing)

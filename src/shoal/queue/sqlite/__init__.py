@@ -17,6 +17,7 @@ from shoal.queue.sqlite import (
     claim,
     documents,
     drop,
+    failing,
     inspect,
     lane_list,
     lanes,
@@ -94,6 +95,9 @@ class SqliteQueue:
 
     forget_seen = write(seen_sets.forget)
     seen_sets = read(seen_sets.listing)
+
+    failures = read(failing.failures)
+    forget_failures = write(failing.forget)
 
     acknowledge = write(outbox.acknowledge)
     outbox = read(outbox.listing)
