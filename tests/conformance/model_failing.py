@@ -19,9 +19,7 @@ class ModelFailing:
         if failing.is_counted(url, task.task.request_options):
             had = self.all_failures.pop(url, UrlFailures())
             number = max(self.failure_numbers.values(), default=0) + 1
-            self.all_failures[url] = UrlFailures(
-                had.count + 1, failing.with_failure(had.causes, cause), self.clock()
-            )
+            self.all_failures[url] = UrlFailures(had.count + 1, failing.with_failure(had.causes, cause), self.clock())
             self.failure_numbers[url] = number
 
     def forget_failures_of(self, task: ModelTask) -> None:

@@ -47,6 +47,7 @@ class SubmitResult(msgspec.Struct, frozen=True):
     rejected: int
     worker_command: str
     seen: int = 0  # in earlier runs of the same seen-set
+    failing: int = 0  # skipped, because they failed too often before
     rejects: str = ""  # the file of lines that are not URLs to fetch, where there are any
     notes: tuple[str, ...] = ()
 
@@ -151,7 +152,7 @@ class Submission:
                 await log_command(queue, "submit", run.name)
             if request.input is None:
                 made = self._result(run, found, started.tasks.added, started.tasks.known, 0)
-                return msgspec.structs.replace(made, seen=started.tasks.seen)
+                return msgspec.structs.replace(made, seen=started.tasks.seen, failing=started.tasks.failing)
             return await self._add_list(queue, run, found)
         finally:
             await queue.close()
@@ -178,7 +179,8 @@ class Submission:
         made = self._result(
             run, found, report.added, report.duplicates, report.rejected + report.beyond + report.blank - report.empty
         )
-        made = msgspec.structs.replace(made, rejects=str(place) if report.not_added else "", seen=report.seen)
+        aside = str(place) if report.not_added else ""
+        made = msgspec.structs.replace(made, rejects=aside, seen=report.seen, failing=report.failing)
         if seeder.done:
             return made
         return msgspec.structs.replace(made, status="interrupted")

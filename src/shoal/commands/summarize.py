@@ -11,7 +11,8 @@ from shoal.core.run import Run
 from shoal.core.stats import Stats
 from shoal.queue.base import Queue
 from shoal.runs.finish import rejected_file, write_files
-from shoal.runs.list_reader import describe_rejected, load_report
+from shoal.runs.list_reader import load_report
+from shoal.runs.list_report import describe_rejected
 from shoal.runs.no_records import NoRecords, explain_no_records, is_without_records, wants_records
 from shoal.runs.outputs import RunOutputs
 from shoal.runs.progress import RunEnd, RunSummary

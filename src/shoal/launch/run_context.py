@@ -64,6 +64,7 @@ def build_run_context(
         max_redirects=settings.max_redirects,
         adaptive=settings.adapt,
         distinct=not job.keep_duplicates,
+        skip_failing=settings.skip_failing,
         max_same_content=settings.max_same_content,
         unique=settings.unique,
         handler_timeout=settings.handler_timeout,

@@ -53,9 +53,9 @@ __all__ = [
     "MAX_COUNTER_NAMES",
     "MAX_FOUND_PER_SETTLE", "MAX_OUTBOX_BYTES", "MAX_OUTBOX_ENTRIES", "MAX_OUTBOX_ENTRY_BYTES", "MAX_OUTBOX_PER_RUN",
     "MAX_PUSH", "REAP_EVERY", "SLOT_HORIZON_SECONDS", "UNDO_SECONDS", "Admin", "DeadLetterGroup", "Document",
-    "Documents", "ExtendResult", "Failures", "Finding", "Flow", "Inspect", "Move", "Outbox", "Promises", "PushResult", "Queue",
-    "ReapResult", "Registry", "RunAction", "Runs", "SeenSet", "SeenSets", "StoredEntry", "StoredRecord", "TaskFilter",
-    "TaskView", "UrlFailures",
+    "Documents", "ExtendResult", "Failures", "Finding", "Flow", "Inspect", "Move", "Outbox", "Promises", "PushResult",
+    "Queue", "ReapResult", "Registry", "RunAction", "Runs", "SeenSet", "SeenSets", "StoredEntry", "StoredRecord",
+    "TaskFilter", "TaskView", "UrlFailures",
 ]  # fmt: skip
 
 LEASE_SECONDS = 30.0

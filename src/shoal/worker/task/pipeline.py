@@ -6,6 +6,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from shoal.core.failing import FAILING
 from shoal.core.page import Response
 from shoal.core.retry import status_cause
 from shoal.core.task import LeasedTask, OutboxEntry, Outcome, RequestOptions
@@ -16,6 +17,7 @@ from shoal.extract.links import AdmittedLinks
 from shoal.extract.page import Page
 from shoal.extract.selection import missed_selectors
 from shoal.logs import bind_lazy
+from shoal.queue.failing import failing_tasks
 from shoal.worker.context import RunContext, WorkerContext
 from shoal.worker.task import slot
 from shoal.worker.task.attempt import TaskAttempt, log_fields
@@ -52,6 +54,8 @@ async def process_task(task: LeasedTask, context: WorkerContext, start_at: float
         error_handler = check_status(attempt, run_context, response)
         output = await extract(attempt, run_context, response, error_handler)
         found = admit_links(attempt, run_context, output)
+        if run_context.skip_failing and found.tasks:
+            found = await skip_failing(attempt, run_context, found)
         return attempt.success_outcome(output, found, follow_ups(attempt, output), page_counters(attempt, output))
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and not context.supervised:
@@ -160,6 +164,14 @@ def admit_links(attempt: TaskAttempt, run_context: RunContext, output: HandlerOu
             kept = tuple(it for it in found.tasks if it.request_options is not None and it.request_options.again)
             return AdmittedLinks(kept, (("trap", attempt.final_url),) if kept != found.tasks else ())
         return replace(found, skipped=found.skipped + output.skipped) if output.skipped else found
+
+
+async def skip_failing(attempt: TaskAttempt, run_context: RunContext, found: AdmittedLinks) -> AdmittedLinks:
+    """Leave out links to URLs that failed too often before."""
+    failing = await failing_tasks(attempt.context.queue, found.tasks, run_context.skip_failing)
+    kept = tuple(task for task in found.tasks if task.digest not in failing)
+    left_out = tuple((FAILING, task.url) for task in found.tasks if task.digest in failing)
+    return AdmittedLinks(kept, found.skipped + left_out)
 
 
 def follow_ups(attempt: TaskAttempt, output: HandlerOutput) -> tuple[OutboxEntry, ...]:
