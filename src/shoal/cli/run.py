@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     shoal run urls.csv --column link -o pages.parquet  the URLs in one column
     shoal run shop.yaml -o shop.xlsx                   with a template
     cat urls | shoal run - -o pages.csv                from a pipe
+    shoal run ./saved/ -f title=h1 -o pages.csv        saved pages, nothing is fetched
     shoal run --from-run k3f --column link -o more.csv the links of another run's records
     shoal run --from-sql shop.db --query 'select url, sku from items' -o items.csv
     shoal run books.py -o books.jsonl --fresh          start over
@@ -82,8 +83,8 @@ def run(
     """Crawl with a scraper, or fetch a list of URLs into a table.
 
     TARGET is a scraper (FILE.py[:NAME] or a module), a template (.yaml), a list of URLs (.txt, .csv,
-    .tsv or .jsonl, also packed as .gz, or .xlsx; - is stdin), or a URL itself.
-    A template may be followed by a list or by URLs to start from, a URL by more of them.
+    .tsv or .jsonl, also packed as .gz, or .xlsx; - is stdin), a folder of saved pages (.html), or a URL itself.
+    A template may be followed by a list, a folder or URLs to start from, a URL by more of them.
 
     A scraper with mode="distributed" is put into the queue for workers, as with shoal submit; with -o this
     machine works on it as well, and writes the file.

@@ -87,6 +87,10 @@ async def confirm_replacing(queue: Queue, key: str, confirm: ConfirmEnd) -> None
 
 
 def refuse_single(request: RunRequest, target: str) -> None:
+    if request.folder:
+        raise UsageError(
+            "a folder of saved pages is on this machine, and workers are elsewhere", hint="shoal run reads it"
+        )
     if request.scraper.mode == "single":
         raise UsageError(
             f"scraper {request.scraper.name} has the mode single: it runs in one place, not on a fleet",
