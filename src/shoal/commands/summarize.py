@@ -48,7 +48,7 @@ async def summarize_run(
     rejected = rejected_file(run, output, settings)
     if request.input and rejected.exists():
         report = load_report(settings.state_folder, run)
-        files.append((str(rejected), report.not_added, describe_rejected(report)))
+        files.append((str(rejected), report.not_added, describe_rejected(report, request.input.source.unit)))
     fill: FieldRates = ()
     warnings: tuple[str, ...] = ()
     if request.chosen_fields and stats.records:

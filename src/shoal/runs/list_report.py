@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from shoal.sources.base import Source
+from shoal.sources.base import Source, Unit
 
 SEEN_REASON = "seen in earlier runs"
 BEYOND_REASON = "past the page limit"
@@ -36,7 +36,8 @@ class ListReport(msgspec.Struct, frozen=True):
 def describe_report(report: ListReport, source: Source, rejected: str = "", seen_set: str = "") -> str:
     """One line for people: "Read 500 lines of urls.txt: 488 to fetch, 9 duplicates …"."""
     unit = source.unit if report.read == 1 else f"{source.unit}s"
-    parts = [f"{report.added:,} to fetch", *_rejected_parts(report, seen_set, with_empty=True)]
+    verb = "read" if source.unit == "file" else "fetch"
+    parts = [f"{report.added:,} to {verb}", *_rejected_parts(report, seen_set, unit=source.unit, with_empty=True)]
     aside = f" (→ {rejected})" if rejected and report.not_added else ""
     text = f"Read {report.read:,} {unit} of {source.name}: {', '.join(parts)}{aside}"
     if report.completed:
@@ -44,19 +45,23 @@ def describe_report(report: ListReport, source: Source, rejected: str = "", seen
     return text
 
 
-def describe_rejected(report: ListReport) -> str:
+def describe_rejected(report: ListReport, unit: Unit = "line") -> str:
     """What is in the file of rejected lines: "9 duplicates · 3 not URLs"."""
-    return " · ".join(_rejected_parts(report))
+    return " · ".join(_rejected_parts(report, unit=unit))
 
 
-def _rejected_parts(report: ListReport, seen_set: str = "", *, with_empty: bool = False) -> Iterator[str]:
+def _rejected_parts(
+    report: ListReport, seen_set: str = "", *, unit: Unit = "line", with_empty: bool = False
+) -> Iterator[str]:
     if report.seen:
         yield f"{report.seen:,} {SEEN_REASON}" + (f" ({seen_set})" if seen_set else "")
     if report.failing:
         yield f"{report.failing:,} {FAILING_REASON}"
     if report.duplicates:
         yield f"{report.duplicates:,} duplicate{'s' if report.duplicates > 1 else ''}"
-    if report.rejected:
+    if report.rejected and unit == "file":
+        yield f"{report.rejected:,} outside the folder"
+    elif report.rejected:
         yield f"{report.rejected:,} not {'URLs' if report.rejected > 1 else 'a URL'}"
     if blank := report.blank - (0 if with_empty else report.empty):
         yield f"{blank:,} blank"
