@@ -378,7 +378,7 @@ WRONG: dict[str, tuple[str, tuple[str, ...], str]] = {
     "bad value": ("", ("run", "s.py", "--delay", "soon"), "--delay: 'soon'"),
     "half a field": ("", ("run", "urls.txt", "-f", "title"), "use NAME=SELECTOR"),
     "the input as output": ("", ("run", "urls.csv", "-o", "urls.csv"), "is the input"),
-    "a folder": ("", ("run", "."), ". is a folder"),
+    "a folder": ("", ("run", "."), ". is a folder without saved pages"),
     "nowhere to write": ("", ("run", "s.py", "-o", ""), "no file name"),
     "standard output": ("", ("run", "s.py", "-o", "-"), "shoal export -o -"),
     "no such folder": ("", ("run", "s.py", "-o", "nowhere/b.jsonl"), "no folder"),

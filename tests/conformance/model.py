@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from conformance.model_failing import ModelFailing
 from conformance.model_inspect import ModelInspect
 from conformance.model_move import ModelMove
 from conformance.model_push import ModelPush
@@ -54,6 +55,7 @@ from shoal.queue.base import (
     RunAction,
     StoredEntry,
     TaskFilter,
+    UrlFailures,
 )
 from shoal.queue.counter_totals import counter_totals
 from shoal.queue.outbox_limits import check_outbox
@@ -69,7 +71,7 @@ FITS: dict[RunAction, tuple[str, ...]] = {
 BECOMES = {"pause": "paused", "resume": "running", "cancel": "cancelled", "finish": "finished"}
 
 
-class ModelQueue(ModelPush, ModelSettle, ModelInspect, ModelSeen, ModelMove):
+class ModelQueue(ModelPush, ModelSettle, ModelInspect, ModelSeen, ModelFailing, ModelMove):
     promises = Promises(durable="nothing: it lives in memory", steps_clock=True, shared="one process")
 
     def __init__(self, clock: Callable[[], int]) -> None:
@@ -83,6 +85,8 @@ class ModelQueue(ModelPush, ModelSettle, ModelInspect, ModelSeen, ModelMove):
         self.tasks: dict[int, ModelTask] = {}
         self.seen: dict[tuple[int, bytes], int] = {}  # (run, digest) -> task
         self.all_seen_sets: dict[str, ModelSeenSet] = {}
+        self.all_failures: dict[str, UrlFailures] = {}
+        self.failure_numbers: dict[str, int] = {}
         self.all_lanes: dict[str, ModelLane] = {}
         self.leases: dict[int, ModelLease] = {}  # those with tasks under them
         self.settled: dict[tuple[int, int], int] = {}  # (task, lease) -> remembered until
@@ -385,6 +389,7 @@ class ModelQueue(ModelPush, ModelSettle, ModelInspect, ModelSeen, ModelMove):
         expired = self.expire_waiting()
         self.discard()
         self.sweep_seen()
+        self.forget_old_failures()
         self.remove_idle_lanes()
         for about in self.all_runs.values():
             self.stop_at_limit(about)
@@ -464,6 +469,7 @@ class ModelQueue(ModelPush, ModelSettle, ModelInspect, ModelSeen, ModelMove):
             task.any_band = task.comes_first and not about.run.max_pages
             task.comes_first = about.run.max_pages > 0
             self.forget_answers(task)
+            self.forget_failures_of(task)
         if again and about.run.state == "finished":
             if about.undo_until > self.clock():
                 self.bring_back(about)

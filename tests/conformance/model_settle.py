@@ -24,6 +24,8 @@ class ModelSettle:
     settled: dict[tuple[int, int], int]  # (task, lease) -> remembered until
     admit: Callable[[int, Task, Mapping[str, Pace]], Admission]
     change_lane: Callable[[LaneChange], None]
+    count_failure: Callable[[ModelTask, str], None]
+    forget_failures_of: Callable[[ModelTask], None]
     number_needs: Callable[[int, Sequence[Task]], list[Needs]]
 
     def may_answer(self, outcome: Outcome) -> list[Verdict]:
@@ -178,6 +180,10 @@ class ModelSettle:
 
     def end(self, task: ModelTask, state: str, cause: str) -> None:
         task.state, task.cause, task.finished_at, task.kept = state, cause, self.clock(), None
+        if state == "dead":
+            self.count_failure(task, cause)
+        elif state == "done":
+            self.forget_failures_of(task)
 
     def cancel_open(self, run: int) -> None:
         for task in self.tasks.values():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance import broken, broken_discard, broken_page_limit, broken_push, broken_sqlite
+from conformance import broken, broken_discard, broken_failing, broken_page_limit, broken_push, broken_sqlite
 from conformance import test_contract_ack as ack
 from conformance import test_contract_add as add
 from conformance import test_contract_claim as claim
@@ -15,6 +15,7 @@ from conformance import test_contract_compare_and_swap as compare_and_swap
 from conformance import test_contract_discard as discard
 from conformance import test_contract_drop as drop
 from conformance import test_contract_exits as exits
+from conformance import test_contract_failing as failing
 from conformance import test_contract_fencing as fencing
 from conformance import test_contract_idle_lanes as idle_lanes
 from conformance import test_contract_inspect as inspect
@@ -46,6 +47,12 @@ from shoal.errors import ActionRequired
 
 # These need something rare or dishonest to happen, so a test of their own catches them (sooner).
 BY_A_TEST: dict[type[ModelQueue], Callable[[QueueHarness], Awaitable[None]]] = {
+    broken_failing.FailuresOfOneRun: failing.test_failures_outlive_their_run,
+    broken_failing.ExpiryIsNoFailure: failing.test_a_ttl_that_ran_out_and_a_worker_that_was_lost_are_failures,
+    broken_failing.FailuresForEver: failing.test_a_success_forgets_the_failures_of_its_url_only,
+    broken_failing.FailuresUnbounded: failing.test_failures_are_forgotten_a_while_after_the_last,
+    broken_failing.RevivedStillFailing: failing.test_reviving_a_dead_letter_forgets_the_failures_of_its_url,
+    broken_failing.MovedIsFailed: failing.test_a_dead_letter_that_is_moved_here_is_no_new_failure,
     broken.FencedByLeaseOnly: fencing.test_a_lease_covers_only_its_own_tasks,
     broken.ReserveTakesNoSlot: lanes.test_reserve_and_claim_share_the_slots_of_a_lane,
     broken.ExtendDoesNothing: claim.test_an_extended_lease_lives_on,

@@ -18,23 +18,15 @@ import msgspec
 import pytest
 from wait import HANG
 
-from shoal.core.lane import Pace
+from shoal.core.lane import UNLIMITED_PACE, Pace
 from shoal.core.run import NewRun, Run
 from shoal.core.task import Admission, Outcome, Task
 from shoal.core.url import UrlNormalizer, request_digest
 from shoal.errors import QueueUnavailable, UsageError
 from shoal.queue.base import Queue
 from shoal.runs import list_reader as module
-from shoal.runs.list_reader import (
-    BATCH,
-    DUPLICATE_REASON,
-    ListReader,
-    ListReport,
-    describe_rejected,
-    describe_report,
-    load_report,
-    refuse_changed_list,
-)
+from shoal.runs.list_reader import BATCH, DUPLICATE_REASON, ListReader, load_report, refuse_changed_list
+from shoal.runs.list_report import FAILING_REASON, ListReport, describe_rejected, describe_report
 from shoal.sources.arguments import ArgumentSource
 from shoal.sources.base import UrlEntry
 from shoal.sources.open import open_source
@@ -211,6 +203,29 @@ async def test_a_crashed_batch_turns_no_line_into_one_that_was_seen(queue: Queue
         (3, "seen in earlier runs (prices)"),
         (5, DUPLICATE_REASON),
     ]
+
+
+async def _fail(queue: Queue, run: Run, *numbers: int) -> None:
+    """These pages fail in a run, once each."""
+    pace = {"a.example": UNLIMITED_PACE}
+    await queue.add(run.id, [Task(f"https://a.example/{n}", "a.example", _digest(n)) for n in numbers], pace)
+    claim = await queue.claim("w", 10)
+    await queue.settle([Outcome(it.id, it.lease, "dead", cause="http.500") for it in claim.tasks])
+
+
+@pytest.mark.parametrize("after", [False, True])
+async def test_lines_that_failed_too_often_before_are_set_aside(queue: Queue, tmp_path: Path, after: bool) -> None:
+    for number in (1, 2):
+        await _fail(queue, await queue.start_run(NewRun("list", f"key{number}", f"before{number}")), 1, number + 1)
+    run = await queue.start_run(NewRun("list", "key", "7KQ2X"))
+    path = listed(tmp_path, *(f"https://a.example/{n}" for n in (1, 2, 3, 4, 1)))
+    with pytest.raises(QueueUnavailable):
+        await list_reader(Broken(queue, 1, after=after), run, path, skip_failing=2).run()
+    if after:  # what that attempt has added fails a second time, and is a line of the run all the same
+        await _fail(queue, run, 2)
+    assert await list_reader(queue, run, path, skip_failing=2).run() == ListReport(read=5, added=3, failing=2)
+    assert await urls(queue, run) == [f"https://a.example/{n}" for n in (2, 3, 4)]
+    assert rejected(tmp_path) == [(n, "https://a.example/1", FAILING_REASON) for n in (1, 5)]
 
 
 async def test_a_page_found_meanwhile_is_not_taken_for_a_line_of_the_crashed_batch(

@@ -363,7 +363,7 @@ def test_a_target_is_known_by_its_name_and_by_what_is_there(
 @pytest.mark.parametrize(
     ("target", "words", "hint"),
     [
-        ("folder", "folder is a folder", "books.py"),
+        ("folder", "folder is a folder without saved pages", "books.py"),
         ("urls.doc", "files that end in .doc are not supported", "shoal run - < urls.doc"),
         ("ulrs.txt", "there is no file ulrs.txt", "did you mean urls.txt?"),
         ("gone.csv", "there is no file gone.csv", "check its name"),

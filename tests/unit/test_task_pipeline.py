@@ -26,6 +26,7 @@ from shoal.errors import (
     Retry,
 )
 from shoal.politeness.robots import RobotsVerdict
+from shoal.queue.base import UrlFailures
 from shoal.worker.task.handler_runner import handler_task_factory
 from shoal.worker.task.pipeline import process_task
 
@@ -484,6 +485,25 @@ async def test_links_of_pages_that_are_all_the_same_are_followed_only_so_often(
         assert outcome.result == "done"
         found.append(len(outcome.found))
     assert found == counts
+
+
+async def test_links_to_urls_that_failed_too_often_before_are_skipped(harness: PipelineHarness) -> None:
+    async def failures(urls: list[str]) -> list[UrlFailures]:
+        return [UrlFailures(int(url[-1])) for url in urls]
+
+    harness.failures = failures  # type: ignore[attr-defined]
+    harness.answers[HOME] = html()
+    harness.scraper.page("*")(lambda page: page.follow(["/1", "/2", "/3"]))
+    tools = harness.tools()
+    strict = dataclasses.replace(await tools.build_run_context(1), skip_failing=2)
+
+    async def serve(run: int) -> Any:
+        return strict
+
+    tools.build_run_context = serve
+    outcome = await process_task(LeasedTask(id=7, lease=9, run=1, lane="a.test", url=HOME), tools, 100.0)
+    assert [task.url for task in outcome.found] == ["http://a.test/1"]
+    assert outcome.skipped == (("failing", "http://a.test/2"), ("failing", "http://a.test/3"))
 
 
 @pytest.mark.parametrize("error", [QueueUnavailable, QueueFull, QueueReadOnly, QueueRefused])

@@ -29,15 +29,21 @@ from shoal.view.run_state import live_workers_for_run, resume_hint
     shoal dead                                 of all runs, by host and cause
     shoal dead books --list                    one line per page
     shoal dead --list --where 'cause=http.5*'  only some
+    shoal dead --failures 3                    those that keep failing, over runs
     """,
 )
 @run_argument
 @click.option("--list", "single", is_flag=True, help="List every page instead of groups.")
 @click.option("--where", metavar="TERMS", default="", help="Only cause=… host=… url=… (* matches anything).")
+@click.option(
+    "--failures", type=click.IntRange(1), metavar="N", help="Only pages that failed N times or more, in all runs."
+)
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum rows.")
 @as_json
 @click_options("look")
-def dead(settings: Settings, run: str | None, single: bool, where: str, limit: int, as_json: bool) -> int:
+def dead(
+    settings: Settings, run: str | None, single: bool, where: str, failures: int | None, limit: int, as_json: bool
+) -> int:
     """Show permanent failures of RUN, or of all runs, by host and cause."""
     wanted = parse_filter(where)
 
@@ -45,11 +51,19 @@ def dead(settings: Settings, run: str | None, single: bool, where: str, limit: i
         chosen = [await find_run(queue, run)] if run else await runs_with_dead_letters(queue)
         now = await queue.now()
         if single:
-            views = [(it, view) for it in chosen async for view in dead_letters(queue, it.id, wanted, limit)][:limit]
+            views = [
+                (it, view)
+                for it in chosen
+                async for view in dead_letters(queue, it.id, wanted, limit, failures=failures or 0)
+            ][:limit]
             documents = [_named(it, dead_letter_document(view)) for it, view in views]
             print_json(documents) if as_json else _show_letters(views, now, named=run is None)
         else:
-            groups = [(it, group) for it in chosen for group in await dead_letter_groups(queue, it.id, wanted, limit)]
+            groups = [
+                (it, group)
+                for it in chosen
+                for group in await dead_letter_groups(queue, it.id, wanted, limit, failures=failures or 0)
+            ]
             documents = [_named(it, dead_group_document(group)) for it, group in groups[:limit]]
             print_json(documents) if as_json else _show_groups(groups[:limit], now, named=run is None)
         if not as_json:

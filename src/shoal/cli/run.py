@@ -12,6 +12,7 @@ import click
 from shoal.cli.command import COMMAND_ARGS, Command
 from shoal.cli.confirm import end_confirmation, yes_option
 from shoal.cli.options import click_options, columns_option, field_option
+from shoal.cli.row_source import RowSource, row_source_options
 from shoal.config.load import Settings
 from shoal.errors import UsageError
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     shoal run urls.csv --column link -o pages.parquet  the URLs in one column
     shoal run shop.yaml -o shop.xlsx                   with a template
     cat urls | shoal run - -o pages.csv                from a pipe
+    shoal run ./saved/ -f title=h1 -o pages.csv        saved pages, nothing is fetched
+    shoal run --from-run k3f --column link -o more.csv the links of another run's records
+    shoal run --from-sql shop.db --query 'select url, sku from items' -o items.csv
     shoal run books.py -o books.jsonl --fresh          start over
     shoal run books.py -o books.jsonl --dashboard      and watch it in a browser
     """,
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
 @field_option("A column of the output, for lists and URLs: price:number=.price; may be given several times.")
 @click.option("--column", metavar="NAME", help="Which column of a list holds the URLs: a name or number.")
 @columns_option
+@row_source_options
 @click.option("--from-raw", metavar="RUN", help="Use the responses that RUN saved instead of fetching.")
 @click.option("--reread", is_flag=True, help="Read the pages again that an earlier run over this list saved.")
 @click.option("--urls-file", metavar="FILE", help="A list of URLs to start from; - is stdin.")
@@ -65,6 +70,7 @@ def run(
     given_fields: tuple[str, ...],
     column: str | None,
     with_columns: bool,
+    rows: RowSource,
     from_raw: str | None,
     reread: bool,
     urls_file: str | None,
@@ -77,8 +83,8 @@ def run(
     """Crawl with a scraper, or fetch a list of URLs into a table.
 
     TARGET is a scraper (FILE.py[:NAME] or a module), a template (.yaml), a list of URLs (.txt, .csv,
-    .tsv or .jsonl, also packed as .gz, or .xlsx; - is stdin), or a URL itself.
-    A template may be followed by a list or by URLs to start from, a URL by more of them.
+    .tsv or .jsonl, also packed as .gz, or .xlsx; - is stdin), a folder of saved pages (.html), or a URL itself.
+    A template may be followed by a list, a folder or URLs to start from, a URL by more of them.
 
     A scraper with mode="distributed" is put into the queue for workers, as with shoal submit; with -o this
     machine works on it as well, and writes the file.
@@ -89,16 +95,17 @@ def run(
     Exit status: 0 complete, 3 finished with pages that failed or without the records that were wanted,
     4 interrupted, can be resumed, 2 wrong usage, 1 internal.
     """
+    if urls_file and inputs:
+        raise UsageError("give the URLs once", hint=f"--urls-file {urls_file}, or {' '.join(inputs)}")
+    inputs = (urls_file,) if urls_file else inputs
+    if resume and fresh:
+        raise UsageError("--resume and --fresh exclude each other", hint="leave one out; --resume is the default")
+    target, inputs = rows.given(settings, target, inputs, column, fresh=fresh)
     if not target:
         raise UsageError(
             "nothing to run: give a scraper (FILE.py), a list (urls.txt) or a URL",
             hint="shoal new books.py writes a scraper to start from",
         )
-    if resume and fresh:
-        raise UsageError("--resume and --fresh exclude each other", hint="leave one out; --resume is the default")
-    if urls_file and inputs:
-        raise UsageError("give the URLs once", hint=f"--urls-file {urls_file}, or {' '.join(inputs)}")
-    inputs = (urls_file,) if urls_file else inputs
     if output == "":
         raise UsageError("-o has no file name", hint="-o books.jsonl")
     if output == "-":

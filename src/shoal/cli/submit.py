@@ -12,6 +12,7 @@ from shoal.cli.command import COMMAND_ARGS, Command
 from shoal.cli.confirm import end_confirmation, yes_option
 from shoal.cli.console import StatusLine, count, print_line
 from shoal.cli.options import as_json, click_options, columns_option, field_option
+from shoal.cli.row_source import RowSource, row_source_options
 from shoal.cli.run import read_fields
 from shoal.cli.submit_result import print_submitted
 from shoal.commands.submit import submit_command
@@ -37,6 +38,7 @@ INTERRUPTED = 4
 @field_option("A field of each record, for lists and URLs; may be given several times.")
 @click.option("--column", metavar="NAME", help="Which column of a list holds the URLs.")
 @columns_option
+@row_source_options
 @click.option("--fresh", is_flag=True, help="Start over instead of resuming.")
 @click.option(
     "--weight",
@@ -59,6 +61,7 @@ def submit(
     given_fields: tuple[str, ...],
     column: str | None,
     with_columns: bool,
+    rows: RowSource,
     fresh: bool,
     weight: int,
     priority: int,
@@ -75,13 +78,15 @@ def submit(
 
     Exit status: 0 everything is in the queue, 4 interrupted, 2 wrong usage, 1 internal.
     """
+    if urls_file and inputs:
+        raise UsageError("give the URLs once", hint=f"--urls-file {urls_file}, or {' '.join(inputs)}")
+    inputs = (urls_file,) if urls_file else inputs
+    target, inputs = rows.given(settings, target, inputs, column, fresh=fresh)
     if not target:
         raise UsageError(
             "nothing to submit: give a scraper (FILE.py), a list (urls.txt) or a URL",
             hint="shoal submit books.py --urls-file urls.txt",
         )
-    if urls_file and inputs:
-        raise UsageError("give the URLs once", hint=f"--urls-file {urls_file}, or {' '.join(inputs)}")
     from shoal.logs import setup_logging
 
     setup_logging(format=settings.log_format, level=settings.log_level, file=settings.log_file)
@@ -91,7 +96,7 @@ def submit(
         made = submit_command(
             settings,
             target=target,
-            inputs=(urls_file,) if urls_file else inputs,
+            inputs=inputs,
             fields=read_fields(given_fields),
             column=column or "",
             with_columns=with_columns,

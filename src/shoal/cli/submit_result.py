@@ -46,6 +46,8 @@ def _show(made: SubmitResult, settings: Settings) -> None:
         pairs.append(("known", f"{count(made.known)} already there"))
     if made.seen:
         pairs.append(("seen", f"{count(made.seen)} seen in earlier runs ({made.run.seen_set})"))
+    if made.failing:
+        pairs.append(("failing", f"{count(made.failing)} failed too often before"))
     if made.rejected:
         pairs.append(("rejected", f"{count(made.rejected)} not fetchable"))
     if made.rejects:

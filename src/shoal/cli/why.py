@@ -17,7 +17,7 @@ from shoal.errors import UsageError
 from shoal.queue.base import Queue
 from shoal.view.documents import explanation_document
 from shoal.view.formatting import ago, clean, count, local_time, size
-from shoal.view.why import Explanation, describe_origin, explain_task, explain_url, normalize_url
+from shoal.view.why import Explanation, describe_origin, explain_task, explain_url, failures_words, normalize_url
 
 
 @click.command(
@@ -68,6 +68,8 @@ def _show(answer: Explanation, url: str) -> None:
     print_line(paint(clean(url), "bold"))
     if task is None:
         print_hint(f"  {clean(answer.reason)}")
+        if answer.failures.count:
+            print_hint(f"  it failed {clean(failures_words(answer.failures, now))}")
         if not answer.skipped:
             print_hint(f"  try: shoal why … --run RUN (shoal runs), or shoal status {answer.run.name}")
         return
@@ -76,6 +78,7 @@ def _show(answer: Explanation, url: str) -> None:
             ("run", f"{answer.run.name} ({clean(answer.run.scraper)}), {answer.run_state}"),
             ("state", f"{task.state}{', ' + count(task.records, 'record') if task.records else ''}"),
             ("now", pasteable(clean(answer.reason))),
+            *([("failed", clean(failures_words(answer.failures, now)))] if answer.failures.count else []),
             ("added", f"{local_time(task.added_at)}, {ago(task.added_at, now)}" if task.added_at else "unknown"),
             ("depth", f"{task.depth}, priority {task.priority}, host {clean(task.lane)}"),
             *([("kind", clean(task.kind))] if task.kind != PAGE else []),

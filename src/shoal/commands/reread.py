@@ -87,6 +87,8 @@ class Reread:
 def refuse_reread(request: RunRequest, from_raw: str) -> None:
     if from_raw:
         raise UsageError("--reread and --from-raw exclude each other", hint="leave one out")
+    if request.folder:
+        raise UsageError("--reread is for pages that were fetched", hint="leave it out: a folder is read again anyway")
     if request.input is None or request.template is None:
         raise UsageError(
             "--reread is for lists that are read with -f or a template",

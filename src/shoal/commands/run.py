@@ -25,7 +25,7 @@ from shoal.control.history_sampler import record_history
 from shoal.control.join_command import join_command
 from shoal.core.run import NewRun, Run
 from shoal.core.stats import Stats
-from shoal.errors import OutputTaken, QueueUnavailable
+from shoal.errors import OutputTaken, QueueUnavailable, UsageError
 from shoal.extract.scraper import Mode
 from shoal.launch.debugger import for_debugger
 from shoal.launch.job import RunJob
@@ -95,16 +95,23 @@ def run_command(
     request = parse_run_request(settings, target, inputs, fields or {}, column, with_columns=with_columns)
     if mode == "distributed":
         refuse_single(request, target)
+    if from_raw and request.folder:
+        raise UsageError("the pages are in a folder, or saved by a run", hint="leave --from-raw out, or the folder")
     request.scraper.mode = mode or request.scraper.mode
     if reread:
         refuse_reread(request, from_raw)
     settings = with_defaults(settings, request.scraper.settings, request.label)
-    if on_queued is not None and request.scraper.mode == "distributed" and not place and not from_raw:
+    if (
+        on_queued is not None
+        and request.scraper.mode == "distributed"
+        and not place
+        and not (from_raw or request.folder)
+    ):
         request_builder_for(settings, request.scraper)
         made = asyncio.run(Submission(settings, request, 1, 0, again, lambda read, added: None, confirm).run(fresh))
         on_queued(made)
         return EXIT_CODES["interrupted" if made.status == "interrupted" else "complete"]
-    if from_raw:
+    if from_raw or request.folder:
         settings = settings_for_replay(settings)
     request_builder_for(settings, request.scraper)
     settings = for_debugger(settings) if settings.workers == 0 else settings
@@ -128,6 +135,7 @@ class LocalRun:
         self._output = output
         self._ui = ui
         self._from_raw = from_raw
+        self._saved = from_raw or request.folder  # where pages are taken from instead of the web
         self._reread = Reread(settings, request, is_wanted=reread, on_message=ui.message)
         self._changes: list[SettingChange] = []
         self._began = time.monotonic()
@@ -135,7 +143,7 @@ class LocalRun:
     async def run(self, fresh: bool, confirm: ConfirmEnd | None = None) -> int:
         request, settings = self._request, self._settings
         tasks, paces = ([], {}) if request.input else app.seed_tasks(request.scraper, settings)
-        if tasks and not self._from_raw:
+        if tasks and not self._saved:
             app.refuse_private_start(tasks, settings)
         inputs = [*(task.url for task in tasks), *request.identity, self._from_raw]
         own = run_key(request.scraper.name, inputs, self._output)
@@ -199,7 +207,7 @@ class LocalRun:
     async def _open_driver(self, queue: Queue, started: StartedRun, fresh: bool) -> RunDriver:
         """What drives the run: through saved pages first, if it is to read some, then through what is left."""
         settings, run = self._settings, started.run
-        if not self._from_raw:
+        if not self._saved:
             await self._reread.begin(queue, run)
         self._pool = await self._open_pool(queue, run)
         seeder = await self._open_seeder(queue, run)
@@ -214,7 +222,7 @@ class LocalRun:
             outage_timeout=app.queue_outage_timeout(settings),
             next_pool=(lambda: self._fetch_rest(queue, driver)) if self._reread.pages else None,
         )
-        is_offered = started.outcome == "new" and not fresh and not self._from_raw
+        is_offered = started.outcome == "new" and not fresh and not self._saved
         offer = await self._reread.offer(queue, run.name) if is_offered else ""
         await self._start_ui(queue, run, started.outcome, seeder, offer)
         self._handle_signals(driver)
@@ -238,7 +246,7 @@ class LocalRun:
 
     @property
     def _mode(self) -> RunMode:
-        return "distributed" if self._request.scraper.mode == "distributed" and not self._from_raw else "single"
+        return "distributed" if self._request.scraper.mode == "distributed" and not self._saved else "single"
 
     def _exporting_metrics(self, run: Run) -> contextlib.AbstractAsyncContextManager[None]:
         """Figures go to a collector meanwhile, where one is named."""
@@ -268,6 +276,8 @@ class LocalRun:
         )
         if self._from_raw:
             spec["from_raw"] = self._from_raw = (await saved_by(queue, self._settings, self._from_raw)).run
+        elif self._request.folder:
+            spec["folder"] = self._request.folder
         elif self._mode == "single":
             spec |= await self._reread.spec(queue)
         return spec
@@ -299,8 +309,9 @@ class LocalRun:
             keep_duplicates=self._request.input is not None,
             start=tuple(self._request.scraper.start),
             from_raw=saved.run if saved else self._from_raw,
+            folder=self._request.folder,
             fetches_rest=saved is not None,
-            keep_bounded=not self._from_raw and keeps_pages(self._settings, self._request),
+            keep_bounded=not self._saved and keeps_pages(self._settings, self._request),
         )
         if self._settings.workers == 0:
             from shoal.launch.in_process_pool import in_process_pool  # late: it brings the fetcher and the parser
@@ -363,6 +374,8 @@ class LocalRun:
             yield f"Reading pages that run {self._reread.pages.run} saved; what it did not save is fetched afterwards."
         if self._from_raw:
             yield f"Using responses saved by run {self._from_raw}; nothing is fetched."
+        if self._request.folder:
+            yield f"Reading saved pages from {relative_path(self._request.folder)}; nothing is fetched."
         if self._mode == "distributed":
             yield f"Other workers may join: {join_command(self._settings, run)}"
 

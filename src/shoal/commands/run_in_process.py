@@ -16,6 +16,7 @@ from shoal.commands.progress_line import progress_line
 from shoal.commands.python_arguments import check_column, check_fields, check_output, check_scraper, targets
 from shoal.commands.result import Result, run_blocking
 from shoal.config.load import Settings, load, with_defaults
+from shoal.config.replay import settings_for_replay
 from shoal.core.run import NewRun, Run
 from shoal.errors import QueueUnavailable, UsageError
 from shoal.extract.scraper import Scraper
@@ -102,6 +103,7 @@ async def run_request(
 ) -> Result:
     """What was asked for, in this process; on_start hears of the run and of how many tasks were new."""
     settings = with_defaults(settings, request.scraper.settings, request.label)
+    settings = settings_for_replay(settings) if request.folder else settings
     urls = [] if request.input else [task.url for task in app.seed_tasks(request.scraper, settings)[0]]
     place = str(Path(output).resolve()) if output else ""  # noqa: ASYNC240 - no I/O worth a thread
     key = run_key(request.scraper.name, [*urls, *request.identity], place or "python")
@@ -174,7 +176,7 @@ class InProcessRun:
 
     async def _drive(self, run: Run, outputs: RunOutputs) -> None:
         queue, settings, request = self.queue, self.settings, self.request
-        job = RunJob(run, settings, keep_duplicates=request.input is not None)
+        job = RunJob(run, settings, keep_duplicates=request.input is not None, folder=request.folder)
         pool = await in_process_pool(queue, job, request.scraper)
         seeder: ListSeeder | None = None
         if request.input is not None:

@@ -57,6 +57,10 @@ def plan_schedule(settings: Settings, options: ScheduleOptions) -> SchedulePlan:
     parse(options.cron)
     zone_of(options.zone)
     request = parse_run_request(settings, options.target, options.inputs, options.fields, options.column)
+    if request.folder:
+        raise UsageError(
+            "a folder of saved pages is on this machine, and workers are elsewhere", hint="shoal run reads it"
+        )
     if request.scraper.mode == "single":
         raise UsageError(
             f"scraper {request.scraper.name} has the mode single: it runs in one place, not on a fleet",

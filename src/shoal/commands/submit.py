@@ -48,6 +48,7 @@ class SubmitResult(msgspec.Struct, frozen=True):
     rejected: int
     worker_command: str
     seen: int = 0  # in earlier runs of the same seen-set
+    failing: int = 0  # skipped, because they failed too often before
     rejects: str = ""  # the file of lines that are not URLs to fetch, where there are any
     notes: tuple[str, ...] = ()
 
@@ -87,6 +88,10 @@ async def confirm_replacing(queue: Queue, key: str, confirm: ConfirmEnd) -> None
 
 
 def refuse_single(request: RunRequest, target: str) -> None:
+    if request.folder:
+        raise UsageError(
+            "a folder of saved pages is on this machine, and workers are elsewhere", hint="shoal run reads it"
+        )
     if request.scraper.mode == "single":
         raise UsageError(
             f"scraper {request.scraper.name} has the mode single: it runs in one place, not on a fleet",
@@ -155,7 +160,7 @@ class Submission:
                 await log_command(queue, "submit", run.name)
             if request.input is None:
                 made = self._result(run, found, started.tasks.added, started.tasks.known, 0)
-                return msgspec.structs.replace(made, seen=started.tasks.seen)
+                return msgspec.structs.replace(made, seen=started.tasks.seen, failing=started.tasks.failing)
             return await self._add_list(queue, run, found)
         finally:
             await queue.close()
@@ -182,7 +187,8 @@ class Submission:
         made = self._result(
             run, found, report.added, report.duplicates, report.rejected + report.beyond + report.blank - report.empty
         )
-        made = msgspec.structs.replace(made, rejects=str(place) if report.not_added else "", seen=report.seen)
+        aside = str(place) if report.not_added else ""
+        made = msgspec.structs.replace(made, rejects=aside, seen=report.seen, failing=report.failing)
         if seeder.done:
             return made
         return msgspec.structs.replace(made, status="interrupted")

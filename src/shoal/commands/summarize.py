@@ -11,7 +11,8 @@ from shoal.core.run import Run
 from shoal.core.stats import Stats
 from shoal.queue.base import Queue
 from shoal.runs.finish import rejected_file, write_files
-from shoal.runs.list_reader import ListReport, describe_rejected, load_report
+from shoal.runs.list_reader import load_report
+from shoal.runs.list_report import ListReport, describe_rejected
 from shoal.runs.no_records import NoRecords, explain_no_records, is_without_records, wants_records
 from shoal.runs.outputs import RunOutputs
 from shoal.runs.progress import RunEnd, RunSummary
@@ -48,7 +49,7 @@ async def summarize_run(
     rejected = rejected_file(run, output, settings)
     report = load_report(settings.state_folder, run) if request.input else ListReport()
     if request.input and rejected.exists():
-        files.append((str(rejected), report.not_added, describe_rejected(report)))
+        files.append((str(rejected), report.not_added, describe_rejected(report, request.input.source.unit)))
     fill: FieldRates = ()
     warnings: tuple[str, ...] = ()
     if request.chosen_fields and stats.records:

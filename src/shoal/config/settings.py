@@ -301,6 +301,14 @@ class Settings:
     seen_for: float = duration(
         0.0, "How long the seen-set remembers a URL; 0 is for ever.", "URLs", zero=True, scope="run", at_start=True
     )
+    skip_failing: int = count(
+        0,
+        "Skip URLs that failed so often before, in all runs of this queue; 0 skips none.",
+        "URLs",
+        accepts=UNLIMITED,
+        scope="run",
+        replay=0,
+    )
     sort_query: bool = switch(False, "Treat URLs that differ only in the order of ?a&b as one.", "URLs", scope="run")
     drop_tracking: bool = switch(
         False, "Remove utm_source, gclid and similar parameters from URLs.", "URLs", scope="run"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from shoal.config.load import SETTINGS, Settings
@@ -101,6 +102,11 @@ def _revalidates(settings: Settings) -> bool:
 def run_fetchers(job: RunJob, make_fetcher: Callable[[], Fetcher], stores: RawStores) -> RunFetchers:
     """Fetchers for a run, also for one that keeps pages, or reads those that were kept."""
     settings = job.settings
+    if job.folder:
+        from shoal.fetch.folder import FolderFetcher
+
+        files = FolderFetcher(Path(job.folder), settings.max_body)
+        return RunFetchers(files, files.fetch, kept=files.knows)
     if not (job.from_raw or settings.keep_raw or settings.revalidate or job.keep_bounded):
         plain = make_fetcher()
         return RunFetchers(plain, plain.fetch)

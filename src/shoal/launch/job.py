@@ -20,6 +20,7 @@ class RunJob(msgspec.Struct, frozen=True, tag="run"):
     keep_duplicates: bool = False  # every URL is accounted for, also where several lead to one page
     start: tuple[str, ...] | None = None  # where it begins; None: as the scraper says, which may be the queue's word
     from_raw: str = ""  # the run whose kept pages are read instead of the web
+    folder: str = ""  # whose files are the pages, instead of the web
     fetches_rest: bool = False  # what that run has not kept is fetched later, so that links to it count, too
     keep_bounded: bool = False  # pages are kept as long as there is room, though nobody asked for it
     sent: SubmittedAs = None  # by somebody else: for code that is here, or with a template of theirs

@@ -47,7 +47,7 @@ def build_run_context(
     cookies = SharedCookieJars(cookie_file(settings, job.run))
     request_builder = (
         RequestBuilder(is_offline=True)
-        if job.from_raw
+        if job.from_raw or job.folder
         else request_builder_for(settings, scraper, cookies, start=job.start, sent=job.sent, connections=job.run.name)
     )
     robots = _robots(settings, _via_proxy(request_builder.proxy, fetchers.robots), queue)
@@ -74,6 +74,7 @@ def build_run_context(
         max_redirects=settings.max_redirects,
         adaptive=settings.adapt,
         distinct=not job.keep_duplicates,
+        skip_failing=settings.skip_failing,
         max_same_content=settings.max_same_content,
         unique=settings.unique,
         handler_timeout=settings.handler_timeout,

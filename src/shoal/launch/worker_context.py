@@ -190,10 +190,10 @@ class FleetContextFactory:
             settings = settings_for_template(settings, scraper.settings, f"template {scraper.name}")
         else:
             settings = with_defaults(settings, scraper.settings, f"scraper {scraper.name}")
-        if spec.get("from_raw"):
+        if spec.get("from_raw") or spec.get("folder"):
             raise UsageError(
-                f"run {run.name} asks for what another run saved, which only commands on this machine read",
-                hint="shoal run … --from-raw RUN, on the machine that has them",
+                f"run {run.name} asks for pages saved on a machine, which only commands on that machine read",
+                hint="there: shoal run … --from-raw RUN, or shoal run FOLDER …",
             )
         job = RunJob(
             run, settings, keep_duplicates=bool(spec.get("each")), sent="template" if spec.get("template") else "code"

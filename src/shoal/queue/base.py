@@ -46,17 +46,18 @@ from shoal.queue.values import (
     StoredRecord,
     TaskFilter,
     TaskView,
+    UrlFailures,
 )
 
 __all__ = [
     "HEARTBEAT_SECONDS", "LANE_KEPT_SECONDS", "LEASE_SECONDS", "LIMIT_SECONDS", "LOST_LIMIT", "MAX_COUNTERS_BYTES",
     "MAX_COUNTER_NAMES",
-    "MAX_FOUND_PER_SETTLE", "MAX_OUTBOX_BYTES", "MAX_OUTBOX_ENTRIES", "MAX_OUTBOX_ENTRY_BYTES",
-    "MAX_OUTBOX_PER_RUN", "MAX_PAGE_STATES", "MAX_PAGE_STATE_BYTES", "MAX_PUSH", "MAX_WHOLE_PAGE_STATES",
-    "REAP_EVERY", "SLOT_HORIZON_SECONDS", "UNDO_SECONDS", "Admin", "DeadLetterGroup", "Document", "Documents",
-    "ExtendResult", "Finding", "Flow", "Inspect", "Move", "Outbox", "PageState", "PageStates", "Promises",
-    "PushResult", "Queue", "ReapResult", "Registry", "RunAction", "Runs", "SeenSet", "SeenSets", "StoredEntry",
-    "StoredRecord", "TaskFilter", "TaskView",
+    "MAX_FOUND_PER_SETTLE", "MAX_OUTBOX_BYTES", "MAX_OUTBOX_ENTRIES", "MAX_OUTBOX_ENTRY_BYTES", "MAX_OUTBOX_PER_RUN",
+    "MAX_PAGE_STATES", "MAX_PAGE_STATE_BYTES", "MAX_PUSH", "MAX_WHOLE_PAGE_STATES", "REAP_EVERY",
+    "SLOT_HORIZON_SECONDS", "UNDO_SECONDS", "Admin", "DeadLetterGroup", "Document", "Documents", "ExtendResult",
+    "Failures", "Finding", "Flow", "Inspect", "Move", "Outbox", "PageState", "PageStates", "Promises", "PushResult",
+    "Queue", "ReapResult", "Registry", "RunAction", "Runs", "SeenSet", "SeenSets", "StoredEntry", "StoredRecord",
+    "TaskFilter", "TaskView", "UrlFailures",
 ]  # fmt: skip
 
 LEASE_SECONDS = 30.0
@@ -436,6 +437,25 @@ class PageStates(Protocol):
         ...
 
 
+class Failures(Protocol):
+    """How often URLs failed for good, over all runs, and how; see core/failing.py.
+
+    Whatever makes a dead letter (settle, a lost worker, a TTL that ran out) counts one failure of its URL, in the same
+    commit; importing one does not. A task of that URL that is done forgets all of them, and so does reviving a dead
+    letter. Typed tasks and requests that send something (another method than GET, or a body) count for nothing and
+    forget nothing. Counts outlive their runs and dead letters: for KEPT_SECONDS after the last failure, and
+    as long as it is one of the last MAX_REMEMBERED of the queue; what is beyond goes with reap.
+    """
+
+    async def failures(self, urls: Sequence[str]) -> list[UrlFailures]:
+        """What is remembered of these URLs, in the same order; a count of 0 where that is nothing."""
+        ...
+
+    async def forget_failures(self, urls: Sequence[str] | None = None) -> int:
+        """Forget those of these URLs, or all; says of how many URLs."""
+        ...
+
+
 class Outbox(Protocol):
     """What settled tasks left to be done elsewhere, by kind; see also MAX_OUTBOX_PER_RUN."""
 
@@ -548,7 +568,7 @@ class Registry(Protocol):
     async def forget_worker(self, worker: str) -> None: ...
 
 
-class Queue(Runs, Flow, Inspect, Admin, SeenSets, PageStates, Outbox, Move, Documents, Registry, Protocol):
+class Queue(Runs, Flow, Inspect, Admin, SeenSets, PageStates, Failures, Outbox, Move, Documents, Registry, Protocol):
     """The whole contract. Whoever needs one group of verbs asks for that group."""
 
     promises: Promises

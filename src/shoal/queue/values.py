@@ -103,6 +103,14 @@ class SeenSet(msgspec.Struct, frozen=True):
     changed_at: int  # when a task was last added to it
 
 
+class UrlFailures(msgspec.Struct, frozen=True):
+    """How often a URL failed for good in all runs, since it last went well."""
+
+    count: int = 0
+    causes: dict[str, int] = {}  # the most frequent may not be the last
+    last_at: int = 0
+
+
 class StoredRecord(msgspec.Struct, frozen=True, gc=False):
     seq: int  # grows in the order of settling, within a run
     task: int

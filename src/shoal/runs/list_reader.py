@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +27,9 @@ from shoal.core.task import Task
 from shoal.core.url import UrlNormalizer
 from shoal.errors import InvalidUrl, QueueReadOnly, UsageError
 from shoal.queue.base import Queue
+from shoal.queue.failing import failing_tasks
 from shoal.queue.reconnect import reconnecting
+from shoal.runs.list_report import BEYOND_REASON, FAILING_REASON, SEEN_REASON, ListReport
 from shoal.sources.base import Source, UrlEntry
 from shoal.sources.start_task import start_task
 from shoal.sources.url_text import with_scheme
@@ -36,29 +38,8 @@ from shoal.store.sidecars import RejectedFile
 BATCH = 1_000
 MAX_TOLD_LANES = 100_000  # remembered, so that a lane is not told with every line
 DUPLICATE_REASON = "the same URL as another line"
-SEEN_REASON = "seen in earlier runs"
-BEYOND_REASON = "past the page limit"
 
-AddResult = Literal["added", "known", "seen", "rejected", "beyond"]
-
-
-class ListReport(msgspec.Struct, frozen=True):
-    """What became of the lines read so far; read == added + not_added + empty."""
-
-    read: int = 0
-    added: int = 0
-    duplicates: int = 0
-    rejected: int = 0
-    completed: int = 0  # of those added: the scheme was put in front
-    beyond: int = 0  # past the run's page limit, so that nothing would be fetched for them
-    seen: int = 0  # in earlier runs of the same seen-set
-    blank: int = 0  # without a URL, or anything that was meant to be one
-    empty: int = 0  # of these: with nothing else in them either, so that they are in no file
-
-    @property
-    def not_added(self) -> int:
-        """Lines that are not URLs to fetch, and are in the file of rejected lines."""
-        return self.duplicates + self.rejected + self.beyond + self.seen + self.blank - self.empty
+AddResult = Literal["added", "known", "seen", "rejected", "beyond", "failing"]
 
 
 class ListPosition(msgspec.Struct, frozen=True):
@@ -93,8 +74,9 @@ class ListReader:
         rewrite: UrlNormalizer | None = None,
         outage_timeout: float = 0.0,
         settings: dict[str, Any] | None = None,
+        skip_failing: int = 0,
     ) -> None:
-        """outage_timeout: seconds that the queue may be out of reach.
+        """outage_timeout: seconds that the queue may be out of reach. skip_failing: what failed so often is left out.
 
         settings: to be remembered; where they differ from the last ones, lanes are told of their paces again.
         """
@@ -113,6 +95,7 @@ class ListReader:
         self._fingerprint = _new_fingerprint()
         self._entries: Iterator[UrlEntry] | None = None
         self._settings = settings
+        self._skip_failing = skip_failing
         self._position = ListPosition(run.name, run.began_at)
         self._told_lanes: set[str] = set()
         self._met_again: set[bytes] = set()  # added by the first reading, and read once by the second
@@ -221,6 +204,9 @@ class ListReader:
             elif answer == "seen":
                 self._reject(entry, f"{SEEN_REASON} ({self._run.seen_set})")
                 report = _add_counts(report, seen=1)
+            elif answer == "failing":
+                self._reject(entry, FAILING_REASON)
+                report = _add_counts(report, failing=1)
             elif answer == "beyond":
                 self._reject(entry, f"{BEYOND_REASON} of {self._run.max_pages:,}")
                 report = _add_counts(report, beyond=1)
@@ -246,6 +232,10 @@ class ListReader:
         """What became of each; `began` is not 0 where an attempt that crashed may have added some."""
         results, seen_digests = list[AddResult](), set[bytes]()
         room = self._run.max_pages - self.report.added if self._run.max_pages else len(tasks)
+        failing = await self._failing(tasks, is_retry=bool(began)) if self._skip_failing else {}
+        if failing:
+            kept = iter(await self._add([task for task in tasks if task.digest not in failing], began))
+            return ["failing" if task.digest in failing else next(kept) for task in tasks]
         # One line past the limit waits in the run, which its limit ends therefore: a higher one goes on with the rest.
         # Not where other runs would skip it for having been here.
         self._left_one = self._left_one or self.report.beyond > 0 or bool(self._run.seen_set)
@@ -264,6 +254,14 @@ class ListReader:
                 results.append(answer)
                 room -= answer == "added"
         return results + ["beyond"] * (len(tasks) - len(results))
+
+    async def _failing(self, tasks: Sequence[Task], *, is_retry: bool) -> Collection[bytes]:
+        """Those that failed too often before; not one that an attempt that crashed has added, to fail since."""
+        failing = await failing_tasks(self._queue, tasks, self._skip_failing)
+        if not is_retry or not failing:
+            return failing
+        ids = await self._queue.ids(self._run.id, list(failing))
+        return {digest for digest, number in zip(failing, ids, strict=True) if not number}
 
     async def _was_added_by_us(self, task: Task, began: int) -> bool:
         """Whether a known URL was added by the attempt that crashed, or by the first reading, not by another line."""
@@ -373,32 +371,3 @@ def _add_counts(report: ListReport, **counts: int) -> ListReport:
     return msgspec.structs.replace(
         report, read=report.read + 1, **{name: getattr(report, name) + n for name, n in counts.items()}
     )
-
-
-def describe_report(report: ListReport, source: Source, rejected: str = "", seen_set: str = "") -> str:
-    """One line for people: "Read 500 lines of urls.txt: 488 to fetch, 9 duplicates …"."""
-    unit = source.unit if report.read == 1 else f"{source.unit}s"
-    parts = [f"{report.added:,} to fetch", *_rejected_parts(report, seen_set, with_empty=True)]
-    aside = f" (→ {rejected})" if rejected and report.not_added else ""
-    text = f"Read {report.read:,} {unit} of {source.name}: {', '.join(parts)}{aside}"
-    if report.completed:
-        text += f"; {report.completed:,} had no http:// or https://"
-    return text
-
-
-def describe_rejected(report: ListReport) -> str:
-    """What is in the file of rejected lines: "9 duplicates · 3 not URLs"."""
-    return " · ".join(_rejected_parts(report))
-
-
-def _rejected_parts(report: ListReport, seen_set: str = "", *, with_empty: bool = False) -> Iterator[str]:
-    if report.seen:
-        yield f"{report.seen:,} {SEEN_REASON}" + (f" ({seen_set})" if seen_set else "")
-    if report.duplicates:
-        yield f"{report.duplicates:,} duplicate{'s' if report.duplicates > 1 else ''}"
-    if report.rejected:
-        yield f"{report.rejected:,} not {'URLs' if report.rejected > 1 else 'a URL'}"
-    if blank := report.blank - (0 if with_empty else report.empty):
-        yield f"{blank:,} blank"
-    if report.beyond:
-        yield f"{report.beyond:,} {BEYOND_REASON}"

@@ -91,7 +91,7 @@ _CAUSE_TEXT = {
     "robots_unreachable": "robots.txt cannot be read",
     "worker_lost": "crashed workers",
     "unacknowledged": "lost with their workers (ack=auto)",
-    "not_kept": "not saved by that run",
+    "not_kept": "not among the saved pages",
     "expired": "waited too long",
     "handler": "errors in the handler",
 }

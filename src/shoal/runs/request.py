@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,8 @@ from shoal.queue.base import Queue
 from shoal.runs.identity import run_key
 from shoal.runs.spec import RunMode, current_user, new_spec
 from shoal.sources.arguments import ArgumentSource
-from shoal.sources.open import Input, open_input
+from shoal.sources.folder import FolderSource
+from shoal.sources.open import Input, PrefetchedSource, open_input
 from shoal.sources.target_kind import target_kind, validate_target
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class RunRequest:
     typed_target: str = ""  # the same as a person wrote it
     template: Template | None = None
     input: Input | None = None  # URLs beside the scraper's own; each is to be accounted for
+    folder: str = ""  # whose files are the pages; empty: they are fetched
     chosen_fields: frozenset[str] = frozenset()  # fields that somebody chose, whose filling is worth a word
 
     @property
@@ -78,7 +80,7 @@ def parse_run_request(
     if kind != "url":  # after a URL each word is judged by itself, as a line of a list is
         validate_target(target, inputs, fields, column)
     folder = settings.state_folder / "inputs"
-    if with_columns and kind not in ("list", "url") and not inputs:
+    if with_columns and kind not in ("list", "folder", "url") and not inputs:
         raise UsageError("--with-columns is for lists, and none is given", hint=f"shoal run {target} urls.csv")
     if kind == "scraper":
         if with_columns:
@@ -89,18 +91,24 @@ def parse_run_request(
         _check_inputs(target, inputs)
         listed = _load_scraper(target, settings.scrapers)
         given = _open_input(inputs, column, folder) if inputs else None
-        return RunRequest(listed.scraper, listed.target, target, input=given)
+        return RunRequest(listed.scraper, listed.target, target, input=given, folder=_folder_of(inputs))
     from shoal.extract.template import from_fields, summary  # late: a scraper needs none of it
 
     if kind == "template":
         template = read_template(Path(target))
         chosen = frozenset(name for page in template.pages for name in page.fields)
         given = _open_input(inputs, column, folder) if inputs else None
-        return _template_request(template, given, chosen, with_columns)
-    name = _unsafe_chars.sub("-", Path(target).stem.lower() if kind == "list" else "pages").strip("-_")[:64] or "list"
+        return replace(_template_request(template, given, chosen, with_columns), folder=_folder_of(inputs))
+    name = (
+        _unsafe_chars.sub("-", Path(target).resolve().stem.lower() if kind in ("list", "folder") else "pages").strip(
+            "-_"
+        )[:64]
+        or "list"
+    )
     template = from_fields(name, fields) if fields else summary(name)
     chosen = frozenset(template.pages[0].fields) - {"url"} if fields else frozenset[str]()
-    return _template_request(template, _open_input((target, *inputs), column, folder), chosen, with_columns)
+    request = _template_request(template, _open_input((target, *inputs), column, folder), chosen, with_columns)
+    return replace(request, folder=_folder_of((target,)))
 
 
 def read_template(path: Path) -> Template:
@@ -142,17 +150,25 @@ def _template_request(template: Template, given: Input | None, chosen: frozenset
     return RunRequest(scraper, template=template, input=given, chosen_fields=chosen)
 
 
+def _folder_of(words: Sequence[str]) -> str:
+    """The folder of saved pages among them."""
+    return str(Path(words[0]).resolve()) if words and target_kind(words[0]) == "folder" else ""
+
+
 def _open_input(words: Sequence[str], column: str, folder: Path) -> Input:
-    if target_kind(words[0]) == "list":
+    kind = target_kind(words[0])
+    if kind == "list":
         return open_input(words[0], column, folder)
+    if kind == "folder":
+        return Input(PrefetchedSource(FolderSource(Path(words[0]))), _folder_of(words))
     return Input(ArgumentSource(words), " ".join(words))
 
 
 def _check_inputs(target: str, inputs: Sequence[str]) -> None:
     given = {target_kind(word) for word in inputs}
-    if given - {"list", "url"} or ("list" in given and inputs[1:]):
+    if given - {"list", "folder", "url"} or (given & {"list", "folder"} and inputs[1:]):
         raise UsageError(
-            f"{' '.join(inputs)}: a scraper takes one list, or URLs, to start from",
+            f"{' '.join(inputs)}: a scraper takes one list or folder, or URLs, to start from",
             hint=f"shoal run {target} urls.txt, or put its URLs into start=[…]",
         )
 

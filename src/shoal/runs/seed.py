@@ -15,7 +15,8 @@ from shoal.core.run import Run
 from shoal.queue.base import Queue
 from shoal.queue.reconnect import reconnecting
 from shoal.runs.identity import finish_seeding
-from shoal.runs.list_reader import ListReader, ListReport, describe_report
+from shoal.runs.list_reader import ListReader
+from shoal.runs.list_report import ListReport, describe_report
 from shoal.sources.open import Input
 from shoal.store.sidecars import RejectedFile
 
@@ -64,6 +65,7 @@ class ListSeeder:
             rewrite=app.rewrite_rule(settings),
             outage_timeout=app.queue_outage_timeout(settings),
             settings=remembered,
+            skip_failing=0 if reread else settings.skip_failing,
         )
         await reader.prepare()
         return cls(queue, run, reader, given, display_name, on_message)

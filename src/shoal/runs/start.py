@@ -11,6 +11,7 @@ from shoal.core.name_format import RUN_ID_FORMAT
 from shoal.core.run import NewRun, Run
 from shoal.core.task import Task
 from shoal.queue.base import Queue
+from shoal.queue.failing import failing_tasks
 from shoal.queue.reconnect import reconnecting
 from shoal.runs.identity import StartOutcome, find_or_start, finish_seeding
 from shoal.store.export import Exporter
@@ -43,6 +44,7 @@ class AddedTasks:
     added: int = 0
     known: int = 0
     seen: int = 0  # by earlier runs of the same seen-set
+    failing: int = 0  # left out, because they failed too often before
     is_refused: bool = False  # the run takes no more work: it has ended
 
 
@@ -88,9 +90,13 @@ async def start(queue: Queue, request: StartRequest) -> StartedRun:
 
 
 async def add_tasks(queue: Queue, run: Run, batches: TaskBatches, *, outage_timeout: float = 0.0) -> AddedTasks:
-    """Add batch after batch, with a moment for others in between."""
-    total = AddedTasks()
+    """Add batch after batch, with a moment for others in between; but for URLs that the run says failed too often."""
+    total, skip_failing = AddedTasks(), _skip_failing(run)
     async for tasks, paces in batches:
+        if skip_failing:
+            failing = await reconnecting(lambda: failing_tasks(queue, tasks, skip_failing), outage_timeout)  # noqa: B023
+            tasks = [task for task in tasks if task.digest not in failing]
+            total.failing += len(failing)
         if tasks:
             answers = await reconnecting(lambda: queue.add(run.id, tasks, paces), outage_timeout)  # noqa: B023
             total.added += answers.count("added")
@@ -101,6 +107,13 @@ async def add_tasks(queue: Queue, run: Run, batches: TaskBatches, *, outage_time
                 break
         await asyncio.sleep(0)
     return total
+
+
+def _skip_failing(run: Run) -> int:
+    """What it says under that name; other programs start runs too, whose specs hold what they like."""
+    settings = run.spec.get("settings")
+    value = settings.get("skip_failing") if isinstance(settings, dict) else 0
+    return value if isinstance(value, int) and value > 0 else 0
 
 
 async def in_batches(tasks: Sequence[Task], paces: Mapping[str, Pace]) -> TaskBatches:

@@ -12,7 +12,7 @@ BLANK = "blank"  # the problem of a line with nothing in it
 NOTHING = "nothing "  # how the problem of a row begins whose URL is left out
 TOO_LONG = f"longer than {MAX_LINE:,} characters"
 
-Unit = Literal["line", "row", "URL"]
+Unit = Literal["line", "row", "URL", "file"]
 
 
 class UrlEntry(msgspec.Struct, frozen=True, gc=False):

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Literal
 
 from shoal.errors import UsageError
+from shoal.sources.folder import page_files
 from shoal.sources.url_text import is_schemeless_url
 
-TargetKind = Literal["scraper", "template", "list", "url"]
+TargetKind = Literal["scraper", "template", "list", "folder", "url"]
 ListFormat = Literal["lines", "csv", "tsv", "jsonl", "xlsx", "any"]
 
 STDIN = "-"
@@ -43,7 +44,7 @@ def target_kind(target: str) -> TargetKind:
     if path_part.endswith(".py"):
         return "scraper"
     if path.is_dir():
-        raise UsageError(f"{target} is a folder", hint="name a file in it: a scraper (books.py), a template or a list")
+        return _folder_kind(path)
     if path.suffix.lower() in TEMPLATE_SUFFIXES:
         return _require_existing(path, "template")
     if path.exists() or (path.suffix and file_suffix(path) in FORMATS_BY_SUFFIX):
@@ -65,15 +66,15 @@ def validate_target(target: str, inputs: Sequence[str], fields: Mapping[str, str
         )
     if column and "list" not in {kind, *kinds}:
         raise UsageError("--column is for lists, and none is given", hint="shoal run urls.csv --column link")
-    if kind == "list" and inputs:
+    if kind in ("list", "folder") and inputs:
         raise UsageError(
-            f"{inputs[0]}: a list takes no further arguments", hint="cat one.txt two.txt | shoal run - -o out.csv"
+            f"{inputs[0]}: a {kind} takes no further arguments", hint="cat one.txt two.txt | shoal run - -o out.csv"
         )
     if kind == "url" and kinds - {"url"}:
         raise UsageError(f"{inputs[0]} is not a URL like the first one", hint="shoal run https://… https://…")
-    if kind == "template" and (kinds - {"list", "url"} or (kinds and kinds != {"url"} and inputs[1:])):
+    if kind == "template" and (kinds - {"list", "folder", "url"} or (kinds and kinds != {"url"} and inputs[1:])):
         raise UsageError(
-            f"{' '.join(inputs)}: a template takes one list, or URLs, to start from",
+            f"{' '.join(inputs)}: a template takes one list or folder, or URLs, to start from",
             hint=f"shoal run {target} urls.txt",
         )
     return kind
@@ -83,6 +84,15 @@ def file_suffix(path: Path) -> str:
     """The suffix that says what is in a file, packed or not."""
     name = path.name.lower().removesuffix(".gz")
     return Path(name).suffix
+
+
+def _folder_kind(path: Path) -> TargetKind:
+    if next(page_files(path), None) is None:
+        raise UsageError(
+            f"{path} is a folder without saved pages (.html)",
+            hint="name a file in it: a scraper (books.py), a template or a list",
+        )
+    return "folder"
 
 
 def _list_kind(path: Path) -> TargetKind:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 import msgspec
 
@@ -29,26 +29,36 @@ async def runs_with_dead_letters(queue: Queue) -> list[Run]:
     return found
 
 
-async def dead_letters(queue: Queue, run: int, where: TaskFilter, limit: int) -> AsyncIterator[TaskView]:
+async def dead_letters(
+    queue: Queue, run: int, where: TaskFilter, limit: int, *, failures: int = 0
+) -> AsyncIterator[TaskView]:
+    """failures: only those whose URL failed at least so often, in all runs."""
     after = 0
     while limit > 0:
-        page = await queue.list_tasks(run, state="dead", where=where, after=after, limit=min(PAGE_SIZE, limit))
-        for view in page:
+        size = PAGE_SIZE if failures else min(PAGE_SIZE, limit)
+        page = await queue.list_tasks(run, state="dead", where=where, after=after, limit=size)
+        for view in (await failing_letters(queue, page, failures))[:limit] if failures else page:
             yield view
+            limit -= 1
         if not page:
             return
-        limit -= len(page)
         after = page[-1].id
 
 
+async def failing_letters(queue: Queue, letters: Sequence[TaskView], failures: int) -> list[TaskView]:
+    """Those of them whose URL failed at least so often, in all runs."""
+    counts = await queue.failures([view.url for view in letters])
+    return [view for view, about in zip(letters, counts, strict=True) if about.count >= failures]
+
+
 async def dead_letter_groups(
-    queue: Queue, run: int, where: TaskFilter = TaskFilter(), limit: int = 100, *, most: int = ALL
+    queue: Queue, run: int, where: TaskFilter = TaskFilter(), limit: int = 100, *, most: int = ALL, failures: int = 0
 ) -> list[DeadLetterGroup]:
     """By host and cause, the most first; with a filter, of the first `most` letters that match it."""
-    if where == TaskFilter():
+    if where == TaskFilter() and not failures:
         return await queue.dead_groups(run, limit=limit)
     made: dict[tuple[str, str], DeadLetterGroup] = {}
-    async for view in dead_letters(queue, run, where, most):
+    async for view in dead_letters(queue, run, where, most, failures=failures):
         key = view.lane, view.cause
         at = view.finished_at
         group = made.get(key) or DeadLetterGroup(view.lane, view.cause, 0, view.url, last_message(view), at, at)

@@ -18,7 +18,7 @@ from shoal.core.run_counters import fetch_usage, field_fill
 from shoal.core.stats import Stats
 from shoal.core.task import Attempt
 from shoal.logs import redact
-from shoal.queue.base import DeadLetterGroup, SeenSet, TaskView
+from shoal.queue.base import DeadLetterGroup, SeenSet, TaskView, UrlFailures
 from shoal.runs.identity import run_code_version
 from shoal.runs.no_records import NO_RECORDS, wants_records
 from shoal.view.dead_letters import count_by_cause, last_message
@@ -280,7 +280,13 @@ def explanation_document(answer: Explanation) -> Document:
         "others": [
             {"id": it.id, "kind": it.kind, "state": it.state, "cause": it.cause or None} for it in answer.others
         ],
+        "failures": failures_document(answer.failures),
     }
+
+
+def failures_document(about: UrlFailures) -> Document:
+    """How often and how a URL failed, in all runs."""
+    return {"count": about.count, "causes": about.causes, "last_at": iso_time(about.last_at) if about.count else None}
 
 
 _UNKNOWN_TASK: Document = {

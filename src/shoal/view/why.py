@@ -12,7 +12,7 @@ from shoal.core.task import DISCARDED, band, digest
 from shoal.core.typed_task import TYPE_PREFIX
 from shoal.core.url import canonical, request_digest
 from shoal.errors import InvalidUrl
-from shoal.queue.base import MAX_OUTBOX_PER_RUN, Queue, TaskFilter, TaskView
+from shoal.queue.base import MAX_OUTBOX_PER_RUN, Queue, TaskFilter, TaskView, UrlFailures
 from shoal.runs.missing_capabilities import find_missing, no_worker_has
 from shoal.view.formatting import ago, count, format_duration, format_hold, format_pace
 from shoal.view.run_state import display_state, live_workers_for_run, resume_hint
@@ -30,6 +30,7 @@ SKIP_RULES = {
     "scope": "its host is not one of the scraper's (hosts=[…])",
     "depth": "it is farther from the start than --max-depth",
     "invalid": "it is not a URL that can be fetched",
+    "failing": "it failed too often before (--skip-failing; shoal failures forget URL)",
     "no_handler": "no pattern of the scraper matches it (@….page, or match in a template)",
 }
 
@@ -46,6 +47,7 @@ class Explanation(msgspec.Struct, frozen=True):
     run_state: str = ""  # for people
     url: str = ""
     others: tuple[TaskView, ...] = ()  # further tasks with this URL: for other handlers, or asked for again
+    failures: UrlFailures = UrlFailures()  # in all runs, since it last went well
 
 
 def normalize_url(word: str) -> str:
@@ -91,7 +93,19 @@ async def explain_url(
     samples = await queue.skipped(run.id, limit=MAX_SKIPPED)
     reasons = tuple(reason for reason, link in samples if link == url)
     words = await _not_seen_reason(queue, run, reasons, len(samples))
-    return Explanation(run, None, now, words, skipped=reasons, url=url)
+    return Explanation(run, None, now, words, skipped=reasons, url=url, failures=await _failures(queue, url))
+
+
+async def _failures(queue: Queue, url: str) -> UrlFailures:
+    (about,) = await queue.failures([url])
+    return about
+
+
+def failures_words(about: UrlFailures, now: int) -> str:
+    """How often and how a URL failed: "3 times: timeout.connect ×2, http.500 ×1, last 2h00 ago"."""
+    causes = sorted(about.causes.items(), key=lambda item: (-item[1], item[0]))
+    how = ", ".join(f"{cause} ×{number:,}" for cause, number in causes)
+    return f"{count(about.count, 'time')} in all runs: {how}, last {ago(about.last_at, now)}"
 
 
 async def tasks_with_url(queue: Queue, run: Run, url: str) -> list[TaskView]:
@@ -133,6 +147,7 @@ async def _explain(queue: Queue, settings: Settings, run: Run, task: TaskView, m
         chain=await _parent_chain(queue, run, task),
         run_state=await display_state(queue, settings, run),
         url=task.url,
+        failures=await _failures(queue, task.url),
     )
 
 

@@ -69,6 +69,7 @@ class RunContext:
     max_redirects: int = 10
     adaptive: bool = False  # go slower where a host answers slowly or refuses
     distinct: bool = True  # a page that several URLs lead to is recorded once
+    skip_failing: int = 0  # links to URLs that failed so often before are skipped; 0: none
     max_same_content: int = 0  # pages of a host with the same content whose links are followed; 0: all
     unique: tuple[str, ...] = ()  # fields by which records are kept once; none: all are kept
     contents: DuplicateContent = field(default_factory=DuplicateContent)

@@ -12,6 +12,7 @@ from shoal.queue.postgres import (
     diagnostics,
     documents,
     drop,
+    failing,
     inspect,
     lanes,
     move,
@@ -86,6 +87,8 @@ class PostgresQueue:
 
     save_page_states = verb(page_states.save)
     page_states = verb(page_states.listing)
+    failures = verb(failing.failures)
+    forget_failures = verb(failing.forget)
 
     acknowledge = verb(outbox.acknowledge)
     outbox = verb(outbox.listing)

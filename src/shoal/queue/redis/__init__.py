@@ -14,6 +14,7 @@ from shoal.queue.redis import (
     diagnostics,
     documents,
     drop,
+    failing,
     groups,
     inspect,
     lanes,
@@ -97,6 +98,8 @@ class RedisQueue:
 
     save_page_states = verb(page_states.save)
     page_states = verb(page_states.listing)
+    failures = verb(failing.failures)
+    forget_failures = verb(failing.forget)
 
     acknowledge = verb(outbox.acknowledge)
     outbox = verb(outbox.listing)

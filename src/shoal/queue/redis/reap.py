@@ -12,7 +12,7 @@ import msgspec
 from shoal.core.lane import WorkerStatus
 from shoal.queue.base import MAX_COUNTERS_BYTES, ReapResult
 from shoal.queue.cells import UNREADABLE
-from shoal.queue.redis import idle_lanes, seen_sets
+from shoal.queue.redis import failing, idle_lanes, seen_sets
 from shoal.queue.redis.engine import Engine
 
 CALLS = 50  # of reap in a row; the rest is for the next time
@@ -36,6 +36,7 @@ async def reap(engine: Engine, dead_workers: Mapping[str, Collection[int]] | Non
         if not more:
             break
     await seen_sets.sweep(engine)
+    await failing.forget_old(engine)
     await idle_lanes.remove(engine)
     return ReapResult(*total)
 

@@ -17,6 +17,7 @@ from shoal.queue.sqlite import (
     claim,
     documents,
     drop,
+    failing,
     inspect,
     lane_list,
     lanes,
@@ -98,6 +99,8 @@ class SqliteQueue:
 
     save_page_states = write(page_states.save)
     page_states = read(page_states.listing)
+    failures = read(failing.failures)
+    forget_failures = write(failing.forget)
 
     acknowledge = write(outbox.acknowledge)
     outbox = read(outbox.listing)

@@ -10,7 +10,7 @@ import msgspec
 
 from shoal.core.task import UNACKNOWLEDGED, UNACKNOWLEDGED_MESSAGE, Attempt
 from shoal.queue.cells import read_attempts
-from shoal.queue.sqlite import lanes, needs
+from shoal.queue.sqlite import failing, lanes, needs
 
 HISTORY_LIMIT = 20
 EXPIRED_PER_STEP = 1000
@@ -36,6 +36,7 @@ def move_to_dead(
     db: sqlite3.Connection, now: int, task: int, *, attempts: int, cause: str, past: str | None, evidence: object = None
 ) -> None:
     """Move one live task to the dead letters; the caller keeps the account."""
+    failing.count(db, now, task, cause)
     db.execute(_MOVE, (now, attempts, cause, past, None if evidence is None else _encode(evidence).decode(), task))
     db.execute("DELETE FROM tasks WHERE id = ?", (task,))
 

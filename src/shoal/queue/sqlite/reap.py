@@ -11,7 +11,7 @@ import msgspec
 from shoal.core.task import ISOLATED, Attempt
 from shoal.queue.base import LEASE_SECONDS, LOST_LIMIT, ExtendResult, ReapResult
 from shoal.queue.cells import UNREADABLE
-from shoal.queue.sqlite import dead_letter, idle_lanes, lanes, needs, runs, seen_sets
+from shoal.queue.sqlite import dead_letter, failing, idle_lanes, lanes, needs, runs, seen_sets
 from shoal.queue.sqlite.lanes import micros
 
 _decode_ids = msgspec.json.Decoder(list[int]).decode
@@ -45,6 +45,7 @@ def reap(db: sqlite3.Connection, now: int, dead_workers: Mapping[str, Collection
     dead_letter.discard(db, now)
     runs.sweep(db, now)
     seen_sets.sweep(db, now)
+    failing.forget_old(db, now)
     idle_lanes.remove(db, now)
     return ReapResult(returned, dead, expired)
 

@@ -15,7 +15,7 @@ from shoal.queue import undo as undo_refusal
 from shoal.queue.base import LIMIT_SECONDS, UNDO_SECONDS, RunAction, TaskFilter
 from shoal.queue.cells import read_run
 from shoal.queue.outbox_limits import outbox_pending
-from shoal.queue.sqlite import dead_letter, lanes, needs, seen_sets
+from shoal.queue.sqlite import dead_letter, failing, lanes, needs, seen_sets
 from shoal.queue.sqlite.filter import condition, dead_letters
 
 SWEEP_SLICE = 2000
@@ -305,7 +305,7 @@ def revive(db: sqlite3.Connection, now: int, number: int, where: TaskFilter, lim
     term, values = condition(where, "t", dead=True)
     first, last = number << TASK_BITS, (number + 1) << TASK_BITS
     rows = db.execute(
-        f"SELECT t.id, t.lane, t.priority, t.history, t.needs FROM {dead_letters(where)} AND t.id >= ? AND t.id < ? AND {term} ORDER BY t.id LIMIT ?",
+        f"SELECT t.id, t.lane, t.priority, t.history, t.needs, t.url FROM {dead_letters(where)} AND t.id >= ? AND t.id < ? AND {term} ORDER BY t.id LIMIT ?",
         (number, first, last, *values, max(0, limit)),
     ).fetchall()
     if not rows:
@@ -331,6 +331,7 @@ def revive(db: sqlite3.Connection, now: int, number: int, where: TaskFilter, lim
             for row in rows
         ],
     )
+    failing.forget_done(db, [(row[0], row[5]) for row in rows], "dead")
     db.executemany("DELETE FROM dead WHERE id = ?", [(row[0],) for row in rows])
     # They were handed out once already: the page limit makes room for them again.
     db.execute(

@@ -14,7 +14,7 @@ from shoal.core.run import TASK_BITS, run_of
 from shoal.core.task import SEEN, LaneChange, OutboxEntry, Outcome, Task, Verdict
 from shoal.queue.counter_totals import Totals, counter_totals
 from shoal.queue.outbox_limits import check_outbox
-from shoal.queue.sqlite import dead_letter, identity, lanes, needs, run_counters, runs
+from shoal.queue.sqlite import dead_letter, failing, identity, lanes, needs, run_counters, runs
 from shoal.queue.sqlite.admit import admit
 from shoal.queue.sqlite.lanes import micros
 
@@ -49,6 +49,7 @@ class SettleBatch:
         self.ready: dict[int, Counter[needs.Place]] = defaultdict(Counter)  # run -> place -> tasks back to ready
         self.leases: Counter[int] = Counter()
         self.ended: list[tuple[object, ...]] = []
+        self.went_well: list[tuple[int, str]] = []  # task, URL
         self.cancelled: list[tuple[object, ...]] = []
         self.records: list[tuple[int, int, str]] = []
         self.next_record: dict[int, int] = {}
@@ -80,6 +81,7 @@ class SettleBatch:
         db = self.db
         if self.ended:
             db.executemany(_END_WELL, self.ended)
+            failing.forget_done(db, self.went_well)
             db.executemany("DELETE FROM tasks WHERE id = ?", [(row[0],) for row in self.ended])
         if self.cancelled:
             db.executemany(_END_CANCELLED, self.cancelled)
@@ -209,6 +211,7 @@ def _done(batch: SettleBatch, row: LeasedRow, outcome: Outcome, cancelled: bool)
     else:
         batch.dropped.add(row[0])
     _end(batch, row, outcome, "done", first, count)
+    batch.went_well.append((row[0], row[13]))
     batch.counters[run]["done"] += 1
     batch.counters[run]["cancelled"] -= 1 if cancelled else 0
 

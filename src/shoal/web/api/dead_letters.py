@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from shoal.core.run import Run
 from shoal.queue.base import DeadLetterGroup, Queue, TaskFilter
+from shoal.view.dead_letters import failing_letters
 from shoal.view.documents import dead_group_document, dead_letter_document
 from shoal.web.api import models
 from shoal.web.api.models import Cursor, Limit, ListPage, RunName, response_docs
@@ -34,6 +35,9 @@ async def list_dead(
     host: models.TextQuery = "",
     cause: Annotated[str, models.line_query(500, 'Exact, or "http.5*".')] = "",
     url: Annotated[str, models.line_query(8_192, "Exact, or with stars.")] = "",
+    failures: Annotated[
+        int, Query(ge=0, le=1_000_000, description="Only pages that failed at least so often, in all runs.")
+    ] = 0,
     limit: Limit = 100,
     cursor_: Annotated[Cursor, Query(alias="cursor")] = "",
 ) -> Response:
@@ -41,6 +45,8 @@ async def list_dead(
     found = await context.find_run(run)
     after = read_cursor(f"dead/{found.id}", cursor_, int) or 0
     items, next = await tasks_page(context, found, "dead", TaskFilter(host, cause, url), limit, after)
+    if failures:
+        items = await failing_letters(context.queue, items, failures)
     return page_response(
         [dead_letter_document(view) for view in items], make_cursor(f"dead/{found.id}", next) if next else None
     )

@@ -311,6 +311,7 @@ class SubmitResult(ExtensibleModel):
     added: int
     known: int
     seen: int = Field(default=0, description="In earlier runs of the same seen-set.")
+    failing: int = Field(default=0, description="Skipped: they failed too often before (`skip_failing`).")
     rejected: int
 
 
@@ -320,6 +321,7 @@ class AddResult(ExtensibleModel):
     added: int
     known: int
     seen: int = Field(default=0, description="In earlier runs of the same seen-set.")
+    failing: int = Field(default=0, description="Skipped: they failed too often before (`skip_failing`).")
     rejected: int
     rejects: list[dict[str, Any]] = Field(description="The first hundred, each with the reason.")
     last: bool

@@ -25,6 +25,8 @@ async def log_verb(queue: Queue, who: str, verb: str, args: list[Any], named: di
         await actor.log_action("clear seen-set", args[0], count=result)
     elif verb == "forget_seen":
         await actor.log_action("forget seen URLs", args[0], count=result)
+    elif verb == "forget_failures" and result:
+        await actor.log_action("forget failures", "URLs", count=result)
     elif verb == "set_lane" and _is_decision(args[0]):
         await actor.log_action(host_actions.action_name(args[0]), args[0].lane, **host_actions.change_details(args[0]))
 

@@ -69,6 +69,7 @@ class SubmittedRun(msgspec.Struct, frozen=True):
     rejects: tuple[dict[str, Any], ...] = ()
     rejected: int = 0
     notes: tuple[str, ...] = ()
+    failing: int = 0
     has_own_hooks: bool = False  # its webhooks are those that were asked for
 
 
@@ -143,7 +144,16 @@ async def submit_run(
     is_own = (started.outcome == "new" or bool(seed)) and run.spec.get("hooks", []) == hooks
     notes = plan.notes if is_own or not hooks else (*plan.notes, HOOKS_KEPT_NOTE)
     return SubmittedRun(
-        run, status, added.added, added.known, added.seen, tuple(rejects.first), rejects.count, notes, is_own
+        run,
+        status,
+        added.added,
+        added.known,
+        added.seen,
+        tuple(rejects.first),
+        rejects.count,
+        notes,
+        failing=added.failing,
+        has_own_hooks=is_own,
     )
 
 

@@ -6,6 +6,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from shoal.core.failing import FAILING
 from shoal.core.page import Response
 from shoal.core.retry import status_cause
 from shoal.core.task import GARBLED, LeasedTask, OutboxEntry, Outcome, RequestOptions
@@ -16,6 +17,7 @@ from shoal.extract.links import AdmittedLinks
 from shoal.extract.page import Page
 from shoal.extract.selection import missed_selectors
 from shoal.logs import bind_lazy
+from shoal.queue.failing import failing_tasks
 from shoal.worker.context import RunContext, WorkerContext
 from shoal.worker.task import slot
 from shoal.worker.task.attempt import TaskAttempt, log_fields
@@ -57,6 +59,8 @@ async def process_task(task: LeasedTask, context: WorkerContext, start_at: float
             await check_robots(attempt, run_context, task.url)
             output = await visit(attempt, run_context)
         found = admit_links(attempt, run_context, output)
+        if run_context.skip_failing and found.tasks:
+            found = await skip_failing(attempt, run_context, found)
         counters = page_counters(attempt, output) | remember(attempt, run_context, output)
         return attempt.success_outcome(output, found, follow_ups(attempt, output), counters)
     except BaseException as error:
@@ -206,6 +210,14 @@ def admit_links(attempt: TaskAttempt, run_context: RunContext, output: HandlerOu
             output.follows = [follow for follow in output.follows if follow.again]
             return AdmittedLinks(kept, (("trap", attempt.final_url),) if kept != found.tasks else ())
         return replace(found, skipped=found.skipped + output.skipped) if output.skipped else found
+
+
+async def skip_failing(attempt: TaskAttempt, run_context: RunContext, found: AdmittedLinks) -> AdmittedLinks:
+    """Leave out links to URLs that failed too often before."""
+    failing = await failing_tasks(attempt.context.queue, found.tasks, run_context.skip_failing)
+    kept = tuple(task for task in found.tasks if task.digest not in failing)
+    left_out = tuple((FAILING, task.url) for task in found.tasks if task.digest in failing)
+    return AdmittedLinks(kept, found.skipped + left_out)
 
 
 def follow_ups(attempt: TaskAttempt, output: HandlerOutput) -> tuple[OutboxEntry, ...]:

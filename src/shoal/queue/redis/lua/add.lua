@@ -1,4 +1,4 @@
--- uses: base reply_cache lanes wake items seen_sets admit
+-- uses: base reply_cache lanes wake failing items seen_sets admit
 -- add: now, request, run, lanes (count, then name and pace each), tasks.
 local run = get_run(tonumber(ARGV[3]))
 if not accepts_tasks(run) then

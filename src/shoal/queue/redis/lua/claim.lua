@@ -1,4 +1,4 @@
--- uses: base lanes wake items leases reach hand_out promote pop
+-- uses: base lanes wake failing items leases reach hand_out promote pop
 -- claim: now, worker, limit, lease, request, whether all runs are served, how many capabilities, these, names served.
 -- Order: runs by priority and weighted share, lanes by when they come due, in a lane the most urgent run and of equals the
 -- one served least there, then band and age; every 16th pick takes the oldest (core/claim_plan.py says the same in Python).

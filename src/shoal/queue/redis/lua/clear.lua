@@ -1,4 +1,4 @@
--- uses: base lanes wake items
+-- uses: base lanes wake failing items
 -- clear: now, run, lists (lane and band each). What was dropped leaves its list: claims need not pass it over.
 -- Answers: how many of the lists are done; the others are for another call.
 local MOST, STALE, STEP = 50000, 1000, 100  -- items gone through, and taken away one by one

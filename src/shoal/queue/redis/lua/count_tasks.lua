@@ -1,4 +1,4 @@
--- uses: base lanes wake items leases find_task
+-- uses: base lanes wake failing items leases find_task
 -- count_tasks: now, run, the first number and how many. Answers: where to go on (0: nowhere), how many of them are ready, delayed
 -- and leased; those that are gone; and how many of the ready ones have which needs (number and count each).
 local run = get_run(tonumber(ARGV[2]))

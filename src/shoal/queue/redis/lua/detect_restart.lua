@@ -1,4 +1,4 @@
--- uses: base lanes wake items
+-- uses: base lanes wake failing items
 -- detect_restart: now, how the server calls itself since it was last started. A server that was restarted, or took over from
 -- another, may have forgotten the last second: numbers given then are not given again.
 local RUNS_LEFT_OUT, CHUNKS_LEFT_OUT = 16, 16

@@ -1,4 +1,4 @@
--- uses: base reply_cache lanes wake items find_task
+-- uses: base reply_cache lanes wake failing items find_task
 -- drop: now, request, run, state (ready or dead), numbers. What waits, or is dead, is cancelled.
 -- Answers: a word (unknown, ok), how many there were, then lane and band of each list that holds what was cleared.
 local DROPPED = 'dropped by a person'

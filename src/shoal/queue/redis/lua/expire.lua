@@ -1,4 +1,4 @@
--- uses: base lanes wake items
+-- uses: base lanes wake failing items
 -- expire: now, how many at most, runs. Waiting tasks of these whose time is over are dead. Answers: whether there may be more.
 local most, more = tonumber(ARGV[2]), 0
 for i = 3, #ARGV do

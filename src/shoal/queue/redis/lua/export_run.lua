@@ -1,4 +1,4 @@
--- uses: base lanes wake items leases find_task
+-- uses: base lanes wake failing items leases find_task
 -- export_run: now, run, the first number, how many at most.
 -- Answers: a word (unknown, running, outbox, index: it is to be made first, ok), where to go on (0: nowhere), now, then of each
 -- task: number, where (see find_task), its text, the name of its lane, its digest and those of its aliases.

@@ -1,4 +1,4 @@
--- uses: base lanes wake items seen_sets admit
+-- uses: base lanes wake failing items seen_sets admit
 -- import_run: now, run, lanes (count, name and pace each), how many records, the records (seq, then a row each), how many
 -- counters, the counters (name and value each), how many reasons, refused links by reason (reason, count each), how many of
 -- what outcomes counted, and that (name, number each), then tasks, each: header, history, cause, evidence, digests of aliases, body.

@@ -1,4 +1,4 @@
--- uses: base lanes wake items
+-- uses: base lanes wake failing items
 -- index_digests: now, run, the next bucket, how many marks there were at the first. Digests by number, for export_run.
 -- Answers: the bucket to go on with (-1: done, -2: the run has changed meanwhile), how many marks there are.
 local BUCKETS, KEPT = 100, 3600

@@ -194,6 +194,9 @@ local function dead_letter(run, task, lease, cause, evidence, attempt, ended)
   if run.dead_retention > 0 then
     call('ZADD', P .. 'dead_ages:' .. run.id, int(ended or now), task.number)
   end
+  if not ended then  -- else it is only moved here from another queue
+    count_failure(task.body, cause)
+  end
   join_group(run, task.number, task.lane, cause, ended or now)
   call('HDEL', P .. 'returned:' .. run.id, task.number)
   set_location(run.id, task.number, DEAD, 0)

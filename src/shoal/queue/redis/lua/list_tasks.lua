@@ -1,4 +1,4 @@
--- uses: base lanes wake items leases admit find_task
+-- uses: base lanes wake failing items leases admit find_task
 -- list_tasks: now, run, which, then what it needs:
 --   placed   a text they hold, then number, tag and value of each in one string (see set_location in items),
 --            those of a lane together; told in any order

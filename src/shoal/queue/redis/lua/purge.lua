@@ -1,4 +1,4 @@
--- uses: base reply_cache lanes wake items leases end_run
+-- uses: base reply_cache lanes wake failing items leases end_run
 -- purge: now, request, run. Removes an ended run, a slice per call. Answers: a word (more, done, or why not) and what it needs.
 local SLICE_OF_KEYS = 1000
 local id = tonumber(ARGV[3])

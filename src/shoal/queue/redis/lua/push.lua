@@ -1,4 +1,4 @@
--- uses: base lanes wake items leases reach hand_out seen_sets admit
+-- uses: base lanes wake failing items leases reach hand_out seen_sets admit
 -- push: now, worker, lease, request, run, how many capabilities, these, lanes (count, then name and pace each), tasks.
 -- Answers: a letter per task (as add does, and l: leased; r alone: the run takes no work), and the claim.
 local HORIZON, UNLIMITED = 2000000, 2 ^ 40

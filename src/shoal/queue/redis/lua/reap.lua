@@ -1,4 +1,4 @@
--- uses: base lanes wake items leases end_run
+-- uses: base lanes wake failing items leases end_run
 -- reap: now, how many dead workers, then of each: name, how many tasks it was executing, their ids.
 -- Answers: returned, dead, expired, whether there is more to do.
 local TASKS, EXPIRED_TASKS, DISCARDED_TASKS, LOST_LIMIT = 500, 200, 200, 3

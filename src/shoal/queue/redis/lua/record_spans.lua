@@ -1,4 +1,4 @@
--- uses: base lanes wake items
+-- uses: base lanes wake failing items
 -- record_spans: now, run, numbers of tasks. Answers: the first and how many, of the records of each that has any.
 local id, spans = tonumber(ARGV[2]), {}
 for i = 3, #ARGV do

@@ -1,4 +1,4 @@
--- uses: base lanes wake items
+-- uses: base lanes wake failing items
 -- regroup_dead: now, run, numbers of dead letters. Those of an older layout find their groups.
 local run = get_run(tonumber(ARGV[2]))
 for i = 3, #ARGV do

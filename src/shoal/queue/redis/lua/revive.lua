@@ -1,4 +1,4 @@
--- uses: base reply_cache lanes wake items end_run
+-- uses: base reply_cache lanes wake failing items end_run
 -- revive: now, request, run, numbers of dead letters. Answers: a word, then how many came back and whether a sweep is left.
 local run = get_run(tonumber(ARGV[3]))
 if not run then
@@ -47,6 +47,7 @@ if run.max_pages > 0 then
 end
 for _, row in ipairs(found) do
   local task, lease = remove_dead_letter(run, row)
+  forget_failures_of(task.body)
   if task.expires > 0 then
     task.expires = now + task.expires - task.added
   end

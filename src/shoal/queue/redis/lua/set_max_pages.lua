@@ -1,4 +1,4 @@
--- uses: base lanes wake items end_run
+-- uses: base lanes wake failing items end_run
 -- set_max_pages: now, run, limit. Answers: a word, then what it needs (ok and whether a sweep is left, unknown, ended, late, reached, replaced).
 local run, limit = get_run(tonumber(ARGV[2])), tonumber(ARGV[3])
 if not run then

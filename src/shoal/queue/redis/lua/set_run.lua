@@ -1,4 +1,4 @@
--- uses: base lanes wake items end_run
+-- uses: base lanes wake failing items end_run
 -- set_run: now, run, action. Answers: a word, then what it needs (ok and whether a sweep is left, unknown, ended, open, outbox, late, replaced).
 local WANTED = {pause = 'paused', resume = 'running', cancel = 'cancelled', finish = 'finished'}
 local run, action = get_run(tonumber(ARGV[2])), ARGV[3]

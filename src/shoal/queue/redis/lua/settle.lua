@@ -1,4 +1,4 @@
--- uses: base reply_cache lanes wake items leases seen_sets admit end_run lane_changes outbox run_counters
+-- uses: base reply_cache lanes wake failing items leases seen_sets admit end_run lane_changes outbox run_counters
 -- settle: now, request (needed for parts only), lanes (count, name and pace each), what all outcomes count together (run, then
 -- names and numbers, each), then outcomes, each: id, header, attempt,
 -- cause, evidence, redirect_digest, keys of the records (side by side, or none), and as many records, found tasks, skipped links (reason, url), lane changes (name, packed,
@@ -170,6 +170,7 @@ local function done(run, one, number, lane, item, late)
   else
     one.dropped, all_taken = true, false
   end
+  forget_failures_of(unpack_item(item).body)
   finish(run, one, number, lane, item, 'done', records, first)
   bump(run, 'done', 1)
   bump(run, 'cancelled', late and -1 or 0)

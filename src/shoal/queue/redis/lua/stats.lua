@@ -1,4 +1,4 @@
--- uses: base lanes wake items promote
+-- uses: base lanes wake failing items promote
 -- stats: now, how many lanes of each run are looked at, runs. Answers of each: claimable, delayed and its counters in this
 -- order, then refused links by reason, and ready tasks by what they need; nothing for a run that never was.
 -- Claimable is exact where few lanes are due; of more a part is looked at, and the others are taken to be like it.

@@ -1,4 +1,4 @@
--- uses: base lanes wake items end_run
+-- uses: base lanes wake failing items end_run
 -- sweep: now, run. Answers: whether a sweep is left.
 local run = get_run(tonumber(ARGV[2]))
 if not run then

@@ -129,6 +129,11 @@ CREATE TABLE dead (
 -- How many dead letters there are of a lane and a cause is counted as they come and go, the rest is found by the index.
 CREATE INDEX dead_by_group ON dead(run, lane, cause, ended_at);
 CREATE INDEX dead_by_age ON dead(run, ended_at);
+-- How often URLs failed for good, over runs; by the digest of the URL. number: of the last of these failures.
+CREATE TABLE failing (
+  key BLOB PRIMARY KEY, number INTEGER NOT NULL, count INTEGER NOT NULL, last_at INTEGER NOT NULL, causes TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX failing_oldest ON failing(number);
 CREATE TABLE discarded (id INTEGER PRIMARY KEY);   -- dead letters that were removed when their retention was over
 CREATE TABLE dead_groups (
   run INTEGER NOT NULL, lane INTEGER NOT NULL, cause TEXT NOT NULL, count INTEGER NOT NULL,

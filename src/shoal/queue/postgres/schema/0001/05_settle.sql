@@ -121,6 +121,8 @@ DECLARE
   v_fresh boolean := false;
   v_idle boolean := false;
   v_batch bigint;
+  v_failing boolean := EXISTS (SELECT 1 FROM failing);
+  v_well uuid[];  -- URLs that went well
   v_admitted integer[]; v_found_runs integer[];
   v_gone_ord integer[]; v_gone_run integer[]; v_gone_lane integer[]; v_gone_needs smallint[]; v_gone_live boolean[]; v_gone_back boolean[]; v_gone_result smallint[];
   v_verdicts smallint[];
@@ -198,7 +200,11 @@ BEGIN
       SELECT g.run, v_batch, count(*), array_agg(g.id ORDER BY r.n), array_agg(r.data ORDER BY r.n)
       FROM unnest(p_record_of, p_records) WITH ORDINALITY r(of, data, n) JOIN gone g ON g.ord = r.of GROUP BY g.run
     )
-    SELECT array_agg(ord), array_agg(run), array_agg(lane), array_agg(NOT cancelled) INTO v_gone_ord, v_gone_run, v_gone_lane, v_gone_live FROM gone;
+    SELECT array_agg(ord), array_agg(run), array_agg(lane), array_agg(NOT cancelled), array_agg(failure_key(url, request_options)) FILTER (WHERE v_failing)
+    INTO v_gone_ord, v_gone_run, v_gone_lane, v_gone_live, v_well FROM gone;
+    IF v_failing THEN
+      DELETE FROM failing WHERE key = ANY (v_well);
+    END IF;
     IF cardinality(v_gone_ord) = cardinality(p_tasks) AND cardinality(p_runs) = 1 AND NOT false = ANY (v_gone_live) THEN
       -- What is true of most calls: one run, all as it was handed out.
       PERFORM leave_lanes(v_gone_lane, p_leases);
@@ -248,8 +254,12 @@ BEGIN
       SELECT g.run, v_batch, count(*), array_agg(g.id ORDER BY r.n), array_agg(r.data ORDER BY r.n)
       FROM unnest(p_record_of, p_records) WITH ORDINALITY r(of, data, n) JOIN told g ON g.ord = r.of WHERE g.kept > 0 GROUP BY g.run
     )
-    SELECT array_agg(ord), array_agg(run), array_agg(lane), array_agg(needs), array_agg(NOT cancelled), array_agg(result IN (1, 3) AND after <= 0), array_agg(result::smallint)
-    INTO v_gone_ord, v_gone_run, v_gone_lane, v_gone_needs, v_gone_live, v_gone_back, v_gone_result FROM gone;
+    SELECT array_agg(ord), array_agg(run), array_agg(lane), array_agg(needs), array_agg(NOT cancelled), array_agg(result IN (1, 3) AND after <= 0), array_agg(result::smallint),
+           array_agg(failure_key(url, request_options)) FILTER (WHERE v_failing AND result = 0)
+    INTO v_gone_ord, v_gone_run, v_gone_lane, v_gone_needs, v_gone_live, v_gone_back, v_gone_result, v_well FROM gone;
+    IF v_failing THEN
+      DELETE FROM failing WHERE key = ANY (v_well);
+    END IF;
   END IF;
   v_verdicts := ARRAY(
     SELECT CASE WHEN o.ord = ANY (v_gone_ord) THEN 0

@@ -19,7 +19,7 @@ CREATE FUNCTION import_run(p_now bigint, p_run integer, p_names text[], p_spacin
                          p_attempts integer[], p_lost integer[], p_added bigint[], p_ended bigint[], p_causes text[], p_histories text[], p_evidence text[],
                          p_firsts bigint[], p_records integer[], p_alias_of integer[], p_aliases bytea[],
                          p_seqs bigint[], p_record_tasks bigint[], p_data text[], p_counts json, p_counters json)
-RETURNS boolean LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+RETURNS boolean LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off SET shoal.importing = 'on' AS $$
 DECLARE
   v_now bigint;
   v_base bigint := p_run::bigint << 32;

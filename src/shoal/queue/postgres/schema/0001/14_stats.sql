@@ -129,6 +129,7 @@ BEGIN
   ELSE
     PERFORM lock_lanes(v_lanes);
   END IF;
+  DELETE FROM failing WHERE key IN (SELECT failure_key(url, request_options) FROM dead WHERE id = ANY (p_tasks));
   WITH gone AS (
     DELETE FROM dead WHERE id = ANY (p_tasks) AND lane = ANY (v_lanes) RETURNING *
   ), back AS (
