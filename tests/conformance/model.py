@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from conformance.model_cache import ModelCache, ModelCacheEntry
 from conformance.model_inspect import ModelInspect
 from conformance.model_move import ModelMove
 from conformance.model_push import ModelPush
@@ -69,7 +70,7 @@ FITS: dict[RunAction, tuple[str, ...]] = {
 BECOMES = {"pause": "paused", "resume": "running", "cancel": "cancelled", "finish": "finished"}
 
 
-class ModelQueue(ModelPush, ModelSettle, ModelInspect, ModelSeen, ModelMove):
+class ModelQueue(ModelPush, ModelSettle, ModelInspect, ModelSeen, ModelCache, ModelMove):
     promises = Promises(durable="nothing: it lives in memory", steps_clock=True, shared="one process")
 
     def __init__(self, clock: Callable[[], int]) -> None:
@@ -83,6 +84,8 @@ class ModelQueue(ModelPush, ModelSettle, ModelInspect, ModelSeen, ModelMove):
         self.tasks: dict[int, ModelTask] = {}
         self.seen: dict[tuple[int, bytes], int] = {}  # (run, digest) -> task
         self.all_seen_sets: dict[str, ModelSeenSet] = {}
+        self.cached: dict[bytes, ModelCacheEntry] = {}
+        self.last_put = 0
         self.all_lanes: dict[str, ModelLane] = {}
         self.leases: dict[int, ModelLease] = {}  # those with tasks under them
         self.settled: dict[tuple[int, int], int] = {}  # (task, lease) -> remembered until

@@ -8,6 +8,7 @@ from shoal.queue.base import Promises
 from shoal.queue.facade import verb
 from shoal.queue.postgres import (
     admit,
+    cache,
     claim,
     diagnostics,
     documents,
@@ -82,6 +83,12 @@ class PostgresQueue:
     forget_seen = verb(seen_sets.forget)
     clear_seen = verb(seen_sets.clear)
     seen_sets = verb(seen_sets.listing)
+
+    cache_get = verb(cache.get)
+    cache_put = verb(cache.put)
+    cache_list = verb(cache.listing)
+    cache_clear = verb(cache.clear)
+    cache_stats = verb(cache.stats)
 
     acknowledge = verb(outbox.acknowledge)
     outbox = verb(outbox.listing)

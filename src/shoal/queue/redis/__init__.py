@@ -10,6 +10,7 @@ from shoal.queue.base import Promises
 from shoal.queue.facade import verb
 from shoal.queue.redis import (
     admit,
+    cache,
     claim,
     diagnostics,
     documents,
@@ -93,6 +94,12 @@ class RedisQueue:
     forget_seen = verb(seen_sets.forget)
     clear_seen = verb(seen_sets.clear)
     seen_sets = verb(seen_sets.listing)
+
+    cache_get = verb(cache.get)
+    cache_put = verb(cache.put)
+    cache_list = verb(cache.listing)
+    cache_clear = verb(cache.clear)
+    cache_stats = verb(cache.stats)
 
     acknowledge = verb(outbox.acknowledge)
     outbox = verb(outbox.listing)

@@ -11,7 +11,7 @@ import msgspec
 
 from shoal.core.lane import WorkerStatus
 from shoal.queue.base import MAX_COUNTERS_BYTES, ReapResult
-from shoal.queue.redis import idle_lanes, seen_sets
+from shoal.queue.redis import cache, idle_lanes, seen_sets
 from shoal.queue.redis.engine import Engine
 
 CALLS = 50  # of reap in a row; the rest is for the next time
@@ -36,6 +36,7 @@ async def reap(engine: Engine, dead_workers: Mapping[str, Collection[int]] | Non
             break
     await seen_sets.sweep(engine)
     await idle_lanes.remove(engine)
+    await cache.sweep(engine)
     return ReapResult(*total)
 
 
