@@ -45,9 +45,9 @@ class ModelCache:
         return [self._view(it) for it in reversed(chosen)][:limit]
 
     async def cache_clear(self, *, host: str = "", keys: Sequence[bytes] = (), limit: int = 10_000) -> int:
-        chosen = [
-            key for key, it in self.cached.items() if host in ("", it.new.host) and (not keys or key in keys)
-        ][:limit]
+        chosen = [key for key, it in self.cached.items() if host in ("", it.new.host) and (not keys or key in keys)][
+            :limit
+        ]
         for key in chosen:
             del self.cached[key]
         return len(chosen)

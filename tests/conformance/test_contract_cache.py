@@ -125,10 +125,12 @@ async def test_entries_are_cleared_by_key_by_host_and_all(harness: QueueHarness)
 
 
 async def test_odd_texts_and_bytes_come_back_as_they_were(harness: QueueHarness) -> None:
-    odd = NewCacheEntry(b"\x00\xff" * 8, "xn--caf-dma.test:8080", "http://xn--caf-dma.test:8080/%00?q=ä\U0001f600", b"\x00\xff")
+    host = "xn--caf-dma.test:8080"
+    odd = NewCacheEntry(b"\x00\xff" * 8, host, f"http://{host}/%00?q=ä\U0001f600", b"\x00\xff")
     await put(harness, odd)
     (found,) = await harness.queue.cache_get([odd.key])
-    assert found is not None and (found.key, found.host, found.url, found.data) == (odd.key, odd.host, odd.url, odd.data)
+    assert found is not None
+    assert (found.key, found.host, found.url, found.data) == (odd.key, odd.host, odd.url, odd.data)
 
 
 @pytest.mark.parametrize(("count", "bodies"), [(MAX_CACHE_BODIES + 1, True), (MAX_CACHE_KEYS + 1, False)])

@@ -27,6 +27,7 @@ STATE_FOLDER = ".shoal"
 STATE_FILE = "shoal.db"
 DEFAULT_LISTEN = "127.0.0.1:8080"
 MAX_UNIQUE_FIELDS = 10
+HTTP_CACHE = "http"  # of the setting cache: by the headers of each response
 UNLIMITED = "a whole number; 0 is no limit"
 
 
@@ -76,6 +77,16 @@ def _networks(value: object) -> tuple[str, ...]:
     """Addresses and networks, several also in one text."""
     words = [word for line in units.lines(value) for word in line.replace(",", " ").split()]
     return tuple(str(ip_network(word)) for word in words)
+
+
+def _parse_cache(value: object) -> str:
+    """ "" (off), "http", or seconds."""
+    if isinstance(value, str) and value.strip().lower() == HTTP_CACHE:
+        return HTTP_CACHE
+    if value is False or (isinstance(value, str) and value.strip().lower() in ("", "off", "no", "none", "false")):
+        return ""
+    seconds: float = units.seconds(zero=True)(value)
+    return f"{seconds:g}s" if seconds else ""
 
 
 def _parse_seen_set(value: object) -> str:
@@ -287,6 +298,22 @@ class Settings:
     )
     exclude: tuple[str, ...] = lines(
         "patterns such as */print/*", "Never follow links that match.", "URLs", scope="run"
+    )
+    cache: str = declare(
+        "",
+        "Use responses that the fleet has fetched so recently, in place of a request; http: as long as they say.",
+        "Requests",
+        scope="run",
+        parse=_parse_cache,
+        accepts='a duration such as "60s" or "1d", http (by the headers of each response), or off',
+        replay="",
+    )
+    cache_size: int = size(
+        256_000_000,
+        "Largest size of the response cache, compressed.",
+        "Requests",
+        scope="machine",
+        commands="run and serve",
     )
     seen: str = declare(
         "",

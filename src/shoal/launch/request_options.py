@@ -14,6 +14,7 @@ from shoal.extract.scraper import Scraper
 from shoal.fetch import proxy
 from shoal.fetch.auth import authorization_header
 from shoal.fetch.cookies import CookieJars as OwnSessions
+from shoal.launch.response_cache import cache_age
 from shoal.worker.task.request_builder import CookieStores, RequestBuilder, origin_of, proxy_origin
 
 
@@ -53,6 +54,7 @@ def request_builder_for(
             may_use_secret=keys.allows,
             may_code_use_secret=keys.allows_code,
             connections=connections,
+            cache=cache_age(settings),
         )
     except GiveUp as error:
         raise UsageError(str(error), hint="or name it in [secrets] of shoal.toml") from error

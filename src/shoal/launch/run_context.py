@@ -70,6 +70,7 @@ def build_run_context(
         retries=settings.retry_limits,
         retry_delay=settings.retry_delay,
         fetcher=fetchers.pages,
+        cached=fetchers.cached,
         budget=budget,
     )
 

@@ -26,6 +26,7 @@ from shoal.extract.scraper import Scraper
 from shoal.launch.fetchers import FetcherPool, http_fetcher, run_fetchers
 from shoal.launch.job import FleetJob, RunJob
 from shoal.launch.raw_stores import RawStores
+from shoal.launch.response_cache import ResponseCache
 from shoal.launch.run_context import build_run_context
 from shoal.launch.scraper_set import ScraperSet
 from shoal.queue import document_kinds as kinds
@@ -70,7 +71,7 @@ async def build_worker_context(
     scraper: Scraper, job: RunJob, *, queue: Queue, note: CrashNote, supervised: bool
 ) -> WorkerContext:
     settings = job.settings
-    fetchers = run_fetchers(job, lambda: http_fetcher(settings), RawStores(settings))
+    fetchers = run_fetchers(job, lambda: http_fetcher(settings), RawStores(settings), ResponseCache(queue, settings))
     run_context = build_run_context(job, scraper, fetchers, queue)
 
     async def serve_run(_: int) -> RunContext:
@@ -97,6 +98,7 @@ class FleetContextFactory:
         self._fetcher_pool = FetcherPool(fleet_job.settings)
         self._budgets: dict[float, ParseBudget] = {}
         self._raw_stores = RawStores(fleet_job.settings)
+        self._response_cache = ResponseCache(queue, fleet_job.settings)
         self._lock = asyncio.Lock()
         self._contexts: dict[int, RunContext] = {}
         self._refused: dict[int, str] = {}
@@ -189,7 +191,9 @@ class FleetContextFactory:
         job = RunJob(
             run, settings, keep_duplicates=bool(spec.get("each")), sent="template" if spec.get("template") else "code"
         )
-        fetchers = run_fetchers(job, lambda: self._fetcher_pool.for_run(run.id, settings), self._raw_stores)
+        fetchers = run_fetchers(
+            job, lambda: self._fetcher_pool.for_run(run.id, settings), self._raw_stores, self._response_cache
+        )
         return build_run_context(job, scraper, fetchers, self._queue, self._budget(settings.parse_timeout))
 
     async def _scraper(self, run: Run) -> Scraper:
@@ -230,6 +234,7 @@ class FleetContextFactory:
             closing.add_done_callback(self._closing_fetchers.discard)
 
     async def _close(self) -> None:
+        self._response_cache.close()
         for budget in self._budgets.values():
             await budget.close()
 

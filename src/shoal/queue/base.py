@@ -51,14 +51,13 @@ from shoal.queue.values import (
 )
 
 __all__ = [
-    "CACHE_ENTRY_BYTES", "CACHE_KEPT_SECONDS", "CACHE_SHARE", "HEARTBEAT_SECONDS", "LANE_KEPT_SECONDS", "LEASE_SECONDS", "LIMIT_SECONDS", "LOST_LIMIT", "MAX_CACHE_BODIES",
-    "MAX_CACHE_KEYS", "MAX_COUNTERS_BYTES", "MAX_COUNTER_NAMES",
+    "CACHE_ENTRY_BYTES", "CACHE_KEPT_SECONDS", "CACHE_SHARE", "HEARTBEAT_SECONDS", "LANE_KEPT_SECONDS", "LEASE_SECONDS",
+    "LIMIT_SECONDS", "LOST_LIMIT", "MAX_CACHE_BODIES", "MAX_CACHE_KEYS", "MAX_COUNTERS_BYTES", "MAX_COUNTER_NAMES",
     "MAX_FOUND_PER_SETTLE", "MAX_OUTBOX_BYTES", "MAX_OUTBOX_ENTRIES", "MAX_OUTBOX_ENTRY_BYTES", "MAX_OUTBOX_PER_RUN",
-    "MAX_PUSH", "REAP_EVERY", "SLOT_HORIZON_SECONDS", "UNDO_SECONDS", "Admin", "Cache",
-    "CacheEntry", "CacheStats", "DeadLetterGroup", "Document",
-    "Documents", "ExtendResult", "Finding", "Flow", "Inspect", "Move", "NewCacheEntry", "Outbox", "Promises", "PushResult", "Queue",
-    "ReapResult", "Registry", "RunAction", "Runs", "SeenSet", "SeenSets", "StoredEntry", "StoredRecord", "TaskFilter",
-    "TaskView",
+    "MAX_PUSH", "REAP_EVERY", "SLOT_HORIZON_SECONDS", "UNDO_SECONDS", "Admin", "Cache", "CacheEntry", "CacheStats",
+    "DeadLetterGroup", "Document", "Documents", "ExtendResult", "Finding", "Flow", "Inspect", "Move", "NewCacheEntry",
+    "Outbox", "Promises", "PushResult", "Queue", "ReapResult", "Registry", "RunAction", "Runs", "SeenSet", "SeenSets",
+    "StoredEntry", "StoredRecord", "TaskFilter", "TaskView",
 ]  # fmt: skip
 
 LEASE_SECONDS = 30.0
@@ -441,7 +440,7 @@ class Cache(Protocol):
         ...
 
     async def cache_clear(self, *, host: str = "", keys: Sequence[bytes] = (), limit: int = 10_000) -> int:
-        """Remove entries: of a host, with these keys, or all. Says how many, at most `limit`; repeat it until it is 0."""
+        """Remove entries: of a host, with these keys, or all. Says how many, at most `limit`; repeat until it is 0."""
         ...
 
     async def cache_stats(self) -> CacheStats: ...

@@ -73,6 +73,4 @@ def _entry(key: bytes, seq: int, value: bytes, now: int) -> CacheEntry | None:
     end = at + _FRESH_FOR.size + url_size
     host, url = value[_HEAD.size : at], value[at + _FRESH_FOR.size : end]
     age = max(0.0, now - stored_at) / SECOND
-    return CacheEntry(
-        seq, key, host.decode(), url.decode("utf-8", "surrogatepass"), age, fresh_for, size, value[end:]
-    )
+    return CacheEntry(seq, key, host.decode(), url.decode("utf-8", "surrogatepass"), age, fresh_for, size, value[end:])

@@ -10,16 +10,7 @@ from shoal.core.run import Run
 from shoal.core.seen_set import CLEAR_STEPS
 from shoal.core.stats import Stats
 from shoal.core.task import LaneChange
-from shoal.queue.base import (
-    CacheEntry,
-    CacheStats,
-    Finding,
-    NewCacheEntry,
-    Promises,
-    ReapResult,
-    RunAction,
-    TaskFilter,
-)
+from shoal.queue.base import CacheEntry, CacheStats, Finding, NewCacheEntry, Promises, ReapResult, RunAction, TaskFilter
 from shoal.queue.promises import SQLITE
 from shoal.queue.sqlite import (
     admit,

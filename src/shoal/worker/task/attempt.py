@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from shoal.core.lane import exit_of_lane, lane_name
+from shoal.core.lane import exit_of_lane, lane_name, lane_without_cache
 from shoal.core.page import Response
-from shoal.core.task import Attempt, LaneChange, LeasedTask, OutboxEntry, Outcome
+from shoal.core.task import Attempt, LaneChange, LeasedTask, OutboxEntry, Outcome, is_plain
 from shoal.core.task_kind import PAGE
 from shoal.core.url import lane_of, request_digest
 from shoal.extract.links import AdmittedLinks
@@ -31,6 +31,7 @@ class TaskAttempt:
         "crawl_delay",
         "deadline",
         "is_in_handler",
+        "lane",
         "lane_changes",
         "page_fetch_errors",
         "page_fetch_lock",
@@ -44,6 +45,7 @@ class TaskAttempt:
         self.task = task
         self.context = context
         self._exit = exit_of_lane(task.lane)
+        self.lane = lane_without_cache(task.lane)  # of its requests
         self.run_context: RunContext | None = None
         self.step = UserCodeStep(task, context)
         self.lane_changes: tuple[LaneChange, ...] = ()
@@ -145,7 +147,7 @@ class TaskAttempt:
             skipped=tuple(found.skipped),
             lanes=self.lane_changes,
             redirect_digest=_final_url_digest(response, run_context)
-            if response and run_context and task.request_options is None and _is_plain_page(task, response)
+            if response and run_context and is_plain(task.request_options) and _is_plain_page(task, response)
             else None,
             outbox=outbox,
             counters=counters or {},

@@ -15,12 +15,14 @@ from shoal.errors import FetchFailed, FetchRefused, GiveUp
 from shoal.extract.links import AdmittedLinks
 from shoal.extract.page import Page
 from shoal.extract.selection import missed_selectors
+from shoal.fetch.base import Turn
 from shoal.logs import bind_lazy
 from shoal.worker.context import RunContext, WorkerContext
 from shoal.worker.task import slot
 from shoal.worker.task.attempt import TaskAttempt, log_fields
 from shoal.worker.task.built_in_handlers import PageFunction, page_function
-from shoal.worker.task.exchange import exchange
+from shoal.worker.task.cache_lane import free_cached
+from shoal.worker.task.exchange import exchange, take_slot
 from shoal.worker.task.failure import failure_outcome, is_last_attempt
 from shoal.worker.task.follow_up_tasks import outbox_entries, with_keys
 from shoal.worker.task.handler_output import HandlerOutput
@@ -45,13 +47,10 @@ async def process_task(task: LeasedTask, context: WorkerContext, start_at: float
             if task.spacing or run_context.jitter or context.lane_holds:
                 await wait_for_slot(attempt, run_context, start_at)
             return await run_typed_task(attempt, run_context)
-        skip_dead_host(attempt)
-        await wait_for_slot(attempt, run_context, start_at)
-        await check_robots(attempt, run_context, task.url)
-        response = await fetch(attempt, run_context)
+        response = await fetch(attempt, run_context, partial(wait_for_turn, attempt, run_context, start_at))
         error_handler = check_status(attempt, run_context, response)
         output = await extract(attempt, run_context, response, error_handler)
-        found = admit_links(attempt, run_context, output)
+        found = await skip_lanes_of_cached(run_context, admit_links(attempt, run_context, output))
         return attempt.success_outcome(output, found, follow_ups(attempt, output), page_counters(attempt, output))
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and not context.supervised:
@@ -62,10 +61,20 @@ async def process_task(task: LeasedTask, context: WorkerContext, start_at: float
         bind_lazy(None)
 
 
+async def wait_for_turn(attempt: TaskAttempt, run_context: RunContext, start_at: float) -> None:
+    """Wait until the page may be asked for: its host is up, its slot has come, and robots.txt allows it."""
+    skip_dead_host(attempt)
+    if attempt.lane == attempt.task.lane:
+        await wait_for_slot(attempt, run_context, start_at)
+    else:  # it was in the cache when it was added, and is not any more
+        await take_slot(attempt, run_context, attempt.lane)
+    await check_robots(attempt, run_context, attempt.task.url)
+
+
 def skip_dead_host(attempt: TaskAttempt) -> None:
     """No request for a host that has been down for minutes, but for a probe now and then."""
     task, context = attempt.task, attempt.context
-    found = context.health.down_reason(task.lane, now=context.clock(), probe=task.probe)
+    found = context.health.down_reason(attempt.lane, now=context.clock(), probe=task.probe)
     if found is not None:
         raise GiveUp(found.cause, found.reason)
 
@@ -81,10 +90,13 @@ async def wait_for_slot(attempt: TaskAttempt, run_context: RunContext, start_at:
         await slot.reserve(context, task.lane, task.spacing)
 
 
-async def fetch(attempt: TaskAttempt, run_context: RunContext) -> Response:
-    """Exchange the task's URL for a response, through redirects that obey the same rules."""
+async def fetch(attempt: TaskAttempt, run_context: RunContext, turn: Turn) -> Response:
+    """Exchange the task's URL for a response when it is its turn, through redirects that obey the same rules.
+
+    What is in the cache need not wait.
+    """
     task = attempt.task
-    attempt.response = await exchange(attempt, run_context, task.url, task.request_options, is_task_request=True)
+    attempt.response = await exchange(attempt, run_context, task.url, task.request_options, turn, is_task_request=True)
     return attempt.response
 
 
@@ -160,6 +172,13 @@ def admit_links(attempt: TaskAttempt, run_context: RunContext, output: HandlerOu
             kept = tuple(it for it in found.tasks if it.request_options is not None and it.request_options.again)
             return AdmittedLinks(kept, (("trap", attempt.final_url),) if kept != found.tasks else ())
         return replace(found, skipped=found.skipped + output.skipped) if output.skipped else found
+
+
+async def skip_lanes_of_cached(run_context: RunContext, found: AdmittedLinks) -> AdmittedLinks:
+    """Links to pages in the cache wait for no slot of their hosts."""
+    if run_context.cached is None or not found.tasks:
+        return found
+    return replace(found, tasks=await free_cached(found.tasks, run_context.request_builder, run_context.cached))
 
 
 def follow_ups(attempt: TaskAttempt, output: HandlerOutput) -> tuple[OutboxEntry, ...]:
