@@ -44,7 +44,7 @@ def unpack_response(data: bytes, url: str) -> Response | None:
     unpacker = zstd.ZstdDecompressor()
     try:
         plain = unpacker.decompress(data[1:], max_length=MAX_SIZE)
-        if not unpacker.eof:
+        if not unpacker.eof or unpacker.unused_data:
             return None
         stored = _decode(plain)
     except (zstd.ZstdError, msgspec.DecodeError, UnicodeDecodeError, MemoryError):
