@@ -68,9 +68,7 @@ class Bench:
         self.turns += 1
 
     async def get(self, fetcher: CachingFetcher | None = None, url: str = URL, **request: Any) -> Response:
-        return await (fetcher or self.fetcher()).fetch_in_turn(
-            Request(url, **{"cache": 60.0, **request}), self.turn
-        )
+        return await (fetcher or self.fetcher()).fetch_in_turn(Request(url, **{"cache": 60.0, **request}), self.turn)
 
 
 @pytest.fixture

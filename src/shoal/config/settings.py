@@ -15,6 +15,7 @@ from typing import Any
 
 from shoal.config.setting import Setting, choice, count, declare, duration, lines, size, switch
 from shoal.core import units
+from shoal.core.cache_rules import HTTP_RULES
 from shoal.core.capability import MAX_CAPABILITIES, Needs, capability_names
 from shoal.core.dead_retention import MIN_DEAD_RETENTION
 from shoal.core.name_format import RUN_ID_FORMAT, RUN_ID_PARTS, WORKER_ID_FORMAT, WORKER_ID_PARTS, name_format
@@ -570,6 +571,13 @@ class Settings:
     def retry_limits(self) -> dict[str, int] | None:
         """Retries by cause, in place of the usual ones; None where nobody asked for others."""
         return None if self.retries is None else {"*": self.retries}
+
+    @property
+    def cache_age(self) -> float:
+        """How old a stored response may be, as requests carry it: seconds, HTTP_RULES, or 0 for none."""
+        if self.cache == HTTP_CACHE:
+            return HTTP_RULES
+        return float(self.cache.removesuffix("s")) if self.cache else 0.0
 
     @property
     def state_file(self) -> Path | None:

@@ -14,7 +14,6 @@ from shoal.extract.scraper import Scraper
 from shoal.fetch import proxy
 from shoal.fetch.auth import authorization_header
 from shoal.fetch.cookies import CookieJars as OwnSessions
-from shoal.launch.response_cache import cache_age
 from shoal.worker.task.request_builder import CookieStores, RequestBuilder, origin_of, proxy_origin
 
 
@@ -54,7 +53,7 @@ def request_builder_for(
             may_use_secret=keys.allows,
             may_code_use_secret=keys.allows_code,
             connections=connections,
-            cache=cache_age(settings),
+            cache=settings.cache_age,
         )
     except GiveUp as error:
         raise UsageError(str(error), hint="or name it in [secrets] of shoal.toml") from error

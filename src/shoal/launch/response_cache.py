@@ -5,19 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shoal.config.load import Settings
-from shoal.config.settings import HTTP_CACHE
-from shoal.core.cache_rules import HTTP_RULES
 from shoal.fetch.base import Fetcher
 from shoal.fetch.cache import CacheStore, CachingFetcher
 from shoal.fetch.single_flight import SingleFlight
 from shoal.queue.base import Cache, CacheEntry, NewCacheEntry
-
-
-def cache_age(settings: Settings) -> float:
-    """The setting, as requests carry it."""
-    if settings.cache == HTTP_CACHE:
-        return HTTP_RULES
-    return float(settings.cache.removesuffix("s")) if settings.cache else 0.0
 
 
 class ResponseCache:

@@ -28,6 +28,7 @@ from shoal.core.url import UrlNormalizer
 from shoal.errors import InvalidUrl, QueueReadOnly, UsageError
 from shoal.queue.base import Queue
 from shoal.queue.reconnect import reconnecting
+from shoal.runs.cached_starts import FreeCached
 from shoal.sources.base import Source, UrlEntry
 from shoal.sources.start_task import start_task
 from shoal.sources.url_text import with_scheme
@@ -91,10 +92,12 @@ class ListReader:
         rewrite: UrlNormalizer | None = None,
         outage_timeout: float = 0.0,
         settings: dict[str, Any] | None = None,
+        free_cached: FreeCached | None = None,
     ) -> None:
         """outage_timeout: seconds that the queue may be out of reach.
 
         settings: to be remembered; where they differ from the last ones, lanes are told of their paces again.
+        free_cached: lets what is in the cache wait for no host.
         """
         self.done = False
         self.stopped = False
@@ -112,6 +115,7 @@ class ListReader:
         self._entries: Iterator[UrlEntry] | None = None
         self._settings = settings
         self._position = ListPosition(run.name, run.began_at)
+        self._free_cached = free_cached
         self._told_lanes: set[str] = set()
 
     @property
@@ -194,6 +198,7 @@ class ListReader:
             await self._save_position(msgspec.structs.replace(self._position, pending=len(batch), began=began))
         made = [task_from_entry(entry, self._rewrite) for entry in batch]
         tasks = [task for task in made if isinstance(task, Task)]
+        tasks = await self._free_cached(tasks) if self._free_cached is not None else tasks
         answers = iter(await self._add_reconnecting(tasks, began, is_retry))
         report = self.report
         for entry, task in zip(batch, made, strict=True):
