@@ -15,7 +15,7 @@ import msgspec
 from shoal.config.load import Settings
 from shoal.config.local_token import find_token
 from shoal.config.queue_token import check_database_passwords, queue_ca_file, queue_token
-from shoal.core.lane import UNLIMITED_PACE, Pace, host_of_lane
+from shoal.core.lane import CACHE_PREFIX, UNLIMITED_PACE, Pace, host_of_lane
 from shoal.core.name_format import file_name_of
 from shoal.core.run import Run
 from shoal.core.task import Task
@@ -65,7 +65,7 @@ def pace_rule(settings: Settings) -> Callable[[str], Pace]:
 
     @lru_cache(maxsize=10_000)  # asked with every answer
     def pace(lane: str) -> Pace:
-        if lane.startswith(TYPE_PREFIX):  # typed tasks without a host
+        if lane.startswith((TYPE_PREFIX, CACHE_PREFIX)):  # typed tasks without a host, pages that nobody is asked for
             return UNLIMITED_PACE
         return exempt if allowed.covers(host_of_lane(lane)) else default
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from conformance.model_cache import ModelCache, ModelCacheEntry
 from conformance.model_failing import ModelFailing
 from conformance.model_inspect import ModelInspect
 from conformance.model_move import ModelMove
@@ -71,7 +72,7 @@ FITS: dict[RunAction, tuple[str, ...]] = {
 BECOMES = {"pause": "paused", "resume": "running", "cancel": "cancelled", "finish": "finished"}
 
 
-class ModelQueue(ModelPush, ModelSettle, ModelInspect, ModelSeen, ModelFailing, ModelMove):
+class ModelQueue(ModelPush, ModelSettle, ModelInspect, ModelSeen, ModelFailing, ModelCache, ModelMove):
     promises = Promises(durable="nothing: it lives in memory", steps_clock=True, shared="one process")
 
     def __init__(self, clock: Callable[[], int]) -> None:
@@ -87,6 +88,8 @@ class ModelQueue(ModelPush, ModelSettle, ModelInspect, ModelSeen, ModelFailing, 
         self.all_seen_sets: dict[str, ModelSeenSet] = {}
         self.all_failures: dict[str, UrlFailures] = {}
         self.failure_numbers: dict[str, int] = {}
+        self.cached: dict[bytes, ModelCacheEntry] = {}
+        self.last_put = 0
         self.all_lanes: dict[str, ModelLane] = {}
         self.leases: dict[int, ModelLease] = {}  # those with tasks under them
         self.settled: dict[tuple[int, int], int] = {}  # (task, lease) -> remembered until

@@ -28,6 +28,7 @@ OF_A_RUN = [setting for setting in SETTINGS.values() if setting.scope == "run"]
 ELSEWHERE = {"max_pages", "rate", "seen", "seen_for", "dead_retention"}
 SPECIAL: dict[str, Any] = {
     "scope": "site",
+    "cache": "60s",
     "seen": "prices",
     "dead_retention": 86_400.0,
     "header": ("Accept-Language: de",),

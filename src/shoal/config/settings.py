@@ -15,6 +15,7 @@ from typing import Any
 
 from shoal.config.setting import Setting, choice, count, declare, duration, lines, size, switch
 from shoal.core import units
+from shoal.core.cache_rules import HTTP_RULES
 from shoal.core.capability import MAX_CAPABILITIES, Needs, capability_names
 from shoal.core.dead_retention import MIN_DEAD_RETENTION
 from shoal.core.name_format import RUN_ID_FORMAT, RUN_ID_PARTS, WORKER_ID_FORMAT, WORKER_ID_PARTS, name_format
@@ -27,6 +28,7 @@ STATE_FOLDER = ".shoal"
 STATE_FILE = "shoal.db"
 DEFAULT_LISTEN = "127.0.0.1:8080"
 MAX_UNIQUE_FIELDS = 10
+HTTP_CACHE = "http"  # of the setting cache: by the headers of each response
 UNLIMITED = "a whole number; 0 is no limit"
 
 
@@ -76,6 +78,16 @@ def _networks(value: object) -> tuple[str, ...]:
     """Addresses and networks, several also in one text."""
     words = [word for line in units.lines(value) for word in line.replace(",", " ").split()]
     return tuple(str(ip_network(word)) for word in words)
+
+
+def _parse_cache(value: object) -> str:
+    """ "" (off), "http", or seconds."""
+    if isinstance(value, str) and value.strip().lower() == HTTP_CACHE:
+        return HTTP_CACHE
+    if value is False or (isinstance(value, str) and value.strip().lower() in ("", "off", "no", "none", "false")):
+        return ""
+    seconds: float = units.seconds(zero=True)(value)
+    return f"{seconds:g}s" if seconds else ""
 
 
 def _parse_seen_set(value: object) -> str:
@@ -287,6 +299,22 @@ class Settings:
     )
     exclude: tuple[str, ...] = lines(
         "patterns such as */print/*", "Never follow links that match.", "URLs", scope="run"
+    )
+    cache: str = declare(
+        "",
+        "Use responses that the fleet has fetched so recently, in place of a request; http: as long as they say.",
+        "Requests",
+        scope="run",
+        parse=_parse_cache,
+        accepts='a duration such as "60s" or "1d", http (by the headers of each response), or off',
+        replay="",
+    )
+    cache_size: int = size(
+        256_000_000,
+        "Largest size of the response cache, compressed.",
+        "Requests",
+        scope="machine",
+        commands="run and serve",
     )
     seen: str = declare(
         "",
@@ -559,6 +587,13 @@ class Settings:
     def retry_limits(self) -> dict[str, int] | None:
         """Retries by cause, in place of the usual ones; None where nobody asked for others."""
         return None if self.retries is None else {"*": self.retries}
+
+    @property
+    def cache_age(self) -> float:
+        """How old a stored response may be, as requests carry it: seconds, HTTP_RULES, or 0 for none."""
+        if self.cache == HTTP_CACHE:
+            return HTTP_RULES
+        return float(self.cache.removesuffix("s")) if self.cache else 0.0
 
     @property
     def state_file(self) -> Path | None:

@@ -1,7 +1,8 @@
 """Lane: what a queue knows of one host, so that the whole fleet is polite as one.
 
 A lane is named `host`, or `host@exit` where its requests leave by an exit of their own: the host sees other
-visitors there, so each has a pace of its own. The name of a task's lane is fixed when it is admitted.
+visitors there, so each has a pace of its own. The name of a task's lane is fixed when it is admitted; with `cache:`
+before it, it is for pages that were in the cache then.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 import msgspec
 
 EXIT_RULE = "1 to 63 small letters, digits, dots, dashes and underscores, beginning with a letter or a digit"
+CACHE_PREFIX = "cache:"  # no host is called so: what follows a colon there is a port
 _EXIT = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 
@@ -34,6 +36,16 @@ def host_of_lane(lane: str) -> str:
 def exit_of_lane(lane: str) -> str:
     """The exit by which its requests leave; empty: the usual way."""
     return lane.partition("@")[2]
+
+
+def cache_lane(lane: str) -> str:
+    """The lane of pages that need not be asked for: each host has one without a pace beside its own."""
+    return lane if lane.startswith(CACHE_PREFIX) else CACHE_PREFIX + lane
+
+
+def lane_without_cache(lane: str) -> str:
+    """The lane of the requests of a task, wherever it waited."""
+    return lane.removeprefix(CACHE_PREFIX)
 
 
 class Pace(msgspec.Struct, frozen=True, gc=False):

@@ -14,6 +14,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     key: bytes = b""  # what it is known by, where the URL alone does not say it
     proxy: str = ""  # http://, https:// or socks5h:// with its login, if it has one; "" is direct
     connections: str = ""  # whose connections it uses: those that anybody's plain requests share, or its run's own
+    cache: float = 0.0  # seconds for which a stored response will do; below 0: by HTTP's rules; 0: none will
     first: int = 0  # so many bytes of the body are enough: no more is read, and the answer is good
 
 
@@ -27,6 +28,11 @@ class Response(msgspec.Struct, frozen=True):
     seconds: float = 0.0
     address: str = ""  # the IP really connected to
     redirects: tuple[str, ...] = ()  # the URLs that led here, first to last
+    cache: str = ""  # hit (nobody was asked), revalidated (the site said that it has not changed), miss; "": no cache
+
+    @property
+    def from_cache(self) -> bool:
+        return self.cache in ("hit", "revalidated")
 
     def header(self, name: str, default: str = "") -> str:
         name = name.lower()

@@ -1,8 +1,9 @@
 """What a run counts as its tasks are settled, by name: what fetching took, and how records are filled.
 
 Names are fetch.FETCHER.EXIT.WHAT (WHAT: responses, bytes, us, cpu_us), field.NAME.TYPE (a JSON type, or empty); of
-pages without a record where no page had any yet, empty.pages, empty.links and empty.selector.SELECTOR; and, where
-pages are compared with those of the run before, recrawl.CHANGE, recrawl.not_modified and recrawl.not_asked.
+pages without a record where no page had any yet, empty.pages, empty.links and empty.selector.SELECTOR; where
+pages are compared with those of the run before, recrawl.CHANGE, recrawl.not_modified and recrawl.not_asked; and of
+runs with a cache, cache.hits, cache.revalidated, cache.misses, and cache.bytes, of bodies that were not fetched.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ FIELD_PREFIX = "field."  # of what is counted of records: it counts only where t
 FETCH_PREFIX = "fetch."
 EMPTY_PREFIX = "empty."
 _RECRAWL_PREFIX = "recrawl."
+CACHE_PREFIX = "cache."
 _SELECTOR_PREFIX = f"{EMPTY_PREFIX}selector."
 MAX_SELECTOR = 80  # letters of a selector that found nothing; the rest is cut off
 MAX_SELECTORS = 5  # of one page
@@ -138,6 +140,37 @@ def count_page_change(*names: str) -> dict[str, int]:
 
 def page_changes(counters: Mapping[str, int]) -> PageChanges:
     return PageChanges(*(counters.get(f"{_RECRAWL_PREFIX}{name}", 0) for name in PageChanges.__struct_fields__))
+
+
+class CacheUsage(msgspec.Struct, frozen=True):
+    """How often the cache had a page: fresh, or unchanged as the site said; and the bytes that were not fetched."""
+
+    hits: int
+    revalidated: int
+    misses: int
+    bytes: int
+
+    @property
+    def hit_rate(self) -> float:
+        """The share of pages for which nobody was asked."""
+        pages = self.hits + self.revalidated + self.misses
+        return self.hits / pages if pages else 0.0
+
+
+def count_hit(size: int) -> dict[str, int]:
+    return {f"{CACHE_PREFIX}hits": 1, f"{CACHE_PREFIX}bytes": size}
+
+
+def count_miss(outcome: str) -> dict[str, int]:
+    """Of a response that was fetched; nothing where no cache was asked."""
+    name = {"miss": "misses", "revalidated": "revalidated"}.get(outcome)
+    return {f"{CACHE_PREFIX}{name}": 1} if name else {}
+
+
+def cache_usage(counters: Mapping[str, int]) -> CacheUsage | None:
+    """None for a run without a cache."""
+    numbers = [counters.get(f"{CACHE_PREFIX}{name}", 0) for name in CacheUsage.__struct_fields__]
+    return CacheUsage(*numbers) if any(numbers) else None
 
 
 class FetchUsage(msgspec.Struct, frozen=True):

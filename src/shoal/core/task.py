@@ -55,6 +55,12 @@ class RequestOptions(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     auth: str = ""  # the name of a secret
     exit: str = ""  # by which it leaves, if not the usual way; its lane is host@exit
     again: int = 0  # not 0: asked for although the run has had it; how many pages in a row were
+    cache: float = 0.0  # seconds for which a stored response will do; not part of its identity
+
+
+def is_plain(options: RequestOptions | None) -> bool:
+    """Whether it is the plain page at a URL that is asked for; how old it may be makes no difference."""
+    return options is None or options == RequestOptions(cache=options.cache)
 
 
 class Task(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

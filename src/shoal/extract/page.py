@@ -114,6 +114,11 @@ class Page:
         return self.response.body
 
     @property
+    def from_cache(self) -> bool:
+        """Whether the body was not sent again for this page, but is one that the fleet had."""
+        return self.response.from_cache
+
+    @property
     def headers(self) -> dict[str, str]:
         """Names in lower case; the first value where a name came twice."""
         if self._headers is None:

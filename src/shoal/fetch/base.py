@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from shoal.core.page import Request, Response
+
+Turn = Callable[[], Awaitable[None]]  # what must be waited for before a request goes out: its slot, and robots.txt
 
 
 class Fetcher(Protocol):
@@ -22,3 +25,17 @@ class Fetcher(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+async def no_turn() -> None:
+    """For requests that wait for nobody."""
+
+
+async def fetch_in_turn(fetcher: Fetcher, request: Request, turn: Turn) -> Response:
+    """Fetch when it is the request's turn; a fetcher that may have the response already asks for its turn by itself."""
+    own = getattr(fetcher, "fetch_in_turn", None)
+    if own is not None:
+        response: Response = await own(request, turn)
+        return response
+    await turn()
+    return await fetcher.fetch(request)

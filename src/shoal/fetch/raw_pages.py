@@ -9,21 +9,17 @@ from typing import Protocol
 
 import msgspec
 
+from shoal.core.cache_rules import CONDITIONAL_HEADERS, conditions, header_tokens, updated_headers
 from shoal.core.page import Request, Response
 from shoal.core.request_header import names_identity
 from shoal.core.url import request_digest
 from shoal.errors import FetchRefused
-from shoal.fetch.base import Fetcher
+from shoal.fetch.base import Fetcher, Turn, fetch_in_turn, no_turn
 
 STORED_HEADER = "x-shoal-kept"  # a header of our own: where a response came from that was not fetched
 NOT_STORED = "not_kept"
 
 THROTTLE_STATUSES = frozenset((429, 503))  # these say nothing about the page
-
-_CONDITIONAL_HEADERS = frozenset(
-    ("if-none-match", "if-modified-since", "if-match", "if-unmodified-since", "if-range", "range")
-)
-_BODY_HEADERS = frozenset(("content-length", "content-encoding", "content-type", "transfer-encoding"))
 
 
 class StoredPage(Protocol):
@@ -65,7 +61,10 @@ class RecordingFetcher:
         self.name = getattr(fetcher, "name", "http")  # in the counters of a run
 
     async def fetch(self, request: Request) -> Response:
-        response = await self._fetcher.fetch(request)
+        return await self.fetch_in_turn(request, no_turn)
+
+    async def fetch_in_turn(self, request: Request, turn: Turn) -> Response:
+        response = await fetch_in_turn(self._fetcher, request, turn)
         if response.status not in THROTTLE_STATUSES and not (self._anonymous_only and _has_login(request)):
             if self._store.is_full:  # a handler may fetch far more than its page before anything is settled
                 await self._store.sync()
@@ -93,10 +92,10 @@ class RevalidatingFetcher:
 
     async def fetch(self, request: Request) -> Response:
         stored = self._stored_response(request)
-        conditions = _conditions(stored) if stored is not None else ()
-        if stored is None or not conditions:
+        asking = conditions(stored) if stored is not None else ()
+        if stored is None or not asking:
             return await self._fetcher.fetch(request)
-        asked = msgspec.structs.replace(request, headers=request.headers + conditions)
+        asked = msgspec.structs.replace(request, headers=request.headers + asking)
         response = await self._fetcher.fetch(asked)
         return _revalidated(stored, response) if response.status == 304 else response
 
@@ -105,7 +104,7 @@ class RevalidatingFetcher:
         if request.method != "GET" or request.body:
             return None
         names = {name.lower() for name, _ in request.headers}
-        if "authorization" in names or not _CONDITIONAL_HEADERS.isdisjoint(names):
+        if "authorization" in names or not CONDITIONAL_HEADERS.isdisjoint(names):
             return None
         stored = self._store.latest(storage_key(request))
         if stored is None or not _may_be_reused(stored.response, names):
@@ -123,34 +122,21 @@ def _may_be_reused(response: Response, sent: set[str]) -> bool:
     """Whether a stored response is one that a 304 to a request with these headers could mean."""
     if response.status != 200:
         return False
-    rules = _header_tokens(response, "cache-control")
+    rules = header_tokens(response, "cache-control")
     return not (
         "no-store" in rules
         or ("private" in rules and "cookie" in sent)
-        or not _header_tokens(response, "vary").isdisjoint(sent | {"*", "cookie", "authorization"})
+        or not header_tokens(response, "vary").isdisjoint(sent | {"*", "cookie", "authorization"})
     )
-
-
-def _header_tokens(response: Response, name: str) -> set[str]:
-    """The words of a header that lists some, whatever it says about each ("private=x" is "private")."""
-    lines = ",".join(value for key, value in response.headers if key == name).lower()
-    return {word.partition("=")[0].strip() for word in lines.split(",")}
-
-
-def _conditions(response: Response) -> tuple[tuple[str, str], ...]:
-    found = (("if-none-match", response.header("etag")), ("if-modified-since", response.header("last-modified")))
-    return tuple(pair for pair in found if pair[1])
 
 
 def _revalidated(stored: Response, response: Response) -> Response:
     """The stored page, with the headers that the 304 updates."""
-    updated = tuple(pair for pair in response.headers if pair[0] not in _BODY_HEADERS)
-    replaced = {name for name, _ in updated} | {STORED_HEADER}
-    headers = tuple(pair for pair in stored.headers if pair[0] not in replaced)
+    headers = tuple(pair for pair in updated_headers(stored, response) if pair[0] != STORED_HEADER)
     return Response(
         response.url,
         stored.status,
-        (*headers, *updated, (STORED_HEADER, "revalidated")),
+        (*headers, (STORED_HEADER, "revalidated")),
         stored.body,
         response.seconds,
         response.address,

@@ -15,7 +15,9 @@ from shoal.fetch.http import HttpFetcher
 from shoal.fetch.limits import FetchLimits
 from shoal.launch.job import RunJob
 from shoal.launch.raw_stores import RawStores
+from shoal.launch.response_cache import ResponseCache
 from shoal.version import __version__
+from shoal.worker.context import Cached
 
 Fetch = Callable[[Request], Awaitable[Response]]
 
@@ -92,6 +94,7 @@ class RunFetchers:
     robots: Fetch
     kept: Callable[[str, str], bool] | None = None  # only links to kept pages are followed
     keep: Callable[[], Awaitable[None]] | None = None
+    cached: Cached | None = None
 
 
 def _revalidates(settings: Settings) -> bool:
@@ -99,7 +102,9 @@ def _revalidates(settings: Settings) -> bool:
     return settings.revalidate or (settings.keep_raw and settings.changed_only)
 
 
-def run_fetchers(job: RunJob, make_fetcher: Callable[[], Fetcher], stores: RawStores) -> RunFetchers:
+def run_fetchers(
+    job: RunJob, make_fetcher: Callable[[], Fetcher], stores: RawStores, cache: ResponseCache
+) -> RunFetchers:
     """Fetchers for a run, also for one that keeps pages, or reads those that were kept."""
     settings = job.settings
     if job.folder:
@@ -109,7 +114,8 @@ def run_fetchers(job: RunJob, make_fetcher: Callable[[], Fetcher], stores: RawSt
         return RunFetchers(files, files.fetch, kept=files.knows)
     if not (job.from_raw or settings.keep_raw or settings.revalidate or job.keep_bounded):
         plain = make_fetcher()
-        return RunFetchers(plain, plain.fetch)
+        caching = cache.around(plain, settings)
+        return RunFetchers(caching, plain.fetch, cached=caching.would_answer)
     from shoal.fetch.raw_pages import RecordingFetcher, ReplayFetcher, RevalidatingFetcher
 
     if job.from_raw:
@@ -117,8 +123,8 @@ def run_fetchers(job: RunJob, make_fetcher: Callable[[], Fetcher], stores: RawSt
         fetchers = RunFetchers(replay, replay.fetch, kept=None if job.fetches_rest else replay.knows)
     else:
         plain = make_fetcher()
-        pages: Fetcher = RevalidatingFetcher(plain, stores.raw()) if _revalidates(settings) else plain
-        fetchers = RunFetchers(pages, plain.fetch)
+        caching = cache.around(RevalidatingFetcher(plain, stores.raw()) if _revalidates(settings) else plain, settings)
+        fetchers = RunFetchers(caching, plain.fetch, cached=caching.would_answer)
     if settings.keep_raw:
         raw_store = stores.raw()
         return replace(fetchers, pages=RecordingFetcher(fetchers.pages, raw_store, job.run.name), keep=raw_store.sync)

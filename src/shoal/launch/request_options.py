@@ -53,6 +53,7 @@ def request_builder_for(
             may_use_secret=keys.allows,
             may_code_use_secret=keys.allows_code,
             connections=connections,
+            cache=settings.cache_age,
         )
     except GiveUp as error:
         raise UsageError(str(error), hint="or name it in [secrets] of shoal.toml") from error

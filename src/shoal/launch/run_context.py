@@ -81,6 +81,7 @@ def build_run_context(
         retries=settings.retry_limits,
         retry_delay=settings.retry_delay,
         fetcher=fetchers.pages,
+        cached=fetchers.cached,
         budget=budget,
         recrawl=_recrawl(job, scraper, queue, page_states) if settings.changed_only and not job.from_raw else None,
     )

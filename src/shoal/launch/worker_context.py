@@ -26,6 +26,7 @@ from shoal.extract.scraper import Scraper
 from shoal.launch.fetchers import FetcherPool, http_fetcher, run_fetchers
 from shoal.launch.job import FleetJob, RunJob
 from shoal.launch.raw_stores import RawStores
+from shoal.launch.response_cache import ResponseCache
 from shoal.launch.run_context import build_run_context
 from shoal.launch.scraper_set import ScraperSet
 from shoal.queue import document_kinds as kinds
@@ -71,7 +72,7 @@ async def build_worker_context(
     scraper: Scraper, job: RunJob, *, queue: Queue, note: CrashNote, supervised: bool
 ) -> WorkerContext:
     settings = job.settings
-    fetchers = run_fetchers(job, lambda: http_fetcher(settings), RawStores(settings))
+    fetchers = run_fetchers(job, lambda: http_fetcher(settings), RawStores(settings), ResponseCache(queue, settings))
     page_states = PageStateBuffer(queue)
     run_context = build_run_context(job, scraper, fetchers, queue, page_states)
 
@@ -101,6 +102,7 @@ class FleetContextFactory:
         self._budgets: dict[float, ParseBudget] = {}
         self._raw_stores = RawStores(fleet_job.settings)
         self._page_states = PageStateBuffer(queue)
+        self._response_cache = ResponseCache(queue, fleet_job.settings)
         self._lock = asyncio.Lock()
         self._contexts: dict[int, RunContext] = {}
         self._refused: dict[int, str] = {}
@@ -198,7 +200,9 @@ class FleetContextFactory:
         job = RunJob(
             run, settings, keep_duplicates=bool(spec.get("each")), sent="template" if spec.get("template") else "code"
         )
-        fetchers = run_fetchers(job, lambda: self._fetcher_pool.for_run(run.id, settings), self._raw_stores)
+        fetchers = run_fetchers(
+            job, lambda: self._fetcher_pool.for_run(run.id, settings), self._raw_stores, self._response_cache
+        )
         budget = self._budget(settings.parse_timeout)
         return build_run_context(job, scraper, fetchers, self._queue, self._page_states, budget)
 
@@ -240,6 +244,7 @@ class FleetContextFactory:
             closing.add_done_callback(self._closing_fetchers.discard)
 
     async def _close(self) -> None:
+        self._response_cache.close()
         for budget in self._budgets.values():
             await budget.close()
 

@@ -32,10 +32,13 @@ from shoal.core.run import NewRun, Run, RunState
 from shoal.core.stats import Stats
 from shoal.core.task import Admission, Claim, ExportedTask, LaneChange, Outcome, State, Task, Verdict
 from shoal.queue.values import (
+    CacheEntry,
+    CacheStats,
     DeadLetterGroup,
     Document,
     ExtendResult,
     Finding,
+    NewCacheEntry,
     PageState,
     Promises,
     PushResult,
@@ -50,14 +53,14 @@ from shoal.queue.values import (
 )
 
 __all__ = [
-    "HEARTBEAT_SECONDS", "LANE_KEPT_SECONDS", "LEASE_SECONDS", "LIMIT_SECONDS", "LOST_LIMIT", "MAX_COUNTERS_BYTES",
-    "MAX_COUNTER_NAMES",
+    "CACHE_ENTRY_BYTES", "CACHE_KEPT_SECONDS", "CACHE_SHARE", "HEARTBEAT_SECONDS", "LANE_KEPT_SECONDS", "LEASE_SECONDS",
+    "LIMIT_SECONDS", "LOST_LIMIT", "MAX_CACHE_BODIES", "MAX_CACHE_KEYS", "MAX_COUNTERS_BYTES", "MAX_COUNTER_NAMES",
     "MAX_FOUND_PER_SETTLE", "MAX_OUTBOX_BYTES", "MAX_OUTBOX_ENTRIES", "MAX_OUTBOX_ENTRY_BYTES", "MAX_OUTBOX_PER_RUN",
     "MAX_PAGE_STATES", "MAX_PAGE_STATE_BYTES", "MAX_PUSH", "MAX_WHOLE_PAGE_STATES", "REAP_EVERY",
-    "SLOT_HORIZON_SECONDS", "UNDO_SECONDS", "Admin", "DeadLetterGroup", "Document", "Documents", "ExtendResult",
-    "Failures", "Finding", "Flow", "Inspect", "Move", "Outbox", "PageState", "PageStates", "Promises", "PushResult",
-    "Queue", "ReapResult", "Registry", "RunAction", "Runs", "SeenSet", "SeenSets", "StoredEntry", "StoredRecord",
-    "TaskFilter", "TaskView", "UrlFailures",
+    "SLOT_HORIZON_SECONDS", "UNDO_SECONDS", "Admin", "Cache", "CacheEntry", "CacheStats", "DeadLetterGroup",
+    "Document", "Documents", "ExtendResult", "Failures", "Finding", "Flow", "Inspect", "Move", "NewCacheEntry",
+    "Outbox", "PageState", "PageStates", "Promises", "PushResult", "Queue", "ReapResult", "Registry", "RunAction",
+    "Runs", "SeenSet", "SeenSets", "StoredEntry", "StoredRecord", "TaskFilter", "TaskView", "UrlFailures",
 ]  # fmt: skip
 
 LEASE_SECONDS = 30.0
@@ -79,6 +82,11 @@ MAX_OUTBOX_BYTES = 16_000_000  # of the entries of one outcome
 MAX_PAGE_STATES = 1_000  # saved in one step
 MAX_PAGE_STATE_BYTES = 250_000  # head and body of one
 MAX_WHOLE_PAGE_STATES = 100  # with their bodies, in one answer
+CACHE_KEPT_SECONDS = 7 * 86_400.0  # no response is in the cache for longer
+CACHE_SHARE = 16  # no entry of the cache takes more than this part of the bound
+CACHE_ENTRY_BYTES = 300  # what an entry counts for beside its data, URL and host
+MAX_CACHE_KEYS = 1_000  # asked for at once; more raise ValueError
+MAX_CACHE_BODIES = 20  # likewise with their data
 
 
 class Runs(Protocol):
@@ -456,6 +464,38 @@ class Failures(Protocol):
         ...
 
 
+class Cache(Protocol):
+    """Responses that runs share, by key. A cache is never relied on: whatever is in it may be gone the next moment.
+
+    It is bounded in bytes and age: what was put first goes first, at a cost that does not grow with what is in it.
+    """
+
+    async def cache_get(self, keys: Sequence[bytes], *, bodies: bool = True) -> list[CacheEntry | None]:
+        """The entries with these keys, in the same order; without `bodies`, what is known of them.
+
+        Nothing is there for longer than CACHE_KEPT_SECONDS. See also MAX_CACHE_KEYS and MAX_CACHE_BODIES.
+        """
+        ...
+
+    async def cache_put(self, entry: NewCacheEntry, max_bytes: int) -> bool:
+        """Put a response in place of what its key had, as the newest; the oldest go until all take at most `max_bytes`.
+
+        An entry counts for its data, URL, host and CACHE_ENTRY_BYTES. One above a CACHE_SHARE-th of the bound is
+        not taken: False, and what its key had is gone.
+        """
+        ...
+
+    async def cache_list(self, *, host: str = "", before: int = 0, limit: int = 100) -> list[CacheEntry]:
+        """Newest first, without data; `before`: only those with a lower seq."""
+        ...
+
+    async def cache_clear(self, *, host: str = "", keys: Sequence[bytes] = (), limit: int = 10_000) -> int:
+        """Remove entries: of a host, with these keys, or all. Says how many, at most `limit`; repeat until it is 0."""
+        ...
+
+    async def cache_stats(self) -> CacheStats: ...
+
+
 class Outbox(Protocol):
     """What settled tasks left to be done elsewhere, by kind; see also MAX_OUTBOX_PER_RUN."""
 
@@ -568,7 +608,9 @@ class Registry(Protocol):
     async def forget_worker(self, worker: str) -> None: ...
 
 
-class Queue(Runs, Flow, Inspect, Admin, SeenSets, PageStates, Failures, Outbox, Move, Documents, Registry, Protocol):
+class Queue(
+    Runs, Flow, Inspect, Admin, SeenSets, PageStates, Failures, Cache, Outbox, Move, Documents, Registry, Protocol
+):
     """The whole contract. Whoever needs one group of verbs asks for that group."""
 
     promises: Promises

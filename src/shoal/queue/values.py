@@ -111,6 +111,35 @@ class UrlFailures(msgspec.Struct, frozen=True):
     last_at: int = 0
 
 
+class NewCacheEntry(msgspec.Struct, frozen=True, gc=False):
+    """A response to be put into the cache; to the queue its data is opaque."""
+
+    key: bytes  # what the request is known by
+    host: str
+    url: str
+    data: bytes
+    fresh_for: float = 0.0  # seconds for which it is fresh by its own headers
+
+
+class CacheEntry(msgspec.Struct, frozen=True, gc=False):
+    """A response in the cache. `age` is seconds since it was put there, by the store's clock."""
+
+    seq: int  # grows with every put
+    key: bytes
+    host: str
+    url: str
+    age: float
+    fresh_for: float
+    size: int  # what counts towards the bound
+    data: bytes = b""
+
+
+class CacheStats(msgspec.Struct, frozen=True):
+    entries: int
+    bytes: int
+    oldest: float = 0.0  # seconds since the oldest was put there
+
+
 class StoredRecord(msgspec.Struct, frozen=True, gc=False):
     seq: int  # grows in the order of settling, within a run
     task: int

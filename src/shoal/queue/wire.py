@@ -25,6 +25,7 @@ PAGED_VERBS = {  # listings by pages: where the next one begins, and what says s
     "records": ("after", "seq"),
     "export_run": ("after", "number"),
     "outbox": ("after", "seq"),
+    "cache_list": ("before", "seq"),
 }
 LIMITS = dict.fromkeys((*PAGED_VERBS, "claim"), PAGE_SIZE)  # what `limit` may be, where it is not MAX_LIMIT
 _LOCAL_VERBS = ("close",)  # of whoever has opened it, not of the queue behind

@@ -29,6 +29,7 @@ from shoal.errors import InvalidUrl, QueueReadOnly, UsageError
 from shoal.queue.base import Queue
 from shoal.queue.failing import failing_tasks
 from shoal.queue.reconnect import reconnecting
+from shoal.runs.cached_starts import FreeCached
 from shoal.runs.list_report import BEYOND_REASON, FAILING_REASON, SEEN_REASON, ListReport
 from shoal.sources.base import Source, UrlEntry
 from shoal.sources.start_task import start_task
@@ -75,10 +76,12 @@ class ListReader:
         outage_timeout: float = 0.0,
         settings: dict[str, Any] | None = None,
         skip_failing: int = 0,
+        free_cached: FreeCached | None = None,
     ) -> None:
         """outage_timeout: seconds that the queue may be out of reach. skip_failing: what failed so often is left out.
 
         settings: to be remembered; where they differ from the last ones, lanes are told of their paces again.
+        free_cached: lets what is in the cache wait for no host.
         """
         self.done = False
         self.stopped = False
@@ -97,6 +100,7 @@ class ListReader:
         self._settings = settings
         self._skip_failing = skip_failing
         self._position = ListPosition(run.name, run.began_at)
+        self._free_cached = free_cached
         self._told_lanes: set[str] = set()
         self._met_again: set[bytes] = set()  # added by the first reading, and read once by the second
         self._left_one = False  # the first line past the page limit is in the run
@@ -187,6 +191,7 @@ class ListReader:
             await self._save_position(msgspec.structs.replace(self._position, pending=len(batch), began=began))
         made = [task_from_entry(entry, self._rewrite) for entry in batch]
         tasks = [task for task in made if isinstance(task, Task)]
+        tasks = await self._free_cached(tasks) if self._free_cached is not None else tasks
         answers = iter(await self._add_reconnecting(tasks, began, is_retry))
         report = self.report
         for entry, task in zip(batch, made, strict=True):

@@ -14,6 +14,7 @@ from shoal.core.lane import Pace
 from shoal.core.run import Run
 from shoal.queue.base import Queue
 from shoal.queue.reconnect import reconnecting
+from shoal.runs.cached_starts import free_cached_starts
 from shoal.runs.identity import finish_seeding
 from shoal.runs.list_reader import ListReader
 from shoal.runs.list_report import ListReport, describe_report
@@ -66,6 +67,7 @@ class ListSeeder:
             outage_timeout=app.queue_outage_timeout(settings),
             settings=remembered,
             skip_failing=0 if reread else settings.skip_failing,
+            free_cached=None if reread else free_cached_starts(queue, settings),
         )
         await reader.prepare()
         return cls(queue, run, reader, given, display_name, on_message)

@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from shoal.core.lane import Pace
+from shoal.core.lane import CACHE_PREFIX, UNLIMITED_PACE, Pace
 from shoal.core.name_format import RUN_ID_FORMAT
 from shoal.core.run import NewRun, Run
 from shoal.core.task import Task
 from shoal.queue.base import Queue
 from shoal.queue.failing import failing_tasks
 from shoal.queue.reconnect import reconnecting
+from shoal.runs.cached_starts import free_cached_of
 from shoal.runs.identity import StartOutcome, find_or_start, finish_seeding
 from shoal.store.export import Exporter
 
@@ -91,13 +92,17 @@ async def start(queue: Queue, request: StartRequest) -> StartedRun:
 
 async def add_tasks(queue: Queue, run: Run, batches: TaskBatches, *, outage_timeout: float = 0.0) -> AddedTasks:
     """Add batch after batch, with a moment for others in between; but for URLs that the run says failed too often."""
-    total, skip_failing = AddedTasks(), _skip_failing(run)
+    total, skip_failing, free_cached = AddedTasks(), _skip_failing(run), free_cached_of(queue, run)
     async for tasks, paces in batches:
         if skip_failing:
             failing = await reconnecting(lambda: failing_tasks(queue, tasks, skip_failing), outage_timeout)  # noqa: B023
             tasks = [task for task in tasks if task.digest not in failing]
             total.failing += len(failing)
         if tasks:
+            if free_cached is not None:
+                tasks = await free_cached(tasks)
+                lanes = {task.lane for task in tasks if task.lane.startswith(CACHE_PREFIX)}
+                paces = {**paces, **dict.fromkeys(lanes, UNLIMITED_PACE)}
             answers = await reconnecting(lambda: queue.add(run.id, tasks, paces), outage_timeout)  # noqa: B023
             total.added += answers.count("added")
             total.known += answers.count("known")

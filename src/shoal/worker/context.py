@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from shoal.core.lane import Pace
+from shoal.core.page import Request
 from shoal.core.task import LeasedTask, Outcome, Task
 from shoal.core.typed_task import TYPE_PREFIX
 from shoal.extract.duplicate_content import DuplicateContent
@@ -29,6 +30,8 @@ from shoal.worker.run_list import RunList
 from shoal.worker.task.clients import HandlerClients
 from shoal.worker.task.recrawl import Recrawl
 from shoal.worker.task.request_builder import RequestBuilder
+
+Cached = Callable[[Sequence[Request]], Awaitable[Sequence[bool]]]
 
 
 class LinkAdmitter(Protocol):
@@ -77,6 +80,7 @@ class RunContext:
     retries: Mapping[str, int] | None = None  # by cause or class, in place of the usual ones
     retry_delay: float | None = None  # before the second try, in place of the usual one
     fetcher: Fetcher | None = None  # None: the worker's
+    cached: Cached | None = None  # which requests the cache would answer; None: it has none
     budget: ParseBudget | None = None  # None: the worker's
     record_watch: RecordWatch = field(default_factory=RecordWatch)
     recrawl: Recrawl | None = None  # None: pages are not compared with those of the run before

@@ -14,7 +14,8 @@ from shoal.core.lane import Pace
 from shoal.core.stats import Stats
 from shoal.core.task import Admission, Outcome, Task, Verdict
 from shoal.errors import QueueUnavailable, UsageError
-from shoal.queue.base import Finding, PageState, Promises, PushResult
+from shoal.queue.base import CacheEntry, Finding, PageState, Promises, PushResult
+from shoal.queue.cache_limits import check_cache_keys
 from shoal.queue.counter_totals import counter_totals
 from shoal.queue.http.connection import HttpConnection, ServerResponse
 from shoal.queue.http.failure import (
@@ -113,6 +114,11 @@ class HttpQueue:
         """Many go in pieces, too."""
         all_ = list(seqs)
         return sum([await self.call("acknowledge", all_[at : at + PAGE_SIZE]) for at in range(0, len(all_), PAGE_SIZE)])
+
+    async def cache_get(self, keys: Sequence[bytes], *, bodies: bool = True) -> list[CacheEntry | None]:
+        """What is too much is said before it is sent."""
+        check_cache_keys(keys, bodies)
+        return await self.call("cache_get", keys, bodies=bodies)  # type: ignore[no-any-return]
 
     async def stats_of(self, runs: Sequence[int]) -> list[Stats]:
         """Many are asked for in pieces, too."""

@@ -8,6 +8,7 @@ from shoal.queue.base import Promises
 from shoal.queue.facade import verb
 from shoal.queue.postgres import (
     admit,
+    cache,
     claim,
     diagnostics,
     documents,
@@ -89,6 +90,11 @@ class PostgresQueue:
     page_states = verb(page_states.listing)
     failures = verb(failing.failures)
     forget_failures = verb(failing.forget)
+    cache_get = verb(cache.get)
+    cache_put = verb(cache.put)
+    cache_list = verb(cache.listing)
+    cache_clear = verb(cache.clear)
+    cache_stats = verb(cache.stats)
 
     acknowledge = verb(outbox.acknowledge)
     outbox = verb(outbox.listing)

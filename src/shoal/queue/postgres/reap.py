@@ -7,7 +7,7 @@ from typing import Any
 
 from shoal.core.lane import WorkerStatus
 from shoal.queue.base import LANE_KEPT_SECONDS, LEASE_SECONDS, LOST_LIMIT, MAX_COUNTERS_BYTES, ExtendResult, ReapResult
-from shoal.queue.postgres import failing, seen_sets
+from shoal.queue.postgres import cache, failing, seen_sets
 from shoal.queue.postgres.columns import micros
 from shoal.queue.postgres.engine import Engine
 from shoal.queue.postgres.lanes import move_lanes
@@ -50,6 +50,7 @@ async def reap(engine: Engine, dead_workers: Mapping[str, Collection[int]] | Non
         await move_lanes(engine, run, steps=MOVES_PER_CALL)
     await seen_sets.sweep(engine)
     await failing.forget_old(engine)
+    await cache.sweep(engine)
     await engine.value(
         "SELECT {s}.remove_idle_lanes($1, $2, $3)", engine.now(), micros(LANE_KEPT_SECONDS), LANES_LOOKED_AT
     )

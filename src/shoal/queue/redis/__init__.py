@@ -10,6 +10,7 @@ from shoal.queue.base import Promises
 from shoal.queue.facade import verb
 from shoal.queue.redis import (
     admit,
+    cache,
     claim,
     diagnostics,
     documents,
@@ -100,6 +101,11 @@ class RedisQueue:
     page_states = verb(page_states.listing)
     failures = verb(failing.failures)
     forget_failures = verb(failing.forget)
+    cache_get = verb(cache.get)
+    cache_put = verb(cache.put)
+    cache_list = verb(cache.listing)
+    cache_clear = verb(cache.clear)
+    cache_stats = verb(cache.stats)
 
     acknowledge = verb(outbox.acknowledge)
     outbox = verb(outbox.listing)

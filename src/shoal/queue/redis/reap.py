@@ -12,7 +12,7 @@ import msgspec
 from shoal.core.lane import WorkerStatus
 from shoal.queue.base import MAX_COUNTERS_BYTES, ReapResult
 from shoal.queue.cells import UNREADABLE
-from shoal.queue.redis import failing, idle_lanes, seen_sets
+from shoal.queue.redis import cache, failing, idle_lanes, seen_sets
 from shoal.queue.redis.engine import Engine
 
 CALLS = 50  # of reap in a row; the rest is for the next time
@@ -38,6 +38,7 @@ async def reap(engine: Engine, dead_workers: Mapping[str, Collection[int]] | Non
     await seen_sets.sweep(engine)
     await failing.forget_old(engine)
     await idle_lanes.remove(engine)
+    await cache.sweep(engine)
     return ReapResult(*total)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from shoal.core.run import Run
 from shoal.core.seen_set import CLEAR_STEPS
 from shoal.core.stats import Stats
 from shoal.core.task import LaneChange
-from shoal.queue.base import Finding, Promises, RunAction, TaskFilter
+from shoal.queue.base import CacheEntry, CacheStats, Finding, NewCacheEntry, Promises, ReapResult, RunAction, TaskFilter
 from shoal.queue.promises import SQLITE
 from shoal.queue.sqlite import (
     admit,
@@ -36,6 +36,7 @@ from shoal.queue.sqlite import (
     stats,
     workers,
 )
+from shoal.queue.sqlite.cache import CacheFile
 from shoal.queue.sqlite.engine import CACHE, SMALL_CACHE, Engine, Synchronous
 from shoal.queue.sqlite.facade import end_overdue, hint, look, look_in_thread, read, read_in_thread, write
 from shoal.queue.sqlite.seen_sets import clear, clear_slice
@@ -50,6 +51,7 @@ class SqliteQueue:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._cache = CacheFile(engine.path, engine.clock)
 
     @classmethod
     async def open(
@@ -79,7 +81,6 @@ class SqliteQueue:
     drop = write(drop.drop)
     reserve = hint(lanes.reserve)
     extend = hint(reap.extend)
-    reap = write(reap.reap)
 
     recount = look_in_thread(stats.recount)
     run_counters = read(run_counters.read)
@@ -172,6 +173,26 @@ class SqliteQueue:
             await asyncio.sleep(0)
         return count
 
+    async def reap(self, dead_workers: Mapping[str, Collection[int]] | None = None) -> ReapResult:
+        reaped = await self._engine.write(reap.reap, dead_workers)
+        await self._cache.sweep()
+        return reaped
+
+    async def cache_get(self, keys: Sequence[bytes], *, bodies: bool = True) -> list[CacheEntry | None]:
+        return await self._cache.get(keys, bodies=bodies)
+
+    async def cache_put(self, entry: NewCacheEntry, max_bytes: int) -> bool:
+        return await self._cache.put(entry, max_bytes)
+
+    async def cache_list(self, *, host: str = "", before: int = 0, limit: int = 100) -> list[CacheEntry]:
+        return await self._cache.listing(host, before, limit)
+
+    async def cache_clear(self, *, host: str = "", keys: Sequence[bytes] = (), limit: int = 10_000) -> int:
+        return await self._cache.clear(host, keys, limit)
+
+    async def cache_stats(self) -> CacheStats:
+        return await self._cache.stats()
+
     async def set_lane(self, change: LaneChange) -> None:
         await self._engine.write(lanes.apply_changes, [change])
 
@@ -190,4 +211,5 @@ class SqliteQueue:
         return self._engine.clock()
 
     async def close(self) -> None:
+        self._cache.close()
         self._engine.close()

@@ -39,7 +39,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _MUTATING_VERBS = frozenset((
     "start_run", "set_run", "set_max_pages", "add", "push", "trim", "drop", "revive", "purge",
     "import_run", "save_document", "compare_and_swap", "set_lane", "command_worker", "forget_worker",
-    "forget_seen", "clear_seen", "forget_failures",
+    "forget_seen", "clear_seen", "forget_failures", "cache_clear",
 ))  # fmt: skip
 _LONG_VERBS = ("drop", "revive", "purge")
 _DOCUMENT_VERBS = ("save_document", "document", "compare_and_swap", "documents")

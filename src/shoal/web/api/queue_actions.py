@@ -23,6 +23,8 @@ async def log_verb(queue: Queue, who: str, verb: str, args: list[Any], named: di
         await actor.log_action(args[1] or "resume", args[0])
     elif verb == "clear_seen":
         await actor.log_action("clear seen-set", args[0], count=result)
+    elif verb == "cache_clear" and result:
+        await actor.log_action("clear cache", named["host"] or "all hosts", count=result)
     elif verb == "forget_seen":
         await actor.log_action("forget seen URLs", args[0], count=result)
     elif verb == "forget_failures" and result:

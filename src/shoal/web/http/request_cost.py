@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from shoal.queue.base import MAX_PAGE_STATES, MAX_PUSH
+from shoal.queue.cache_limits import check_cache_keys
 from shoal.queue.counter_totals import counter_totals
 from shoal.queue.outbox_limits import check_outbox
 from shoal.queue.page_state_limits import check_page_states
@@ -43,6 +44,11 @@ def limit_cost(verb: str, args: list[Any], named: dict[str, Any]) -> None:
             raise RequestTooCostly(f"at most {most:,} at once")
         if len(getattr(value, "ids", ())) > MAX_LIMIT:
             raise RequestTooCostly(f"at most {MAX_LIMIT:,} ids at once")
+    if verb == "cache_get":
+        try:
+            check_cache_keys(args[0], named["bodies"])
+        except ValueError as error:
+            raise RequestTooCostly(str(error)) from None
     if verb == "start_run" and not isinstance(args[0].spec.get("api", {}), dict):
         raise RequestTooCostly("what a run's spec says under api is a table")
     if verb == "save_page_states":

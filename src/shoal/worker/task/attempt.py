@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from shoal.core.lane import exit_of_lane, lane_name
+from shoal.core.lane import exit_of_lane, lane_name, lane_without_cache
 from shoal.core.page import Response
-from shoal.core.task import Attempt, LaneChange, LeasedTask, OutboxEntry, Outcome
+from shoal.core.task import Attempt, LaneChange, LeasedTask, OutboxEntry, Outcome, is_plain
 from shoal.core.task_kind import PAGE
 from shoal.core.url import lane_of, request_digest
 from shoal.extract.links import AdmittedLinks
@@ -35,6 +35,7 @@ class TaskAttempt:
         "has_fetched_more",
         "is_in_handler",
         "is_unchanged",
+        "lane",
         "lane_changes",
         "page_fetch_errors",
         "page_fetch_lock",
@@ -48,6 +49,7 @@ class TaskAttempt:
         self.task = task
         self.context = context
         self._exit = exit_of_lane(task.lane)
+        self.lane = lane_without_cache(task.lane)  # of its requests
         self.run_context: RunContext | None = None
         self.step = UserCodeStep(task, context)
         self.lane_changes: tuple[LaneChange, ...] = ()
@@ -158,7 +160,7 @@ class TaskAttempt:
             redirect_digest=_final_url_digest(response, run_context)
             if response
             and run_context
-            and task.request_options is None
+            and is_plain(task.request_options)
             and _is_plain_page(task, response, self.is_unchanged)
             else None,
             outbox=outbox,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
 from shoal.core.lane import host_of_lane
@@ -9,14 +11,29 @@ from shoal.core.page import Response
 from shoal.core.task import RequestOptions
 from shoal.core.url import resolve
 from shoal.errors import FetchFailed, FetchRefused
+from shoal.fetch.base import Turn, fetch_in_turn
 from shoal.worker.context import RunContext
 from shoal.worker.task import slot
 from shoal.worker.task.attempt import TaskAttempt
 from shoal.worker.task.failure import ExcludedByRule
 from shoal.worker.task.request_builder import options_after_redirect
-from shoal.worker.task.robots_check import check_robots
+from shoal.worker.task.robots_check import check_robots, refuse_disallowed
 
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
+
+
+class RequestTurn:
+    """What a request waits for before it is sent, once; whoever has the response already does not ask for it."""
+
+    __slots__ = ("_wait", "is_over")
+
+    def __init__(self, wait: Turn) -> None:
+        self._wait = wait
+        self.is_over = False
+
+    async def __call__(self) -> None:
+        await self._wait()
+        self.is_over = True
 
 
 async def exchange(
@@ -24,24 +41,35 @@ async def exchange(
     run_context: RunContext,
     url: str,
     request_options: RequestOptions | None,
+    turn: Turn,
     *,
     is_task_request: bool,
 ) -> Response:
-    """The final response; the slot for `url` itself is the caller's. is_task_request: not by page.fetch."""
+    """The final response. turn: the slot of `url` itself, and what else it waits for; a hit of the cache needs none.
+
+    is_task_request: not by page.fetch.
+    """
     requested_url = url
     redirects: list[str] = []
     seen: set[str] = set()
-    request_builder, fetch = (run_context.request_builder, (run_context.fetcher or attempt.context.fetcher).fetch)
+    request_builder, fetcher = run_context.request_builder, run_context.fetcher or attempt.context.fetcher
     while True:
+        waiting = RequestTurn(turn)
+        if not request_builder.cache_age(request_options):
+            await waiting()  # before it is built: cookies may come meanwhile
         request = request_builder.build(url, request_options, requested_url, by_code=not is_task_request)
         if is_task_request and attempt.former is not None and run_context.recrawl is not None:
             request = run_context.recrawl.with_validators(request, attempt.former)
         try:
-            response = await fetch(request)
+            response = await (fetcher.fetch(request) if waiting.is_over else fetch_in_turn(fetcher, request, waiting))
         except FetchFailed as error:
-            attempt.record_no_response(attempt.lane_of(url), error.cause)
+            if waiting.is_over:  # else no request was sent
+                attempt.record_no_response(attempt.lane_of(url), error.cause)
             raise
-        attempt.record_response(response)
+        if response.cache == "hit":
+            refuse_disallowed(attempt, run_context, url)
+        else:
+            attempt.record_response(response)
         if is_task_request:
             attempt.response = response
         new_cookies = request_builder.store_cookies(response, request_options)
@@ -56,9 +84,9 @@ async def exchange(
         if len(redirects) > run_context.max_redirects:
             raise FetchRefused("redirects", f"more than {run_context.max_redirects} redirects")
         request_options = options_after_redirect(request_options, response.status)
-        await _prepare_redirect(
-            attempt, run_context, url, check_scope=is_task_request and attempt.task.parent is not None
-        )
+        if is_task_request and attempt.task.parent is not None:
+            _check_scope(attempt, run_context, url)
+        turn = partial(take_turn, attempt, run_context, url)
 
 
 def _redirect_target(url: str, location: str, seen: set[str]) -> str:
@@ -70,17 +98,21 @@ def _redirect_target(url: str, location: str, seen: set[str]) -> str:
     return target
 
 
-async def _prepare_redirect(attempt: TaskAttempt, run_context: RunContext, url: str, *, check_scope: bool) -> None:
-    """Everything that must be in order before a redirect is followed."""
+def _check_scope(attempt: TaskAttempt, run_context: RunContext, url: str) -> None:
+    """A redirect of a page that was found leads to where links may lead."""
     lane = attempt.lane_of(url)
-    if check_scope and lane != attempt.task.lane and not run_context.in_scope(host_of_lane(lane)):
+    if lane != attempt.lane and not run_context.in_scope(host_of_lane(lane)):
         raise ExcludedByRule("scope", f"it redirects to {host_of_lane(lane)}, which is out of scope")
-    await take_slot(attempt, run_context, lane)
+
+
+async def take_turn(attempt: TaskAttempt, run_context: RunContext, url: str) -> None:
+    """Everything that must be in order before one more request than the claim came with is sent."""
+    await take_slot(attempt, run_context, attempt.lane_of(url))
     await check_robots(attempt, run_context, url)
 
 
 async def take_slot(attempt: TaskAttempt, run_context: RunContext, lane: str) -> None:
-    """A slot for one more request than the claim came with."""
+    """A slot for a request that the claim did not come with one for."""
     task = attempt.task
     if lane != task.lane:
         await slot.reserve_other_lane(attempt.context, lane, run_context.pace(lane))

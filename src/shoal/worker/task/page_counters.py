@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from shoal.core.run_counters import FETCH_PREFIX, count_empty_page, count_fields
+from shoal.core.page import Response
+from shoal.core.run_counters import FETCH_PREFIX, count_empty_page, count_fields, count_hit, count_miss
 from shoal.worker.context import RunContext
 from shoal.worker.task.attempt import TaskAttempt
 from shoal.worker.task.handler_output import HandlerOutput
@@ -18,14 +19,10 @@ def page_counters(attempt: TaskAttempt, output: HandlerOutput | None = None) -> 
     response, run_context = attempt.response, attempt.run_context
     if response is None or run_context is None:
         return {}
-    fetcher = getattr(run_context.fetcher or attempt.context.fetcher, "name", "http")
-    responses, size, micros, cpu = _fetch_names(fetcher, _exit(attempt, run_context))
-    counters = {
-        responses: 1,
-        size: len(response.body),
-        micros: round(response.seconds * 1e6),
-        cpu: attempt.context.cpu_meter.take(),
-    }
+    if response.cache == "hit":  # nothing was fetched
+        counters = count_hit(len(response.body))
+    else:
+        counters = _count_fetch(attempt, run_context, response) | count_miss(response.cache)
     if output is None:
         return counters
     if output.records:
@@ -35,6 +32,17 @@ def page_counters(attempt: TaskAttempt, output: HandlerOutput | None = None) -> 
         links = output.links or sum(len(follow.hrefs) for follow in output.follows)
         counters.update(count_empty_page(links, output.missed))
     return counters
+
+
+def _count_fetch(attempt: TaskAttempt, run_context: RunContext, response: Response) -> dict[str, int]:
+    fetcher = getattr(run_context.fetcher or attempt.context.fetcher, "name", "http")
+    responses, size, micros, cpu = _fetch_names(fetcher, _exit(attempt, run_context))
+    return {
+        responses: 1,
+        size: len(response.body),
+        micros: round(response.seconds * 1e6),
+        cpu: attempt.context.cpu_meter.take(),
+    }
 
 
 def _exit(attempt: TaskAttempt, run_context: RunContext) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from shoal.core.page import Response
 from shoal.core.retry import status_cause
@@ -14,10 +15,9 @@ from shoal.extract.page import Page
 from shoal.politeness.response_hints import THROTTLE_STATUSES
 from shoal.worker.context import RunContext
 from shoal.worker.task.attempt import TaskAttempt
-from shoal.worker.task.exchange import exchange, take_slot
+from shoal.worker.task.exchange import exchange, take_turn
 from shoal.worker.task.failure import ExcludedByRule
 from shoal.worker.task.handler_runner import outside_handler
-from shoal.worker.task.robots_check import check_robots
 
 
 def make_page_fetch(
@@ -55,9 +55,8 @@ async def _fetch(
     attempt: TaskAttempt, run_context: RunContext, url: str, request_options: RequestOptions | None
 ) -> Page:
     try:
-        await take_slot(attempt, run_context, attempt.lane_of(url))
-        await check_robots(attempt, run_context, url)
-        response = await exchange(attempt, run_context, url, request_options, is_task_request=False)
+        turn = partial(take_turn, attempt, run_context, url)
+        response = await exchange(attempt, run_context, url, request_options, turn, is_task_request=False)
         budget = run_context.budget or attempt.context.budget
         if budget is not None:
             await budget.check(response)

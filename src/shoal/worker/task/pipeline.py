@@ -16,13 +16,15 @@ from shoal.errors import FetchFailed, FetchRefused, GiveUp
 from shoal.extract.links import AdmittedLinks
 from shoal.extract.page import Page
 from shoal.extract.selection import missed_selectors
+from shoal.fetch.base import Turn
 from shoal.logs import bind_lazy
 from shoal.queue.failing import failing_tasks
 from shoal.worker.context import RunContext, WorkerContext
 from shoal.worker.task import slot
 from shoal.worker.task.attempt import TaskAttempt, log_fields
 from shoal.worker.task.built_in_handlers import PageFunction, page_function
-from shoal.worker.task.exchange import exchange
+from shoal.worker.task.cache_lane import free_cached
+from shoal.worker.task.exchange import exchange, take_slot
 from shoal.worker.task.failure import failure_outcome, is_last_attempt
 from shoal.worker.task.follow_up_tasks import outbox_entries, with_keys
 from shoal.worker.task.handler_output import HandlerOutput
@@ -50,17 +52,15 @@ async def process_task(task: LeasedTask, context: WorkerContext, start_at: float
             if task.spacing or run_context.jitter or context.lane_holds:
                 await wait_for_slot(attempt, run_context, start_at)
             return await run_typed_task(attempt, run_context)
-        skip_dead_host(attempt)
         if run_context.recrawl is not None:
             attempt.former = await run_context.recrawl.recall(task)
         output = take_unchanged(attempt, run_context, None)
         if output is None:
-            await wait_for_slot(attempt, run_context, start_at)
-            await check_robots(attempt, run_context, task.url)
-            output = await visit(attempt, run_context)
+            output = await visit(attempt, run_context, start_at)
         found = admit_links(attempt, run_context, output)
         if run_context.skip_failing and found.tasks:
             found = await skip_failing(attempt, run_context, found)
+        found = await skip_lanes_of_cached(run_context, found)
         counters = page_counters(attempt, output) | remember(attempt, run_context, output)
         return attempt.success_outcome(output, found, follow_ups(attempt, output), counters)
     except BaseException as error:
@@ -75,10 +75,20 @@ async def process_task(task: LeasedTask, context: WorkerContext, start_at: float
         bind_lazy(None)
 
 
+async def wait_for_turn(attempt: TaskAttempt, run_context: RunContext, start_at: float) -> None:
+    """Wait until the page may be asked for: its host is up, its slot has come, and robots.txt allows it."""
+    skip_dead_host(attempt)
+    if attempt.lane == attempt.task.lane:
+        await wait_for_slot(attempt, run_context, start_at)
+    else:  # it was in the cache when it was added, and is not any more
+        await take_slot(attempt, run_context, attempt.lane)
+    await check_robots(attempt, run_context, attempt.task.url)
+
+
 def skip_dead_host(attempt: TaskAttempt) -> None:
     """No request for a host that has been down for minutes, but for a probe now and then."""
     task, context = attempt.task, attempt.context
-    found = context.health.down_reason(task.lane, now=context.clock(), probe=task.probe)
+    found = context.health.down_reason(attempt.lane, now=context.clock(), probe=task.probe)
     if found is not None:
         raise GiveUp(found.cause, found.reason)
 
@@ -94,9 +104,9 @@ async def wait_for_slot(attempt: TaskAttempt, run_context: RunContext, start_at:
         await slot.reserve(context, task.lane, task.spacing)
 
 
-async def visit(attempt: TaskAttempt, run_context: RunContext) -> HandlerOutput:
+async def visit(attempt: TaskAttempt, run_context: RunContext, start_at: float) -> HandlerOutput:
     """Fetch the page and see what it gives."""
-    response = await fetch(attempt, run_context)
+    response = await fetch(attempt, run_context, partial(wait_for_turn, attempt, run_context, start_at))
     if (output := take_unchanged(attempt, run_context, response)) is not None:
         attempt.context.refusals.reset(attempt.lane_of(response.url))
         return output
@@ -129,10 +139,13 @@ def remember(attempt: TaskAttempt, run_context: RunContext, output: HandlerOutpu
     return recrawl.remember(task, former, attempt.started_at, response, output, reusable=reusable)
 
 
-async def fetch(attempt: TaskAttempt, run_context: RunContext) -> Response:
-    """Exchange the task's URL for a response, through redirects that obey the same rules."""
+async def fetch(attempt: TaskAttempt, run_context: RunContext, turn: Turn) -> Response:
+    """Exchange the task's URL for a response when it is its turn, through redirects that obey the same rules.
+
+    What is in the cache need not wait.
+    """
     task = attempt.task
-    attempt.response = await exchange(attempt, run_context, task.url, task.request_options, is_task_request=True)
+    attempt.response = await exchange(attempt, run_context, task.url, task.request_options, turn, is_task_request=True)
     return attempt.response
 
 
@@ -218,6 +231,13 @@ async def skip_failing(attempt: TaskAttempt, run_context: RunContext, found: Adm
     kept = tuple(task for task in found.tasks if task.digest not in failing)
     left_out = tuple((FAILING, task.url) for task in found.tasks if task.digest in failing)
     return AdmittedLinks(kept, found.skipped + left_out)
+
+
+async def skip_lanes_of_cached(run_context: RunContext, found: AdmittedLinks) -> AdmittedLinks:
+    """Links to pages in the cache wait for no slot of their hosts."""
+    if run_context.cached is None or not found.tasks:
+        return found
+    return replace(found, tasks=await free_cached(found.tasks, run_context.request_builder, run_context.cached))
 
 
 def follow_ups(attempt: TaskAttempt, output: HandlerOutput) -> tuple[OutboxEntry, ...]:

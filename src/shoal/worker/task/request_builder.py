@@ -8,7 +8,7 @@ from typing import Protocol
 
 from shoal.core.page import Request, Response
 from shoal.core.request_header import names_identity
-from shoal.core.task import RequestOptions
+from shoal.core.task import RequestOptions, is_plain
 from shoal.core.url import path_of, request_digest
 from shoal.errors import GiveUp
 
@@ -47,6 +47,7 @@ class RequestBuilder:
         may_code_use_secret: MayUseSecret | None = None,
         connections: str = "",
         is_offline: bool = False,
+        cache: float = 0.0,
     ) -> None:
         """is_own_origin: whether an origin may see the run's own login; credential: a secret as a header.
 
@@ -54,8 +55,10 @@ class RequestBuilder:
         may_code_use_secret: the same where code of this machine says so; None: no difference.
         connections: the name of the run's own, for requests that are not plain; none: those that all share.
         is_offline: nothing is really sent, so that logins and proxies are not needed.
+        cache: for how long stored responses will do, as in Request.
         """
         self._is_offline = is_offline
+        self._cache = cache
         self._connections = connections
         self._timeout = timeout
         self._public_headers = tuple(pair for pair in headers if not names_identity(pair[0]))
@@ -78,7 +81,7 @@ class RequestBuilder:
         """The request for `url`; `requested_url` is the one that the options are for. by_code: of page.fetch."""
         cookie = self._cookie(url, request_options)
         if self._is_plain and request_options is None and not cookie:
-            return Request(url, timeout=self._timeout)
+            return Request(url, timeout=self._timeout, cache=self._cache)
         if self._is_offline:
             return Request(
                 url, timeout=self._timeout, key=request_digest(url, request_options) if request_options else b""
@@ -95,9 +98,16 @@ class RequestBuilder:
         is_own = bool(headers) or options.method != "GET" or options.body is not None
         if cookie and not any(name.lower() == "cookie" for name, _ in headers):
             headers.append(("cookie", cookie))
-        key = request_digest(url, request_options) if request_options is not None else b""
+        key = b"" if is_plain(request_options) else request_digest(url, request_options)
         connections = self._connections if is_own else ""
-        return Request(url, options.method, tuple(headers), options.body, self._timeout, key, proxy, connections)
+        cache = self.cache_age(request_options)
+        return Request(url, options.method, tuple(headers), options.body, self._timeout, key, proxy, connections, cache)
+
+    def cache_age(self, options: RequestOptions | None) -> float:
+        """How old a stored response may be that is used in place of a request, as in Request; 0: none is used."""
+        if options is None:
+            return self._cache
+        return 0.0 if options.session or options.auth or options.again else options.cache or self._cache
 
     def _run_headers(self, origin: str) -> list[tuple[str, str]]:
         is_own_origin = self._is_own_origin(origin)

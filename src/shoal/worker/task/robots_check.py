@@ -45,6 +45,15 @@ async def check_robots(attempt: TaskAttempt, run_context: RunContext, url: str) 
             await slot.reserve_other_lane(attempt.context, lane, run_context.pace(lane))
 
 
+def refuse_disallowed(attempt: TaskAttempt, run_context: RunContext, url: str) -> None:
+    """A page from the cache costs its host nothing, so robots.txt is not asked for; where it is known, it counts."""
+    if run_context.robots is None:
+        return
+    host = host_of_lane(attempt.lane_of(url))
+    if run_context.robots.peek(host, url) is False:
+        raise ExcludedByRule("robots", f"robots.txt of {host} does not allow it")
+
+
 def _raise_robots_unknown(attempt: TaskAttempt, lane: str, verdict: RobotsVerdict, wait: float) -> NoReturn:
     if not verdict.cause:
         reason = verdict.reason or f"robots.txt of {host_of_lane(lane)} cannot be read"
