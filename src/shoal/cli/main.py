@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "watch": ("watch", "Watch a run live: workers, hosts, what limits it."),
     "runs": ("runs", "List runs."),
     "why": ("why", "Explain one URL: who found it, what was tried, why it waits."),
+    "route": ("route", "Show which rule of the routes wins for a URL."),
     "dead": ("dead", "Permanent failures, by host and cause."),
     "revive": ("dead", "Requeue dead letters."),
     "pause": ("run_control", "Pause a run: pages in progress finish, no others start."),

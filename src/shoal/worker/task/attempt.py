@@ -145,7 +145,7 @@ class TaskAttempt:
             skipped=tuple(found.skipped),
             lanes=self.lane_changes,
             redirect_digest=_final_url_digest(response, run_context)
-            if response and run_context and task.request_options is None and _is_plain_page(task, response)
+            if response and run_context and _is_plain_page(task, response)
             else None,
             outbox=outbox,
             counters=counters or {},
@@ -173,7 +173,8 @@ def log_fields(task: LeasedTask, context: WorkerContext) -> dict[str, object]:
 
 def _is_plain_page(task: LeasedTask, response: Response) -> bool:
     """Not one for a certain handler, nor an error: many pages may be redirected to the same \"not found\"."""
-    return task.kind == PAGE and response.status < 300
+    is_plain = task.request_options is None or task.request_options.is_plain
+    return task.kind == PAGE and is_plain and response.status < 300
 
 
 def _final_url_digest(response: Response, run_context: RunContext) -> bytes | None:
