@@ -17,6 +17,7 @@ from shoal.errors import UsageError
 from shoal.extract.links import LinkFilter
 from shoal.extract.page import Page
 from shoal.extract.scraper import Scraper
+from shoal.web.pages.submit import EMPTY_FORM, read_submission
 
 RULES = (
     "https://shop.example/sale/* priority=9",
@@ -213,3 +214,15 @@ def test_start_urls_and_paces_of_a_scraper_with_routes() -> None:
     assert [(task.ttl, task.lane) for task in tasks] == [(3600.0, "shop.example")]
     assert paces == {"shop.example": Pace(7.0, 2)}
     assert pace_rule(settings)("other.example") == Pace(1.0, 2)
+
+
+def test_a_form_takes_rules_one_a_line_and_says_what_is_wrong_beside_their_field() -> None:
+    form = EMPTY_FORM | {"urls": "https://a.example/", "routes": "# first\r\n*/urgent/* ttl=30m\r\n\r\n* ttl=1h\r\n"}
+    errors: dict[str, str] = {}
+    wanted = read_submission(form, errors)
+    assert wanted is not None and not errors
+    assert wanted.settings["routes"] == ["*/urgent/* ttl=1800s", "* ttl=3600s"]
+    assert read_submission(form | {"routes": "* ttl=1h\na.example ttl=0"}, errors) is None
+    assert errors == {
+        "routes": "Rule 2: ttl '0' is not understood. Give seconds above 0, or a duration such as \"30m\"."
+    }

@@ -136,7 +136,7 @@ def _settings(given: Mapping[str, str], errors: dict[str, str]) -> dict[str, Any
         try:
             made["routes"] = list(route_lines(given["routes"]))
         except UsageError as error:
-            errors["routes"] = f"{str(error).capitalize()}. {error.hint}"
+            errors["routes"] = ". ".join(words[:1].upper() + words[1:] for words in (str(error), error.hint)) + "."
     return made
 
 
