@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from shoal.commands.orchestrator import Orchestrator
     from shoal.commands.run_in_process import Result, get, run, run_sync
     from shoal.config.cluster_file import load_config
+    from shoal.core.route import Route
     from shoal.core.typed_task import Task
     from shoal.errors import GiveUp, Retry, ShoalError
     from shoal.extract.page import Page
@@ -31,6 +32,7 @@ _HOMES = {
     "Result": "shoal.commands.run_in_process",
     "ResultStore": "shoal.client.result_store",
     "Retry": "shoal.errors",
+    "Route": "shoal.core.route",
     "Scraper": "shoal.extract.scraper",
     "ShoalError": "shoal.errors",
     "Task": "shoal.core.typed_task",
@@ -53,6 +55,7 @@ __all__ = [
     "Result",
     "ResultStore",
     "Retry",
+    "Route",
     "Scraper",
     "ShoalError",
     "Task",

@@ -17,6 +17,7 @@ from shoal.config.local_token import find_token
 from shoal.config.queue_token import check_database_passwords, queue_ca_file, queue_token
 from shoal.core.lane import CACHE_PREFIX, UNLIMITED_PACE, Pace, host_of_lane
 from shoal.core.name_format import file_name_of
+from shoal.core.routes import Routes
 from shoal.core.run import Run
 from shoal.core.task import Task
 from shoal.core.task_kind import is_fetched
@@ -55,7 +56,8 @@ async def opened_queue(settings: Settings, *, small: bool = False) -> AsyncItera
 
 
 def pace_rule(settings: Settings) -> Callable[[str], Pace]:
-    """The pace of each lane: the given one, or the default, from which private hosts are exempt."""
+    """The pace of each lane: the given one, or the default, from which private hosts are exempt; routes win."""
+    routes = route_rules(settings)
     allowed = PrivateNetworkPolicy.parse(settings.allow_private)
     default = Pace(settings.delay, settings.in_flight)
     exempt = Pace(
@@ -67,7 +69,7 @@ def pace_rule(settings: Settings) -> Callable[[str], Pace]:
     def pace(lane: str) -> Pace:
         if lane.startswith((TYPE_PREFIX, CACHE_PREFIX)):  # typed tasks without a host, pages that nobody is asked for
             return UNLIMITED_PACE
-        return exempt if allowed.covers(host_of_lane(lane)) else default
+        return routes.pace(lane, exempt if allowed.covers(host_of_lane(lane)) else default)
 
     return pace
 
@@ -86,9 +88,15 @@ def rewrite_rule(settings: Settings) -> UrlNormalizer:
     return UrlNormalizer(sort_query=settings.sort_query, drop_tracking=settings.drop_tracking)
 
 
+def route_rules(settings: Settings) -> Routes:
+    return Routes(settings.routes)
+
+
 def seed_tasks(scraper: Scraper, settings: Settings) -> tuple[list[Task], dict[str, Pace]]:
     """The start URLs as tasks, with the paces of their lanes; they are fetched whatever a seen-set has."""
-    tasks, rejected = start_tasks(scraper.start, rewrite=rewrite_rule(settings), revisit=True)
+    tasks, rejected = start_tasks(
+        scraper.start, rewrite=rewrite_rule(settings), revisit=True, routes=route_rules(settings)
+    )
     tasks += [msgspec.structs.replace(seed.to_queue_task(), revisit=True) for seed in scraper.seeds]
     if rejected:
         line, reason = rejected[0]

@@ -68,6 +68,29 @@ def test_a_run_is_put_into_the_queue_with_what_was_refused_and_why(server: Serve
     assert {task["priority"] for task in tasks} == {0}
 
 
+def test_routes_of_a_request_hold_for_all_of_its_urls_and_for_those_that_follow(server: ServerProcess) -> None:
+    rules = ["*/urgent/* priority=10", {"match": "b.example", "delay": "5s", "priority": 2}]
+    urls = ["https://a.example/urgent/1", "https://a.example/1", "https://b.example/1"]
+    name = server.post("/api/v1/runs", {"urls": urls, "routes": rules, "more": True}).json()["run"]
+    lines = ["https://a.example/urgent/2", "https://b.example/2"]
+    documents = "\n".join(
+        [json.dumps({"url": url}) for url in lines] + ['{"url": "https://b.example/3", "priority": 0}']
+    )
+    answer = server.post(f"/api/v1/runs/{name}/tasks", content=documents, headers=LINES)
+    assert answer.json()["added"] == 3, answer.text
+    found = {it["url"][8:]: it["priority"] for it in server.ask(f"/api/v1/runs/{name}/tasks")["items"]}
+    assert found == {
+        "a.example/urgent/1": 10, "a.example/1": 0, "b.example/1": 2,
+        "a.example/urgent/2": 10, "b.example/2": 2, "b.example/3": 0,
+    }  # fmt: skip
+    assert server.ask("/api/v1/hosts/b.example")["spacing"] == 5.0
+    for bad, words in ((["* ttl=0"], "rule 1: ttl '0'"), (["/x delay=1"], "rule 1: delay"), ([{"match": "*"}], "sets")):
+        answer = server.post("/api/v1/runs", {"urls": urls, "routes": bad})
+        assert answer.status_code == 422 and words in answer.json()["detail"], answer.text
+    both = {"urls": urls, "routes": ["* ttl=1"], "settings": {"routes": ["* ttl=2"]}}
+    assert server.post("/api/v1/runs", both).status_code == 422
+
+
 def test_a_key_finds_the_run_again_while_it_goes_on(server: ServerProcess) -> None:
     first = server.post("/api/v1/runs", {"urls": ["https://a.example/1"], "key": "nightly"})
     again = server.post("/api/v1/runs", {"urls": ["https://a.example/2"], "key": "nightly"})

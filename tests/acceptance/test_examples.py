@@ -56,11 +56,16 @@ def prices(site: Site, rows: Rows) -> None:
     assert sorted(row["price"] for row in rows) == sorted(expected)
 
 
+def queues(site: Site, rows: Rows) -> None:
+    assert {row["title"] for row in rows} == {book["title"] for book in site.expected_products()}
+
+
 # example -> (exit status, what its records must be)
 EXPECTED: dict[str, tuple[int, Callable[[Site, Rows], None]]] = {
     "books.py": (0, books),
     "prices.py": (0, prices),
     "profiles.py": (0, profiles),
+    "queues.py": (0, queues),
     "quotes.py": (0, quotes),
     "stock.py": (3, stock),
 }
@@ -82,6 +87,15 @@ def test_the_sold_out_are_dead_letters_with_their_own_cause(user: ShellUser) -> 
     (group,) = user.ask("dead", "stock")
     sold_out = [book for book in user.site.site.expected_products() if book["stock"] == "Sold out"]
     assert (group["cause"], group["count"]) == ("sold_out", len(sold_out))
+
+
+def test_the_queues_of_an_example_have_their_own_priority_and_ttl(user: ShellUser) -> None:
+    """Three queues are three rules; the rules travel with the run, and the first that matches wins."""
+    done = user.shoal("submit", str(EXAMPLES / "queues.py"), "--allow-private", SHOAL_DEMO_URL=user.url)
+    assert done.code == 0, done.err
+    for path, expected in (("catalogue/x_1/", (1, 10, 1800.0)), ("catalogue/page-2.html", (2, 0, 3600.0))):
+        answer = json.loads(user.shoal("route", user.url + path, "queues", "--json").out)
+        assert (answer["rule"], answer["task"]["priority"], answer["task"]["ttl"]) == expected
 
 
 def test_an_example_writes_a_table_too(user: ShellUser) -> None:

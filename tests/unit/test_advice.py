@@ -391,6 +391,14 @@ def test_dead_letters_with_one_cause_are_told_with_the_way_back() -> None:
     assert "common_cause" not in kinds(recommend(looked, NOTHING, dead=spread))
 
 
+def test_letters_that_expired_or_were_lost_have_advice_of_their_own() -> None:
+    looked = snapshot(run(lanes=many_hosts(40), dead=100))
+    late = only(recommend(looked, NOTHING, dead={"r": [group("expired", 100)]}), "common_cause")
+    assert "waited too long" in late.why and "a longer TTL" in late.actions[1].words
+    lost = only(recommend(looked, NOTHING, dead={"r": [group("unacknowledged", 100)]}), "common_cause")
+    assert 'ack="manual"' in lost.actions[1].words
+
+
 def test_every_large_cause_is_told_the_largest_first() -> None:
     looked = snapshot(run(lanes=many_hosts(40), dead=100))
     dead = {"r": [group("http.503", 30), group("dns", 46, "gone.test"), group("timeout.total", 20), group("tls", 4)]}

@@ -153,6 +153,9 @@ WRONG = [
     ("settings: {rat: 2}", "settings.rat: unknown setting", "did you mean rate?"),
     ("settings: {rate: quick}", "settings.rate: 'quick' is not understood", ""),
     ("settings: {rate: 1, delay: 1}", "delay and rate conflict", ""),
+    ("routes: ['a.example ttl=0']", "cluster.yaml: routes: rule 1: ttl '0' is not understood", "30m"),
+    ("routes: 3", "cluster.yaml: routes: 3 is not understood", ""),
+    ("routes: ['* ttl=1']\nsettings: {routes: ['* ttl=2']}", "settings.routes: routes is the same setting", ""),
     ("settings: {queue: x}", "settings.queue: this has its own key", "write queue.url"),
     ("- a\n- b", "cluster.yaml must hold names and values", ""),
     ("a: [", "cluster.yaml is not valid YAML", ""),
@@ -210,6 +213,11 @@ def settings_of(cluster: str, folder: Path, *, toml: str = "", env: Any = None, 
     (folder / "own.toml").write_text(toml)
     own = load.load(flags or {}, env=env or {}, file=str(folder / "own.toml"))
     return cluster_settings(read(folder, cluster), own)
+
+
+def test_routes_of_a_cluster_file_are_a_setting(tmp_path: Path) -> None:
+    found = read(tmp_path, "routes: [{match: '*/urgent/*', priority: 10}, '* ttl=1h']")
+    assert cluster_settings(found, load.load(env={})).routes == ("*/urgent/* priority=10", "* ttl=3600s")
 
 
 def test_a_cluster_file_comes_to_settings(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ SPECIAL: dict[str, Any] = {
     "seen": "prices",
     "dead_retention": 86_400.0,
     "header": ("Accept-Language: de",),
+    "routes": ("* ttl=1s",),
     "proxy": "out",
     "auth": "shop",
     "user_agent": "books/1",

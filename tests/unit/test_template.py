@@ -219,7 +219,7 @@ def test_values_that_are_not_of_their_type_are_counted() -> None:
 
 def links(text: str, page: Page | None = None) -> list[tuple[tuple[str, ...], dict[str, Any] | None, int]]:
     found = items("name: x\n" + text, page or page_of())
-    return [(one.hrefs, one.meta, one.priority) for one in found if isinstance(one, Follow)]
+    return [(one.hrefs, one.meta, one.priority or 0) for one in found if isinstance(one, Follow)]
 
 
 @pytest.mark.parametrize(

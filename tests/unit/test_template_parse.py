@@ -51,6 +51,24 @@ def test_the_version_depends_on_what_a_template_does_and_not_on_how_it_is_writte
     assert one.version == same.version != other.version
 
 
+def test_routes_of_a_template_are_a_setting_and_what_is_wrong_is_said_with_the_rule() -> None:
+    body = "fields: {a: h1}\n"
+    rules = "routes:\n  - /a/* ttl=5m\n  - {match: '*', priority: 2}\n"
+    assert parse(HEAD + body + rules).settings == {"routes": ["/a/* ttl=5m", {"match": "*", "priority": 2}]}
+    bad = "routes:\n  - /a/* ttl=5m\n  - /a/b ttl=1\n  - x.example ttl=0\n"
+    assert [where for where, *_ in problems(HEAD + body + bad)] == ["routes[1]", "routes[2]"]
+    assert "never reached" in problems(HEAD + body + bad)[0][1]
+    assert only(f"{HEAD}{body}routes: fast")[:2] == ("routes", "routes is a list of rules")
+    assert only(f"{HEAD}{body}routes: ['* ttl=1']\nsettings: {{routes: ['* ttl=2']}}")[1] == "settings has routes, too"
+
+
+def test_a_rule_to_follow_has_a_ttl_and_a_way_to_acknowledge() -> None:
+    (kind,) = parse(f"{HEAD}follow: {{css: a, ttl: 30m, ack: auto}}").pages
+    assert (kind.follow[0].ttl, kind.follow[0].ack, kind.follow[0].priority) == (1800.0, "auto", None)
+    assert only(f"{HEAD}follow: {{css: a, ttl: 0}}")[:2] == ("follow.ttl", "0 is not understood")
+    assert only(f"{HEAD}follow: {{css: a, ack: maybe}}")[:2] == ("follow.ack", "'maybe' is not understood")
+
+
 def test_a_template_of_one_page_kind_needs_no_list_of_pages() -> None:
     short = parse("name: x\neach: .quote\nfields: {text: .text}\npaging: .next a")
     long = parse("name: x\npages:\n  - each: .quote\n    fields: {text: .text}\n    paging: {next: .next a}")

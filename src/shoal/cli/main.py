@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "runs": ("runs", "List runs."),
     "why": ("why", "Explain one URL: who found it, what was tried, why it waits."),
     "changes": ("changes", "Pages that changed, came and went since the run before."),
+    "route": ("route", "Show which rule of the routes wins for a URL."),
     "dead": ("dead", "Permanent failures, by host and cause."),
     "revive": ("dead", "Requeue dead letters."),
     "pause": ("run_control", "Pause a run: pages in progress finish, no others start."),

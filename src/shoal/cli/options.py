@@ -25,6 +25,7 @@ _METAVARS = {
     "listen": "[ADDRESS:]PORT",
     "token": "TOKEN",
     "has": "NAME",
+    "routes": "FILE",
 }
 
 
@@ -40,6 +41,10 @@ def click_options(scope: str, *, without: Collection[str] = ()) -> Callable[[Cal
         def with_settings(config: str | None, **given: Any) -> Any:
             flags = {setting.name: given.pop(setting.name) for setting in offered}
             flags = {name: value for name, value in flags.items() if value != ()}  # () is "not given"
+            if "routes" in flags:
+                from shoal.config.route_file import read_route_files  # late: few commands have any
+
+                flags["routes"] = read_route_files(flags["routes"])
             settings = load(flags, file=config)
             remember_queue(settings)
             if note := unencrypted_note(settings):

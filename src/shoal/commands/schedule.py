@@ -82,11 +82,12 @@ def _plan_list(options: ScheduleOptions, settings: Settings, request: RunRequest
     """A list is read now, and kept: whoever fires the schedule need not have it."""
     assert request.input is not None
     source = request.input.source
+    rewrite, routes = app.rewrite_rule(settings), app.route_rules(settings)
     tasks: dict[bytes, Task] = {}
     rejected = []
     try:
         for entry in source:
-            task = task_from_entry(entry, app.rewrite_rule(settings))
+            task = task_from_entry(entry, rewrite, routes)
             if isinstance(task, str):
                 rejected.append((entry.line, entry.text, task))
             else:

@@ -6,6 +6,7 @@
     workers:     {count: 10, per_machine: 2}
     storage:     {type: postgresql, url: postgresql://store.internal/results}
     scrapers:    [books.py, shops/]
+    routes:      ["*/urgent/* priority=10 ttl=30m"]          rules by host or URL
     settings:    {rate: 2, user_agent: ...}                  any setting of shoal
 
 Every key can be given or overruled by a variable: SHOAL_CLUSTER_WORKERS_COUNT=4. SHOAL_CLUSTER names the
@@ -153,7 +154,7 @@ SCHEMA: dict[str, dict[str, KeySpec]] = {
 }
 LIST_KEYS = ("scrapers",)
 OPEN_SECTIONS = ("settings",)  # whose keys are the settings of shoal
-KNOWN_KEYS = (*SCHEMA, *LIST_KEYS, *OPEN_SECTIONS)
+KNOWN_KEYS = (*SCHEMA, *LIST_KEYS, "routes", *OPEN_SECTIONS)
 
 
 def _from_env(env: Mapping[str, str]) -> dict[tuple[str, str], tuple[str, str]]:
@@ -184,7 +185,7 @@ class _Reader:
             if key not in KNOWN_KEYS:
                 raise UsageError(f"{self._location(key)}: unknown key", hint=did_you_mean(key, KNOWN_KEYS))
         found = {section: self._section(written, section) for section in SCHEMA}
-        settings = self._settings(written.get("settings"))
+        settings = self._settings(written.get("settings")) | self._routes(written)
         scrapers = self._scrapers(written.get("scrapers"), self._folder)
         for (section, key), (value, variable) in overrides.items():
             if section in LIST_KEYS:
@@ -225,6 +226,15 @@ class _Reader:
             scrapers=scrapers,
             settings=settings,
         )
+
+    def _routes(self, written: Mapping[str, object]) -> dict[str, Any]:
+        """A setting with a key of its own."""
+        if "routes" not in written:
+            return {}
+        given = written.get("settings")
+        if isinstance(given, Mapping) and "routes" in given:
+            raise UsageError(f"{self._location('settings.routes')}: routes is the same setting", hint="keep one")
+        return {"routes": list(SETTINGS["routes"].read(written["routes"], self._location("routes")))}
 
     def _section(self, written: Mapping[str, object], section: str) -> dict[str, Any]:
         values = self._table(written.get(section), section)

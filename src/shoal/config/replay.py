@@ -10,6 +10,6 @@ from shoal.config.settings import SETTINGS, Settings
 
 def settings_for_replay(settings: Settings) -> Settings:
     values = {name: it.replay for name, it in SETTINGS.items() if it.replay is not UNCHANGED}
-    # Given, so that no scraper's own pace takes their place.
-    given = dict.fromkeys(("delay", "in_flight"), "--from-raw")
+    # Given, so that no scraper's own pace or routes take their place.
+    given = dict.fromkeys(("delay", "in_flight", "routes"), "--from-raw")
     return replace(settings, **values, sources={**settings.sources, **given})

@@ -82,6 +82,8 @@ def read_value(parse: Callable[[object], Any], value: object, source: str, accep
         return parse(value)
     except (ValueError, TypeError):
         raise UsageError(f"{source}: {value!r} is not understood", hint=f"give {accepts}") from None
+    except UsageError as error:
+        raise UsageError(f"{source}: {error}", hint=error.hint) from None
 
 
 def declare(

@@ -104,6 +104,12 @@ def _parse_dead_retention(value: object) -> float:
     return seconds
 
 
+def _parse_routes(value: object) -> tuple[str, ...]:
+    from shoal.core.routes import route_lines  # late: most commands have none
+
+    return route_lines(value)
+
+
 def _share_of_memory(machine: Settings) -> int:
     return machine.worker_memory // 4
 
@@ -315,6 +321,15 @@ class Settings:
         "Requests",
         scope="machine",
         commands="run and serve",
+    )
+    routes: tuple[str, ...] = declare(
+        (),
+        "Rules by host or URL: priority, TTL, acknowledgement, needs, session, cache, pace; see docs/routes.md.",
+        "URLs",
+        scope="run",
+        replay=(),
+        parse=_parse_routes,
+        accepts='rules such as "*/urgent/* priority=10 ttl=30m"; the flag takes a file of them',
     )
     seen: str = declare(
         "",

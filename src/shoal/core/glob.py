@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import quote
+
+_PRINTABLE = "".join(map(chr, range(33, 127)))
 
 
 def compile_glob(pattern: str) -> re.Pattern[str]:
@@ -16,3 +19,12 @@ def compile_glob(pattern: str) -> re.Pattern[str]:
         return re.compile(first)
     *middle, last = rest
     return re.compile(first + "".join(f"(?>.*?{part})" for part in middle if part) + ".*" + last, re.DOTALL)
+
+
+def url_glob(pattern: str) -> re.Pattern[str]:
+    """The same for canonical URLs: what is not ASCII is escaped as it is in them."""
+    return compile_glob(escaped(pattern))
+
+
+def escaped(pattern: str) -> str:
+    return quote(pattern, safe=_PRINTABLE)

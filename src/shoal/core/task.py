@@ -54,13 +54,19 @@ class RequestOptions(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     proxy: str = ""  # the name of a secret: URLs with passwords are not kept in queues
     auth: str = ""  # the name of a secret
     exit: str = ""  # by which it leaves, if not the usual way; its lane is host@exit
+    rule_session: str = ""  # likewise, where `session` is empty, as a route says: not part of its identity
     again: int = 0  # not 0: asked for although the run has had it; how many pages in a row were
     cache: float = 0.0  # seconds for which a stored response will do; not part of its identity
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether this is the plain page at its URL, whatever routes have added."""
+        return msgspec.structs.replace(self, rule_session="", cache=0.0) == RequestOptions()
+
 
 def is_plain(options: RequestOptions | None) -> bool:
-    """Whether it is the plain page at a URL that is asked for; how old it may be makes no difference."""
-    return options is None or options == RequestOptions(cache=options.cache)
+    """Whether it is the plain page at a URL that is asked for."""
+    return options is None or options.is_plain
 
 
 class Task(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from shoal.core.lane import lane_name
+from shoal.core.routes import Routes
 from shoal.core.task import RequestOptions, Task, digest
 from shoal.core.task_kind import PAGE, page_kind
 from shoal.core.url import Resolver, UrlNormalizer, has_other_scheme, lane_of, path_of, request_digest
@@ -139,6 +140,7 @@ class LinkFilter:
         rewrite: UrlNormalizer | None = None,
         allow: Callable[[str], bool] | None = None,
         shapes: ShapeCounter | None = None,
+        routes: Routes | None = None,
     ) -> None:
         self._scope = scope
         self._max_depth = max_depth
@@ -147,6 +149,7 @@ class LinkFilter:
         self._rewrite = rewrite or None  # a Rewrite without anything to do is false
         self._allow = allow
         self._shapes = shapes
+        self._routes = routes or None  # without a single rule it is false
         self._seen = SeenLinks(cache_size)
         self._resolver = Resolver("http://localhost/")
 
@@ -193,7 +196,8 @@ class LinkFilter:
                     skipped.append(("trap", url))
                 else:
                     exit = request_options.exit if request_options is not None else ""
-                    tasks.append(_task(url, lane_name(lane, exit), depth + 1, parent, follow, again))
+                    task = _task(url, lane_name(lane, exit), depth + 1, parent, follow, again)
+                    tasks.append(task if self._routes is None else _routed(self._routes, task, follow))
         return AdmittedLinks(tuple(tasks), tuple(skipped))
 
     def note_unhandled(self, urls: Iterable[str], *, origin_url: str) -> tuple[tuple[str, str], ...]:
@@ -209,8 +213,9 @@ class LinkFilter:
     def mark_committed(self, tasks: Iterable[Task]) -> None:
         """Remember tasks whose adding was acknowledged: only then may their links be dropped."""
         for task in tasks:
-            if task.request_options is not None or task.kind != PAGE:  # the plain page at the URL is another task
-                self._seen.add(_WITH_OPTIONS, task.digest.hex())
+            options = task.request_options
+            if task.kind != PAGE or (options is not None and not options.is_plain):
+                self._seen.add(_WITH_OPTIONS, task.digest.hex())  # the plain page at the URL is another task
                 continue
             url = task.url
             path = path_of(url)
@@ -320,10 +325,16 @@ def _task(url: str, lane: str, depth: int, parent: int | None, follow: Follow, a
         lane=lane,
         digest=_digest(url, follow, parent),
         kind=page_kind(follow.handler),
-        priority=follow.priority,
+        priority=follow.priority or 0,
         depth=depth,
         parent=parent,
         meta=follow.meta,
+        ttl=follow.ttl,
         request_options=options,
+        ack=follow.ack or "manual",
         needs=follow.needs,
     )
+
+
+def _routed(routes: Routes, task: Task, follow: Follow) -> Task:
+    return routes.admit(task, keep_priority=follow.priority is not None, keep_ack=follow.ack is not None)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode, SelectolaxError
 
+from shoal.core import units
 from shoal.core.capability import capability_names
 from shoal.core.page import Response
-from shoal.core.task import RequestOptions
+from shoal.core.task import Ack, RequestOptions
 from shoal.core.task_kind import handler_name
 from shoal.core.url import Resolver, canonical
 from shoal.errors import GiveUp, UsageError
@@ -41,11 +42,13 @@ class Follow(msgspec.Struct, frozen=True):
     hrefs: tuple[str, ...]
     base: str
     meta: dict[str, Any] | None = None
-    priority: int = 0
+    priority: int | None = None  # None: as routes say, or 0
     request_options: RequestOptions | None = None  # where a plain GET will not do
     needs: tuple[str, ...] = ()  # capabilities that its worker must have
     handler: str = ""  # the name of the handler to give them to; "": the first whose pattern matches
     again: bool = False  # also what the run has visited
+    ttl: float | None = None  # seconds for which they are worth a visit
+    ack: Ack | None = None  # None: as routes say, or manual
 
 
 HandlerReference = str | Callable[..., Any]
@@ -276,7 +279,7 @@ class Page:
         what: FollowTarget = LINKS,
         *,
         meta: dict[str, Any] | None = None,
-        priority: int = 0,
+        priority: int | None = None,
         method: str = "",
         headers: RequestHeaders | None = None,
         body: RequestBody | None = None,
@@ -287,6 +290,8 @@ class Page:
         needs: str | Iterable[str] = (),
         to: HandlerReference = "",
         again: bool = False,
+        ttl: float | str | None = None,
+        ack: Ack | None = None,
     ) -> tuple[Follow, ...]:
         """Links to visit: all of them, or those of a selector, a Selection, a URL or several.
 
@@ -295,6 +300,9 @@ class Page:
         needs: capabilities, such as "browser"; only workers that have them (--has browser) visit the links.
         to: the handler that gets them, whatever their URL: a function of the scraper, or its name.
         again: visit them also if this run has done so; pages in a row can ask for that 100 times.
+        ttl: seconds, or "30m", for which they are worth a visit; after that they are dead letters (expired).
+        ack: "auto" hands each out once at most, whatever becomes of it; "manual" until it is settled.
+        What is said here wins over the run's routes; of two TTLs the smaller.
         """
         if what is LINKS:
             hrefs = self._all_hrefs()
@@ -307,8 +315,11 @@ class Page:
         request_options = None
         if method or headers or body is not None or json is not None or session or proxy or auth:
             request_options = make_request_options(method, headers, body, json, session, proxy, auth)
-        names = capability_names(needs)
-        return (Follow(tuple(hrefs), self.base, meta, priority, request_options, names, handler_name(to), again),)
+        names, name = capability_names(needs), handler_name(to)
+        seconds = None if ttl is None else _ttl(ttl)
+        if ack not in (None, "manual", "auto"):
+            raise UsageError(f"ack {ack!r} is not known", hint='Write ack="auto" or ack="manual".')
+        return (Follow(tuple(hrefs), self.base, meta, priority, request_options, names, name, again, seconds, ack),)
 
     def form(self, what: str = "form", **options: Any) -> Form:
         """A form of the page, by its name or id, or by a selector; options are those of follow, for submitting it."""
@@ -394,3 +405,10 @@ def _without_long_references(source: bytes | str) -> bytes | str:
     if not _long_reference(source):
         return source
     return source.replace("&nGt;", "≫⃒").replace("&nLt;", "≪⃒")
+
+
+def _ttl(value: float | str) -> float:
+    try:
+        return units.seconds()(value)
+    except (ValueError, TypeError):
+        raise UsageError(f"ttl {value!r} is not a time", hint='Write seconds above 0, or ttl="30m".') from None

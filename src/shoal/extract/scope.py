@@ -6,14 +6,12 @@ import re
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
-from urllib.parse import quote
 
-from shoal.core.glob import compile_glob as compile_glob
+from shoal.core.glob import url_glob
 from shoal.core.url import canonical, host_of, lane_of, path_of
 from shoal.errors import InvalidUrl
 
 MAX_CACHED = 10_000
-_PRINTABLE = "".join(map(chr, range(33, 127)))
 # In a lane, a host of digits and dots is an IPv4 address.
 _is_ip_address = re.compile(r"\[.*\]|[0-9.]+").fullmatch
 
@@ -87,7 +85,7 @@ def site_of(lane: str) -> str:
 
 def glob(pattern: str) -> Callable[[str], object]:
     """A matcher in which "*" is any text; what is not ASCII is escaped as it is in canonical URLs."""
-    return compile_glob(quote(pattern, safe=_PRINTABLE)).fullmatch
+    return url_glob(pattern).fullmatch
 
 
 def url_matcher(pattern: str) -> Callable[[str], bool]:

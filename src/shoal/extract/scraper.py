@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from shoal.core.host_pattern import host_pattern
 from shoal.core.task_kind import handler_name
 from shoal.core.typed_task import Task, check_retries, check_type, daily_scraper_name, parse_backoff
-from shoal.core.url import canonical, lane_of, path_of
+from shoal.core.url import path_of
 from shoal.errors import InvalidUrl, UsageError
 from shoal.extract.handler_signature import check_handler, check_opening
 from shoal.extract.scope import CrawlScope, glob
@@ -253,15 +254,8 @@ def _strings(value: str | Iterable[str], what: str) -> tuple[str, ...]:
 
 
 def _host(host: str) -> str:
-    """A host as lanes are written; "*" and a leading "*." stay as they are."""
-    star = "*." if host.startswith("*.") else ""
-    name = host.removeprefix("*.")
-    if host == "*":
-        return host
     try:
-        if not name or set(name) & set("/?#@*\\"):
-            raise InvalidUrl("not a host")
-        return star + lane_of(canonical(f"{'https' if name.endswith(':443') else 'http'}://{name}/"))
+        return host_pattern(host)
     except InvalidUrl as error:
         raise UsageError(
             f"{host!r} in hosts is not a host name", hint='Write "example.com", "*.example.com" or "*".'

@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 
-from shoal.app import cookie_file, pace_rule, rewrite_rule
+from shoal.app import cookie_file, pace_rule, rewrite_rule, route_rules
 from shoal.config.load import Settings
 from shoal.core.request_header import names_identity
 from shoal.core.url import canonical, lane_of
@@ -59,6 +59,7 @@ def build_run_context(
         rewrite=rewrite_rule(settings),
         allow=scope.allows if scope.has_patterns else None,
         shapes=ShapeCounter(settings.max_per_shape) if settings.max_per_shape else None,
+        routes=route_rules(settings),
     )
     return RunContext(
         scraper=scraper,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -10,8 +11,10 @@ import msgspec
 from shoal.config.load import Settings
 from shoal.config.run_settings import SETTINGS_KEY
 from shoal.core.forecast import lane_seconds
-from shoal.core.lane import UNLIMITED_PACE, LaneState
+from shoal.core.lane import UNLIMITED_PACE, LaneState, Pace
+from shoal.core.routes import Routes
 from shoal.core.run import Run
+from shoal.errors import UsageError
 from shoal.fetch.guard import PrivateNetworkPolicy
 from shoal.queue.base import Queue
 from shoal.runs.identity import is_single_process
@@ -71,10 +74,23 @@ def asked_spacing(run: Run, lane: str) -> float:
     given = given if isinstance(given, dict) else {}
     rate, delay = given.get("rate"), given.get("delay")
     if isinstance(rate, int | float) and rate > 0:
-        return 1 / rate
-    if isinstance(delay, int | float):
-        return max(0.0, delay)
-    return UNLIMITED_PACE.spacing if _EVERY_PRIVATE.covers(lane) else Settings().delay
+        usual = 1 / rate
+    elif isinstance(delay, int | float):
+        usual = max(0.0, delay)
+    else:
+        usual = UNLIMITED_PACE.spacing if _EVERY_PRIVATE.covers(lane) else Settings().delay
+    routes = given.get("routes")
+    if not isinstance(routes, list) or not routes:
+        return usual
+    try:
+        return _routes(tuple(map(str, routes))).pace(lane, Pace(usual, 0)).spacing
+    except UsageError:  # of a newer version, or of nobody who checks
+        return usual
+
+
+@lru_cache(maxsize=100)
+def _routes(lines: tuple[str, ...]) -> Routes:
+    return Routes(lines)
 
 
 async def _slower_run(queue: Queue, settings: Settings, run: Run, limit: HostLimit) -> HostLimit | None:

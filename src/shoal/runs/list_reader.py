@@ -22,6 +22,7 @@ import msgspec
 from shoal import app
 from shoal.core.lane import Pace
 from shoal.core.name_format import file_name_of
+from shoal.core.routes import Routes
 from shoal.core.run import Run
 from shoal.core.task import Task
 from shoal.core.url import UrlNormalizer
@@ -73,6 +74,7 @@ class ListReader:
         pace: Callable[[str], Pace],
         rejects: Callable[[int], RejectedFile],
         rewrite: UrlNormalizer | None = None,
+        routes: Routes | None = None,
         outage_timeout: float = 0.0,
         settings: dict[str, Any] | None = None,
         skip_failing: int = 0,
@@ -91,6 +93,7 @@ class ListReader:
         self._source = source
         self._pace = pace
         self._rewrite = rewrite
+        self._routes = routes
         self._outage_timeout = outage_timeout
         self._position_file = position_path(folder, run)
         self._open_rejects = rejects
@@ -148,7 +151,7 @@ class ListReader:
 
     async def _meet_lanes(self, passed: Sequence[UrlEntry], *, tell: bool) -> None:
         """Learn the paces of lines that are in the run already; tell: their lanes get them from now on."""
-        made = [task_from_entry(entry, self._rewrite) for entry in passed]
+        made = [task_from_entry(entry, self._rewrite, self._routes) for entry in passed]
         tasks = [task for task in made if isinstance(task, Task) and task.lane not in self._told_lanes]
         self.paces |= {self._pace(task.lane) for task in tasks}
         if not tell:
@@ -189,7 +192,7 @@ class ListReader:
         if not is_retry:
             began = await reconnecting(self._queue.now, self._outage_timeout)
             await self._save_position(msgspec.structs.replace(self._position, pending=len(batch), began=began))
-        made = [task_from_entry(entry, self._rewrite) for entry in batch]
+        made = [task_from_entry(entry, self._rewrite, self._routes) for entry in batch]
         tasks = [task for task in made if isinstance(task, Task)]
         tasks = await self._free_cached(tasks) if self._free_cached is not None else tasks
         answers = iter(await self._add_reconnecting(tasks, began, is_retry))
@@ -309,13 +312,13 @@ class ListReader:
         self._position = position
 
 
-def task_from_entry(entry: UrlEntry, rewrite: UrlNormalizer | None) -> Task | str:
+def task_from_entry(entry: UrlEntry, rewrite: UrlNormalizer | None, routes: Routes | None = None) -> Task | str:
     """The task of an entry, or why there is none."""
     if entry.problem:
         return entry.problem
     meta: dict[str, Any] = {"line": entry.line}
     try:
-        task = start_task(with_scheme(entry.text), rewrite=rewrite, meta=meta)
+        task = start_task(with_scheme(entry.text), rewrite=rewrite, meta=meta, routes=routes)
     except InvalidUrl as error:
         return str(error)
     if entry.text != task.url:

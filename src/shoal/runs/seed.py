@@ -64,6 +64,7 @@ class ListSeeder:
             pace=app.pace_rule(settings_for_replay(settings) if reread else settings),
             rejects=lambda size: RejectedFile(rejects, size, csv_safe=settings.csv_safe, csv_bom=settings.csv_bom),
             rewrite=app.rewrite_rule(settings),
+            routes=app.route_rules(settings),
             outage_timeout=app.queue_outage_timeout(settings),
             settings=remembered,
             skip_failing=0 if reread else settings.skip_failing,

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from shoal.core.routes import Routes
 from shoal.core.task import Task
 from shoal.core.url import UrlNormalizer, canonical, lane_of, problem, request_digest
 from shoal.errors import InvalidUrl
@@ -16,7 +17,12 @@ _has_several_urls = re.compile(r"\shttps?://", re.IGNORECASE).search
 
 
 def start_task(
-    line: str, *, rewrite: UrlNormalizer | None = None, meta: dict[str, Any] | None = None, revisit: bool = False
+    line: str,
+    *,
+    rewrite: UrlNormalizer | None = None,
+    meta: dict[str, Any] | None = None,
+    revisit: bool = False,
+    routes: Routes | None = None,
 ) -> Task:
     """The task for a URL as somebody wrote it; raises InvalidUrl with a reason in a few words."""
     text = line.strip(_PASTED_WHITESPACE)
@@ -28,18 +34,19 @@ def start_task(
         raise InvalidUrl(problem(text), hint=error.hint) from None
     if rewrite:
         url = rewrite(url)
-    return Task(url=url, lane=lane_of(url), digest=request_digest(url), meta=meta, revisit=revisit)
+    task = Task(url=url, lane=lane_of(url), digest=request_digest(url), meta=meta, revisit=revisit)
+    return routes.admit(task) if routes else task
 
 
 def start_tasks(
-    urls: Iterable[str], *, rewrite: UrlNormalizer | None = None, revisit: bool = False
+    urls: Iterable[str], *, rewrite: UrlNormalizer | None = None, revisit: bool = False, routes: Routes | None = None
 ) -> tuple[list[Task], list[tuple[str, str]]]:
     """Tasks for start URLs, each once, and what was rejected with the reason."""
     tasks: dict[str, Task] = {}
     rejected: list[tuple[str, str]] = []
     for line in urls:
         try:
-            task = start_task(line, rewrite=rewrite, revisit=revisit)
+            task = start_task(line, rewrite=rewrite, revisit=revisit, routes=routes)
         except InvalidUrl as error:
             rejected.append((line, str(error)))
             continue

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from shoal.core.counters import CODE_ERRORS, error_class
+from shoal.core.task import UNACKNOWLEDGED
 from shoal.queue.base import DeadLetterGroup
 from shoal.runs.progress import describe_cause
 from shoal.view.dead_letters import count_by_cause
@@ -108,8 +109,7 @@ def _page_failure(found: CommonCause) -> Recommendation:
     where = clean(hosts[0]) if len(hosts) == 1 else count(len(hosts), "host")
     steps = [_see_step(found)]
     if kind not in PERMANENT_CAUSES and one.run.can_revive:
-        when = "when it responds again" if kind in TRANSIENT_CAUSES else "when the cause is fixed"
-        steps.append(_revive_step(found, f"requeue them {when}"))
+        steps.append(_revive_step(found, _revive_words(found.cause, kind)))
     message = f": {clean(found.message)}" if found.message else ""
     return Recommendation(
         "common_cause",
@@ -121,6 +121,14 @@ def _page_failure(found: CommonCause) -> Recommendation:
         host=hosts[0] if len(hosts) == 1 else "",
         actions=tuple(steps),
     )
+
+
+def _revive_words(cause: str, kind: str) -> str:
+    if cause == "expired":
+        return "start more workers, ask the host faster, or give them a longer TTL (routes); then requeue them"
+    if cause == UNACKNOWLEDGED:
+        return 'requeue them; with ack="manual" they would not have been lost with their workers'
+    return f"requeue them {'when it responds again' if kind in TRANSIENT_CAUSES else 'when the cause is fixed'}"
 
 
 def _see_step(found: CommonCause) -> RecommendedStep:

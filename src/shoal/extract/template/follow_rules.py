@@ -40,7 +40,8 @@ class FollowRule:
                 left -= len(hrefs)
             if hrefs:
                 meta = self._meta.read(view, here) if self._meta else None
-                yield from view.page.follow(hrefs, meta=meta, priority=self.rule.priority)
+                rule = self.rule
+                yield from view.page.follow(hrefs, meta=meta, priority=rule.priority, ttl=rule.ttl, ack=rule.ack)
             if not left:
                 return
 

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from shoal.core.task import Ack
+
 SelectorLanguage = Literal["css", "xpath", "re", "json", "data", "meta", "row", "value", "page"]
 FieldType = Literal[
     "any", "text", "raw", "integer", "number", "price", "currency", "boolean", "date", "datetime", "url",
@@ -43,9 +45,11 @@ class FollowSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     at: Selector | None = None
     match: tuple[str, ...] = ()
     each: Selector | None = None
-    priority: int = 0
+    priority: int | None = None  # None: as routes say, or 0
     max: int = 0
     meta: dict[str, FieldSpec] = {}
+    ttl: float | None = None
+    ack: Ack | None = None
 
 
 class PagingSpec(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any, cast, get_args
 
+from shoal.core.route import VALUES
+from shoal.core.routes import route_lines
 from shoal.errors import UsageError
 from shoal.extract.scraper import Scraper
 from shoal.extract.template import selectors
@@ -27,10 +29,10 @@ from shoal.extract.template.problem import TemplateError, suggest
 from shoal.extract.template.shorthand import LANGUAGES, is_url_pattern, parse_selector
 
 _KIND = ("match", "kind", "each", "fields", "follow", "paging")
-_TOP = ("name", "start", "hosts", "settings", "pages", *_KIND)
+_TOP = ("name", "start", "hosts", "settings", "routes", "pages", *_KIND)
 _FIELD = (*LANGUAGES, "type", "list", "required", "default", "from", "fields")
 _LINKS = ("css", "xpath", "re", "json", "data")
-_FOLLOW = (*_LINKS, "match", "each", "priority", "max", "meta")
+_FOLLOW = (*_LINKS, "match", "each", "priority", "ttl", "ack", "max", "meta")
 _SOURCES = ("css", "xpath", "data", "meta", "row", "page", "value", "json", "re")  # the first that is given is it
 _TYPES: tuple[str, ...] = get_args(FieldType)
 # Languages whose values have a type of their own.
@@ -91,7 +93,7 @@ class _TemplateParser(NodeReader):
             name=name,
             start=start,
             hosts=hosts,
-            settings=self._settings_of(given.get("settings")),
+            settings=self._settings_of(given.get("settings")) | self._routes(given),
             pages=self._pages(root, given),
         )
 
@@ -124,6 +126,25 @@ class _TemplateParser(NodeReader):
                 check = self._check_setting
                 self._check(value, where, lambda: check(name, value.value))  # noqa: B023 - called at once
         return found
+
+    def _routes(self, given: dict[str, Node]) -> dict[str, Any]:
+        """The rules of a template: a setting like others, with a key of its own."""
+        node = given.get("routes")
+        if node is None:
+            return {}
+        if node.kind != "list":
+            self.add_problem(node, "routes", "routes is a list of rules", "- */urgent/* priority=10 ttl=30m")
+            return {}
+        settings = given.get("settings")
+        if settings is not None and settings.kind == "mapping" and "routes" in settings.value:
+            self.add_problem(node, "routes", "settings has routes, too", "keep one of them")
+        rules = list[Any]()
+        for at, item in enumerate(node.items):
+            before = len(self.problems)
+            self._check(item, f"routes[{at}]", lambda: route_lines([*rules, item.value]))  # noqa: B023 - called at once
+            if len(self.problems) == before:
+                rules.append(item.value)
+        return {"routes": rules}
 
     def _pages(self, root: Node, given: dict[str, Node]) -> tuple[PageKind, ...]:
         short = [name for name in _KIND if name in given]
@@ -314,10 +335,26 @@ class _TemplateParser(NodeReader):
             at=self._source(given, sources[0], where, context) if sources else None,
             match=tuple(self._patterns(given.get("match"), join(where, "match"))),
             each=each,
-            priority=self.integer(given.get("priority"), join(where, "priority"), least=-1000, most=1000),
+            priority=self.integer(given["priority"], join(where, "priority"), least=-1000, most=1000)
+            if "priority" in given
+            else None,
             max=self.integer(given.get("max"), join(where, "max"), least=1),
             meta=self._fields(given.get("meta"), join(where, "meta"), each),
+            ttl=self._route_value("ttl", given, where),
+            ack=self._route_value("ack", given, where),
         )
+
+    def _route_value(self, name: str, given: dict[str, Node], where: str) -> Any:
+        """What a rule of a route sets, too."""
+        if name not in given:
+            return None
+        read, accepts = VALUES[name]
+        try:
+            return read(given[name].value)
+        except (ValueError, TypeError):
+            message = f"{given[name].value!r} is not understood"
+            self.add_problem(given[name], join(where, name), message, f"give {accepts}")
+            return None
 
     def _paging(self, node: Node | None, where: str) -> PagingSpec | None:
         if node is None:

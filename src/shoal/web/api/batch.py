@@ -71,6 +71,9 @@ class BatchOptions(RequestBody):
     delay: float | None = Field(default=None, ge=0, le=86_400, description="Seconds between two requests to a host.")
     user_agent: NonEmptyLine | None = None
     ignore_robots: bool | None = None
+    routes: list[NonEmptyLine] | None = Field(
+        default=None, max_length=200, description='Rules by host or URL: "*/urgent/* priority=10 ttl=30m".'
+    )
     render: Literal["none", "browser"] = "none"
 
 

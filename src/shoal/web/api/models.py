@@ -151,6 +151,23 @@ Float = Annotated[float, Field(allow_inf_nan=False)]
 SettingValue = bool | Integer | Float | Line | Annotated[list[Line], Field(max_length=100)]
 
 
+class RouteRule(RequestBody):
+    """A rule: what it does not set is left as it is."""
+
+    match: Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=LINE_PATTERN)] = Field(
+        description="A host (`*.shop.example`), or a URL (`*/urgent/*`, `shop.example/news/*`)."
+    )
+    priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] | None = None
+    ttl: float | Line | None = Field(None, description='Seconds, or "30m"; of two the smaller wins.')
+    ack: Literal["manual", "auto"] | None = None
+    needs: list[Line] | None = Field(None, max_length=4, description='Capabilities: ["browser"].')
+    session: Line | None = Field(None, description="Cookies are kept apart by this name.")
+    cache: float | Line | None = Field(None, description="Seconds for which a stored response will do.")
+    delay: float | Line | None = Field(None, description="Between two requests to the host; rules by host only.")
+    rate: float | Line | None = Field(None, description="Requests per second to the host; rules by host only.")
+    in_flight: Annotated[int, Field(ge=0, le=100_000)] | None = Field(None, description="Rules by host only.")
+
+
 class RunSubmission(RequestBody):
     """What to fetch, and what to take from it: a scraper's code, a kept template, or fields in short form."""
 
@@ -163,6 +180,11 @@ class RunSubmission(RequestBody):
     urls: list[UrlText] = Field(default_factory=list, max_length=MAX_URLS)
     settings: dict[Line, SettingValue] = Field(
         default_factory=dict, max_length=100, description='Of the run, as flags are: {"rate": 2}.'
+    )
+    routes: list[Line | RouteRule] = Field(
+        default_factory=list,
+        max_length=200,
+        description='Rules by host or URL, the first that matches wins: "*/urgent/* priority=10 ttl=30m".',
     )
     name: Name | None = Field(None, description="Display name of a run with fields.")
     key: Line | None = Field(None, description="An unfinished run with this key is continued.")

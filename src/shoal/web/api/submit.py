@@ -144,7 +144,7 @@ class TaskLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     meta: dict[str, Any] | None = None
     delay: Annotated[float, msgspec.Meta(ge=0, le=365 * 86_400)] = 0.0
     ttl: Annotated[float, msgspec.Meta(gt=0, le=10 * 365 * 86_400)] | None = None
-    ack: Ack = "manual"
+    ack: Ack | None = None  # None: as the run's routes say, or manual
     needs: tuple[str, ...] = ()
     method: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z]{1,20}$")] = "GET"
     headers: dict[str, str] = {}
@@ -272,7 +272,8 @@ def _task_from_json(line: bytes, number: int, policy: UrlPolicy, priority: int) 
         given = _decode_line(line)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         return f"not understood: {str(error)[:200]}"
-    made = policy.make_task(number, given.url, priority if given.priority is None else given.priority)
+    wanted = priority if given.priority is None else given.priority
+    made = policy.make_task(number, given.url, wanted, is_routed=False)
     if isinstance(made, str):
         return made
     if any(redact((name, value)) != [name, value] for name, value in given.headers.items()):
@@ -284,13 +285,19 @@ def _task_from_json(line: bytes, number: int, policy: UrlPolicy, priority: int) 
     except UsageError as error:
         return str(error)
     made = msgspec.structs.replace(
-        made, delay=given.delay, ttl=given.ttl, ack=given.ack, needs=needs, meta=(made.meta or {}) | (given.meta or {})
+        made,
+        delay=given.delay,
+        ttl=given.ttl,
+        ack=given.ack or "manual",
+        needs=needs,
+        meta=(made.meta or {}) | (given.meta or {}),
     )
     method = given.method.upper()
-    if method == "GET" and not given.headers and given.body is None:
-        return made
-    body = None if given.body is None else given.body.encode()
-    return policy.with_request(made, RequestOptions(method, tuple(given.headers.items()), body))
+    if method != "GET" or given.headers or given.body is not None:
+        body = None if given.body is None else given.body.encode()
+        made = policy.with_request(made, RequestOptions(method, tuple(given.headers.items()), body))
+    is_prioritised = given.priority is not None or bool(priority)
+    return policy.route(made, keep_priority=is_prioritised, keep_ack=given.ack is not None)
 
 
 async def _body(request: Request, note: Any) -> AsyncIterator[bytes]:

@@ -11,6 +11,8 @@ from starlette.responses import RedirectResponse, Response
 
 from shoal.control.join_command import join_command
 from shoal.core import units
+from shoal.core.routes import route_lines
+from shoal.errors import UsageError
 from shoal.web.api import models
 from shoal.web.api.templates import named_templates, scrapers
 from shoal.web.auth.access import Caller
@@ -25,9 +27,9 @@ router = page_router()
 MAX_URLS = models.MAX_URLS
 EMPTY_FORM = {
     "urls": "", "what": "fields", "fields": "title = title::text", "scraper": "", "template": "", "name": "",
-    "rate": "", "max_pages": "", "priority": "0", "here": "",
+    "rate": "", "max_pages": "", "routes": "", "priority": "0", "here": "",
 }  # fmt: skip
-TYPED_FIELDS = ("urls", "fields", "name", "rate", "max_pages", "priority")
+TYPED_FIELDS = ("urls", "fields", "name", "rate", "max_pages", "routes", "priority")
 MAX_FORM_BYTES = 4_000_000
 
 
@@ -130,6 +132,11 @@ def _settings(given: Mapping[str, str], errors: dict[str, str]) -> dict[str, Any
             errors["rate"] = "Give a number above 0, or a rate such as 30/m."
     if given["max_pages"].strip():
         made["max_pages"] = _integer(given["max_pages"], "max_pages", errors)
+    if given["routes"].strip():
+        try:
+            made["routes"] = list(route_lines(given["routes"]))
+        except UsageError as error:
+            errors["routes"] = ". ".join(words[:1].upper() + words[1:] for words in (str(error), error.hint)) + "."
     return made
 
 

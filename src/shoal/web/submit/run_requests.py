@@ -194,7 +194,10 @@ async def plan_run(context: ServerContext, submission: models.RunSubmission) -> 
     """Check a submission; nothing is changed yet, except that its template is stored."""
     if sum((submission.scraper is not None, submission.template is not None, bool(submission.fields))) > 1:
         raise Problem(422, "conflicting-fields", "give one of scraper, template and fields")
-    asked = _run_settings(submission.settings)
+    if submission.routes and "routes" in submission.settings:
+        raise Problem(422, "conflicting-fields", "give routes once", hint="leave them out of settings")
+    rules = [it if isinstance(it, str) else it.model_dump(exclude_none=True) for it in submission.routes]
+    asked = _run_settings(submission.settings | ({"routes": rules} if rules else {}))
     if submission.scraper is not None:
         return await _plan_scraper(context, submission, asked)
     template, template_ref = await _template(context.queue, submission)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.app import pace_rule, rewrite_rule
+from shoal.app import pace_rule, rewrite_rule, route_rules
 from shoal.config.load import SETTINGS, Settings
 from shoal.config.run_settings import SETTINGS_KEY, settings_for_run, settings_for_template
 from shoal.core.lane import Pace, host_of_lane
@@ -50,17 +50,25 @@ class UrlPolicy:
         asked = settings or own
         self._rewrite = rewrite_rule(asked) or None
         self._pace = pace_rule(asked)
+        self._routes = route_rules(asked)
         self._allowed = PrivateNetworkPolicy.parse(own.allow_private)
         self._refused = refused  # the word before the reason
         self._cached_refusal = lru_cache(maxsize=10_000)(self._refusal)
 
-    def make_task(self, line: int, text: str, priority: int = 0) -> Task | str:
+    def make_task(self, line: int, text: str, priority: int = 0, *, is_routed: bool = True) -> Task | str:
+        """is_routed: nothing more is said of it, so that it can have what the run's routes say (see `route`)."""
         made = task_from_entry(UrlEntry(line, text), self._rewrite)
         if isinstance(made, str):
             return made
         if priority:
             made = msgspec.structs.replace(made, priority=priority)
+        if is_routed:
+            made = self.route(made, keep_priority=bool(priority))
         return self._cached_refusal(host_of_lane(made.lane), made.url.startswith("https:")) or made
+
+    def route(self, task: Task, *, keep_priority: bool, keep_ack: bool = False) -> Task:
+        """The same as the run's routes have it; what was asked for wins."""
+        return self._routes.admit(task, keep_priority=keep_priority, keep_ack=keep_ack)
 
     def refusal(self, url: str) -> str:
         """Why nobody may send us there; empty if it is public, as far as its name says."""

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from shoal.core.page import Request, Response
 from shoal.core.request_header import names_identity
 from shoal.core.task import RequestOptions, is_plain
@@ -137,15 +139,13 @@ class RequestBuilder:
             return False
         lines = [value for name, value in response.headers if name == "set-cookie"]
         if lines:
-            self._sessions.jar(request_options.session if request_options else "").store(
-                response.url, lines, time.time()
-            )
+            self._sessions.jar(_session(request_options)).store(response.url, lines, time.time())
         return bool(lines)
 
     def _cookie(self, url: str, request_options: RequestOptions | None) -> str:
         if self._sessions is None:
             return ""
-        return self._sessions.jar(request_options.session if request_options else "").header(url, time.time())
+        return self._sessions.jar(_session(request_options)).header(url, time.time())
 
     def _secret(self, name: str) -> str:
         try:
@@ -202,4 +202,9 @@ def options_after_redirect(request_options: RequestOptions | None, status: int) 
     if status in (301, 302) and request_options.method != "POST":
         return request_options
     kept = tuple(pair for pair in request_options.headers if not pair[0].lower().startswith("content-"))
-    return RequestOptions("GET", kept, None, request_options.session, request_options.proxy, request_options.auth)
+    return replace(request_options, method="GET", headers=kept, body=None, exit="", again=0)
+
+
+def _session(request_options: RequestOptions | None) -> str:
+    """Whose cookies it is asked with: of its own session, or else of the one that a route names."""
+    return (request_options.session or request_options.rule_session) if request_options else ""

@@ -1,0 +1,174 @@
+"""Routes: the rules of a run, checked against each other, and compiled so that a link costs next to nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from shoal.core.glob import compile_glob, url_glob
+from shoal.core.host_pattern import covers_host
+from shoal.core.lane import Pace, host_of_lane
+from shoal.core.needs import MAX_NEEDS_SETS
+from shoal.core.route import Route, read_route
+from shoal.core.task import Task
+from shoal.core.task_kind import is_fetched
+from shoal.core.url import lane_of
+from shoal.errors import UsageError
+
+MAX_ROUTES = 200
+MAX_LANES = 10_000  # whose decisions are remembered
+_ANY_TEXT = "\0"  # in place of the stars of a glob that another is compared with
+
+
+class _UrlRule(NamedTuple):
+    literal: str  # the longest text that every match contains: most URLs are ruled out by it
+    matches: Callable[[str], object]
+    is_whole: bool  # compared with the whole URL, not with its path
+    route: Route
+
+
+_Decision = tuple[tuple[_UrlRule, ...], Route | None]  # of a host: rules by URL to try, and what holds otherwise
+
+
+class RouteTrial(NamedTuple):
+    """What became of one rule when a URL was looked up."""
+
+    number: int
+    route: Route
+    verdict: str  # "wins", or why it does not
+
+
+class Routes:
+    """Rules in their order; the first that matches wins. False if there is none."""
+
+    def __init__(self, lines: Iterable[str | Route] = ()) -> None:
+        self.routes = tuple(map(read_route, lines))
+        self._rules = tuple(None if it.is_by_host else _url_rule(it) for it in self.routes)
+        self._by_lane: dict[str, _Decision] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.routes)
+
+    def find(self, url: str, lane: str) -> Route | None:
+        """The rule for a canonical URL on a lane."""
+        rules, route = self._by_lane.get(lane) or self._decide(lane)
+        if rules:
+            path = url[url.index("/", 8) :]
+            for rule in rules:
+                if rule.literal in url and _matches(rule, url, path):
+                    return rule.route
+        return route
+
+    def admit(self, task: Task, *, keep_priority: bool = False, keep_ack: bool = False) -> Task:
+        """A task as the rule for its URL has it; typed tasks without a URL have none."""
+        if not self.routes or not is_fetched(task.kind):
+            return task
+        route = self.find(task.url, task.lane)
+        return task if route is None else route.applied(task, keep_priority=keep_priority, keep_ack=keep_ack)
+
+    def pace(self, lane: str, usual: Pace) -> Pace:
+        """What the run asks of a lane: by the first rule for its host, whatever rules by URL come before it."""
+        host = host_of_lane(lane)
+        for route in self.routes:
+            if route.is_by_host and covers_host(route.match, host):
+                spacing, limit = route.spacing, route.in_flight
+                return Pace(
+                    usual.spacing if spacing is None else spacing, usual.max_in_flight if limit is None else limit
+                )
+        return usual
+
+    def explain(self, url: str) -> list[RouteTrial]:
+        """What each rule makes of a canonical URL."""
+        trials: list[RouteTrial] = []
+        winner = 0
+        for number, (route, rule) in enumerate(zip(self.routes, self._rules, strict=True), 1):
+            if route.host and not covers_host(route.host, lane_of(url)):
+                verdict = "another host"
+            elif rule is not None and not _matches(rule, url, url[url.index("/", 8) :]):
+                verdict = "another URL"
+            elif winner:
+                verdict = f"matches, but rule {winner} comes first"
+            else:
+                verdict, winner = "wins", number
+            trials.append(RouteTrial(number, route, verdict))
+        return trials
+
+    def _decide(self, lane: str) -> _Decision:
+        host, by_url, by_host = host_of_lane(lane), list[_UrlRule](), None
+        for route, rule in zip(self.routes, self._rules, strict=True):
+            if route.host and not covers_host(route.host, host):
+                continue
+            if rule is None:
+                by_host = route  # it takes all that is left
+                break
+            by_url.append(rule)
+        if len(self._by_lane) >= MAX_LANES:
+            self._by_lane.clear()
+        decision = self._by_lane[lane] = tuple(by_url), by_host
+        return decision
+
+
+def route_lines(value: object) -> tuple[str, ...]:
+    """Rules as somebody wrote them, checked: a list, or a text with a rule a line. UsageError names the rule."""
+    if isinstance(value, str):
+        value = value.replace(" | ", "\n").splitlines()
+    if isinstance(value, Route) or not isinstance(value, list | tuple):
+        raise TypeError(value)
+    routes: list[Route] = []
+    for number, one in enumerate(value, 1):
+        if isinstance(one, str) and (not one.strip() or one.lstrip().startswith("#")):
+            continue
+        try:
+            routes.append(read_route(one))
+            _check_reached(routes)
+        except ValueError:
+            raise UsageError(f"rule {number}: {one!r} is not a line of text", hint="remove what is not text") from None
+        except UsageError as error:
+            raise UsageError(f"rule {number}: {error}", hint=error.hint) from None
+        if len(routes) > MAX_ROUTES:
+            raise UsageError(f"there are more than {MAX_ROUTES} rules", hint="combine some of them with *")
+    if len({route.needs for route in routes if route.needs}) > MAX_NEEDS_SETS:
+        raise UsageError(f"the rules ask for more than {MAX_NEEDS_SETS} combinations of needs", hint="use fewer")
+    return tuple(map(str, routes))
+
+
+def _check_reached(routes: Sequence[Route]) -> None:
+    """Refuse a last rule that an earlier one leaves nothing to, as far as their patterns tell."""
+    *earlier, last = routes
+    for route in earlier:
+        if route.match == last.match:
+            raise UsageError(f"{last.match} has a rule already: {route}", hint="make one rule of both")
+        if _covers(route, last):
+            raise UsageError(
+                f"{last.match} is never reached: {route.match} comes first and matches all of it",
+                hint=f"move it above {route.match}",
+            )
+
+
+def _covers(route: Route, other: Route) -> bool:
+    if route.host and not covers_host(route.host, _only_host(other)):
+        return False
+    if route.is_by_host:
+        return True
+    if other.is_by_host or ("://" in route.match) != ("://" in other.match):
+        return False
+    return compile_glob(route.url).fullmatch(other.url.replace("*", _ANY_TEXT)) is not None
+
+
+def _only_host(route: Route) -> str:
+    """A host pattern that matches every host that a rule is for."""
+    if "://" not in route.match:
+        return route.host or "*"
+    host = route.match.partition("://")[2].partition("/")[0]
+    return "*" if "*" in host else host
+
+
+def _url_rule(route: Route) -> _UrlRule:
+    literal = max(route.url.split("*"), key=len)
+    return _UrlRule(literal, url_glob(route.url).fullmatch, "://" in route.match, route)
+
+
+def _matches(rule: _UrlRule, url: str, path: str) -> object:
+    if rule.is_whole:
+        return rule.matches(url)
+    return rule.matches(path) or ("?" in path and rule.matches(path.partition("?")[0]))
