@@ -11,7 +11,7 @@ import click
 from shoal.cli.command import COMMAND_ARGS, Command
 from shoal.cli.confirm import end_confirmation, yes_option
 from shoal.cli.console import StatusLine, count, print_line
-from shoal.cli.options import as_json, click_options, columns_option, field_option
+from shoal.cli.options import as_json, click_options, columns_option, field_option, sitemap_option
 from shoal.cli.run import read_fields
 from shoal.cli.submit_result import print_submitted
 from shoal.commands.submit import submit_command
@@ -37,6 +37,7 @@ INTERRUPTED = 4
 @field_option("A field of each record, for lists and URLs; may be given several times.")
 @click.option("--column", metavar="NAME", help="Which column of a list holds the URLs.")
 @columns_option
+@sitemap_option
 @click.option("--fresh", is_flag=True, help="Start over instead of resuming.")
 @click.option(
     "--weight",
@@ -59,6 +60,7 @@ def submit(
     given_fields: tuple[str, ...],
     column: str | None,
     with_columns: bool,
+    sitemaps: tuple[str, ...],
     fresh: bool,
     weight: int,
     priority: int,
@@ -95,6 +97,7 @@ def submit(
             fields=read_fields(given_fields),
             column=column or "",
             with_columns=with_columns,
+            sitemaps=sitemaps,
             fresh=fresh,
             weight=weight,
             priority=priority,

@@ -46,6 +46,7 @@ class Follow(msgspec.Struct, frozen=True):
     needs: tuple[str, ...] = ()  # capabilities that its worker must have
     handler: str = ""  # the name of the handler to give them to; "": the first whose pattern matches
     again: bool = False  # also what the run has visited
+    kind: str = ""  # a built-in kind ("page:…") that they are tasks of; "": pages
 
 
 HandlerReference = str | Callable[..., Any]

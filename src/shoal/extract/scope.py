@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from shoal.core.glob import compile_glob as compile_glob
+from shoal.core.sitemap import unmarked
 from shoal.core.url import canonical, host_of, lane_of, path_of
 from shoal.errors import InvalidUrl
 
@@ -117,6 +118,6 @@ def _public_suffix_list() -> Any:
 def _canonical(urls: Iterable[str]) -> Iterable[str]:
     for url in urls:
         try:
-            yield canonical(url)
+            yield canonical(unmarked(url))
         except InvalidUrl:  # it is refused when the run starts, with its reason
             continue

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import msgspec
 
 from shoal.app import cookie_file, pace_rule, rewrite_rule
 from shoal.config.load import Settings
+from shoal.core import units
+from shoal.core.sitemap import is_date, parse_date
 from shoal.core.url import canonical, lane_of
 from shoal.core.url_shape import ShapeCounter
 from shoal.errors import InvalidUrl
@@ -69,9 +72,21 @@ def build_run_context(
         handler_timeout=settings.handler_timeout,
         retries=settings.retry_limits,
         retry_delay=settings.retry_delay,
+        sitemap_since=_sitemap_since(settings.sitemap_since),
         fetcher=fetchers.pages,
         budget=budget,
     )
+
+
+def _sitemap_since(text: str) -> Callable[[float], float]:
+    """From when on entries of a sitemap that is read now are taken."""
+    if not text:
+        return lambda now: 0.0
+    if is_date(text):
+        date = parse_date(text) or 0.0
+        return lambda now: date
+    seconds = units.seconds()(text)
+    return lambda now: now - seconds
 
 
 def _via_proxy(proxy: str, fetch: Fetch) -> Fetch:

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from shoal.core.task import Task
+from shoal.core.sitemap import SITEMAP, is_marked, sitemap_of, unmarked
+from shoal.core.task import Task, built_in_digest
 from shoal.core.url import UrlNormalizer, canonical, lane_of, problem, request_digest
 from shoal.errors import InvalidUrl
 
@@ -19,7 +20,8 @@ def start_task(
     line: str, *, rewrite: UrlNormalizer | None = None, meta: dict[str, Any] | None = None, revisit: bool = False
 ) -> Task:
     """The task for a URL as somebody wrote it; raises InvalidUrl with a reason in a few words."""
-    text = line.strip(_PASTED_WHITESPACE)
+    is_sitemap = is_marked(line)
+    text = unmarked(line).strip(_PASTED_WHITESPACE)
     if _has_several_urls(text):
         raise InvalidUrl("several URLs on one line", hint="Put each on its own line.")
     try:
@@ -28,6 +30,10 @@ def start_task(
         raise InvalidUrl(problem(text), hint=error.hint) from None
     if rewrite:
         url = rewrite(url)
+    if is_sitemap:  # read again in every run, whatever a seen-set has: it is asked for what is new
+        url = sitemap_of(url)
+        digest = built_in_digest(SITEMAP, request_digest(url))
+        return Task(url=url, lane=lane_of(url), digest=digest, kind=SITEMAP, meta=meta, revisit=True)
     return Task(url=url, lane=lane_of(url), digest=request_digest(url), meta=meta, revisit=revisit)
 
 
@@ -43,5 +49,5 @@ def start_tasks(
         except InvalidUrl as error:
             rejected.append((line, str(error)))
             continue
-        tasks.setdefault(task.url, task)
+        tasks.setdefault(f"{task.kind} {task.url}", task)
     return list(tasks.values()), rejected

@@ -31,7 +31,14 @@ from shoal.worker.task.request_builder import RequestBuilder
 
 class LinkAdmitter(Protocol):
     def admit(
-        self, follows: Iterable[Follow], *, depth: int, parent: int, origin_url: str, again: int = 0
+        self,
+        follows: Iterable[Follow],
+        *,
+        depth: int,
+        parent: int,
+        origin_url: str,
+        again: int = 0,
+        listed: bool = False,
     ) -> AdmittedLinks: ...
 
     def note_unhandled(self, urls: Iterable[str], *, origin_url: str) -> tuple[tuple[str, str], ...]: ...
@@ -75,6 +82,7 @@ class RunContext:
     retry_delay: float | None = None  # before the second try, in place of the usual one
     fetcher: Fetcher | None = None  # None: the worker's
     budget: ParseBudget | None = None  # None: the worker's
+    sitemap_since: Callable[[float], float] = lambda now: 0.0  # older entries of sitemaps are left out; 0: none is
     record_watch: RecordWatch = field(default_factory=RecordWatch)
 
 

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from shoal.core.page import Response
 from shoal.core.retry import status_cause
+from shoal.core.sitemap import SITEMAP, is_robots
 from shoal.core.task import LeasedTask, OutboxEntry, Outcome, RequestOptions
 from shoal.core.task_kind import BUILT_IN_PREFIX, is_fetched
 from shoal.core.url import lane_of
@@ -28,6 +29,7 @@ from shoal.worker.task.handler_runner import HandlerDeadline, run_handler
 from shoal.worker.task.page_counters import page_counters
 from shoal.worker.task.page_fetch import build_page
 from shoal.worker.task.robots_check import check_robots
+from shoal.worker.task.sitemap import is_missing, read_sitemap
 from shoal.worker.task.typed_task import run_typed_task
 
 _CONDITIONAL_HEADERS = frozenset({"if-none-match", "if-modified-since"})
@@ -47,9 +49,13 @@ async def process_task(task: LeasedTask, context: WorkerContext, start_at: float
             return await run_typed_task(attempt, run_context)
         skip_dead_host(attempt)
         await wait_for_slot(attempt, run_context, start_at)
-        await check_robots(attempt, run_context, task.url)
+        if task.kind != SITEMAP or not is_robots(task.url):  # robots.txt itself may always be read
+            await check_robots(attempt, run_context, task.url)
         response = await fetch(attempt, run_context)
         error_handler = check_status(attempt, run_context, response)
+        if task.kind == SITEMAP:
+            found, counted = await read_sitemap(attempt, run_context, response)
+            return attempt.success_outcome(HandlerOutput(), found, counters=page_counters(attempt) | counted)
         output = await extract(attempt, run_context, response, error_handler)
         found = admit_links(attempt, run_context, output)
         return attempt.success_outcome(output, found, follow_ups(attempt, output), page_counters(attempt, output))
@@ -93,6 +99,8 @@ def check_status(attempt: TaskAttempt, run_context: RunContext, response: Respon
     status = response.status
     if 200 <= status < 300 or (status == 304 and _is_conditional(attempt.task.request_options)):
         attempt.context.refusals.reset(attempt.lane_of(response.url))
+        return None
+    if is_missing(attempt, response):
         return None
     retry_after = attempt.record_refusal(response)
     cause, retryable = status_cause(status)
