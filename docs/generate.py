@@ -76,6 +76,7 @@ MEANING = {
     "missing_field": "a template's required field is not on the page",
     "bad_field": "a template's required field cannot be converted to its type",
     "not_kept": "with `--from-raw`: the run did not save this page",
+    "not_a_sitemap": "named as a sitemap, but HTML, JSON or something else",
     "bad_url": "a URL that cannot be requested",
     "bad_request": "a request that cannot be sent",
 }

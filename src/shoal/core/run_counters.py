@@ -144,6 +144,21 @@ def fetch_usage(counters: Mapping[str, int]) -> list[FetchUsage]:
     return sorted(usage, key=lambda one: -one.responses)
 
 
+class SitemapUsage(msgspec.Struct, frozen=True):
+    """What the sitemaps of a run came to."""
+
+    read: int
+    entries: int  # listed in them, URLs of pages and of further sitemaps
+    lost: int  # entries that could not be read
+    cut: int  # sitemaps with more entries than are read
+
+
+def sitemap_usage(counters: Mapping[str, int]) -> SitemapUsage | None:
+    """None where none was read."""
+    counts = [counters.get(f"{SITEMAP_PREFIX}{what}", 0) for what in SitemapUsage.__struct_fields__]
+    return SitemapUsage(*counts) if counts[0] else None
+
+
 def add_bounded(counters: dict[str, int], more: Mapping[str, int], room: int) -> None:
     """Add counts to those of a run, which has room for so many names."""
     for name, number in more.items():

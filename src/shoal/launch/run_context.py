@@ -72,13 +72,13 @@ def build_run_context(
         handler_timeout=settings.handler_timeout,
         retries=settings.retry_limits,
         retry_delay=settings.retry_delay,
-        sitemap_since=_sitemap_since(settings.sitemap_since),
+        sitemap_since=sitemap_since(settings.sitemap_since),
         fetcher=fetchers.pages,
         budget=budget,
     )
 
 
-def _sitemap_since(text: str) -> Callable[[float], float]:
+def sitemap_since(text: str) -> Callable[[float], float]:
     """From when on entries of a sitemap that is read now are taken."""
     if not text:
         return lambda now: 0.0

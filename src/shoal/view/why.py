@@ -8,7 +8,8 @@ from shoal.config.load import Settings
 from shoal.core.lane import LaneState
 from shoal.core.needs import shown
 from shoal.core.run import Run, run_of
-from shoal.core.task import DISCARDED, band, digest
+from shoal.core.sitemap import SITEMAP
+from shoal.core.task import DISCARDED, band, built_in_digest, digest
 from shoal.core.typed_task import TYPE_PREFIX
 from shoal.core.url import canonical, request_digest
 from shoal.errors import InvalidUrl
@@ -27,6 +28,7 @@ SKIP_RULES = {
     "robots": "robots.txt of its host disallows it (--ignore-robots)",
     "scope": "its host is not one of the scraper's (hosts=[…])",
     "depth": "it is farther from the start than --max-depth",
+    "lastmod": "its sitemap says that it has not changed since --sitemap-since",
     "invalid": "it is not a URL that can be fetched",
     "no_handler": "no pattern of the scraper matches it (@….page, or match in a template)",
 }
@@ -81,7 +83,8 @@ async def explain_url(
     queue: Queue, settings: Settings, run: Run, url: str, *, most_ahead: int = MAX_AHEAD
 ) -> Explanation:
     """Gather all that is known of a URL in a run."""
-    task = await queue.find(run.id, digest(url) if url.startswith(TYPE_PREFIX) else request_digest(url))
+    page = digest(url) if url.startswith(TYPE_PREFIX) else request_digest(url)
+    task = await queue.find(run.id, page) or await queue.find(run.id, built_in_digest(SITEMAP, page))
     if task is not None:
         made = await _explain(queue, settings, run, task, most_ahead)
         return msgspec.structs.replace(made, url=url)
