@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance.model import ModelQueue
-from conformance.model_state import ModelRun, micros
+from conformance.model_state import ModelRun, ModelTask, micros
 from shoal.core.run import Run
 from shoal.queue.base import UNDO_SECONDS, TaskFilter
 
@@ -43,6 +43,13 @@ class LeftoversOfAnHour(ModelQueue):
         super().stop_at_limit(about)
         if about.run.state == "finished":
             about.undo_until = min(about.undo_until, about.run.finished_at + micros(UNDO_SECONDS))
+
+
+class SitemapsArePages(ModelQueue):
+    """A built-in kind takes up a page of its run when it has ended."""
+
+    def takes_page(self, task: ModelTask) -> bool:
+        return task.state in ("leased", "done", "dead", "discarded")
 
 
 class LimitRunsAll(ModelQueue):

@@ -164,7 +164,7 @@ class ModelQueue(ModelPush, ModelSettle, ModelInspect, ModelSeen, ModelFailing, 
     async def set_max_pages(self, run: int, max_pages: int) -> Run:
         about, stats = self._run(run), await self.stats(run)
         if not about.takes_work:
-            ended = stats.done + stats.failed
+            ended = stats.ended_pages
             if about.run.state != "finished" or not stats.cancelled or not 0 < about.run.max_pages <= ended:
                 raise limit_refused("ended", about.run)
             if about.undo_until <= self.clock():
@@ -482,8 +482,7 @@ class ModelQueue(ModelPush, ModelSettle, ModelInspect, ModelSeen, ModelFailing, 
                 if task.run == run and task.kept == "ready":
                     task.kept = None
         if again and about.run.max_pages:
-            used = [task for task in self.tasks.values() if task.run == run]
-            room = sum(task.state in ("done", "dead", "discarded", "leased") for task in used) + len(again)
+            room = sum(task.run == run and self.takes_page(task) for task in self.tasks.values()) + len(again)
             about.run = replace(about.run, max_pages=max(about.run.max_pages, room))
         return len(again)
 

@@ -14,6 +14,7 @@ from conformance.model_state import ModelLane, ModelLease, ModelRun, ModelTask, 
 from shoal.core.capability import capability_names
 from shoal.core.lane import Pace
 from shoal.core.task import ISOLATED, Claim, LeasedTask
+from shoal.core.task_kind import is_aside
 from shoal.queue.base import SLOT_HORIZON_SECONDS
 
 OLDEST_EVERY = 16
@@ -61,6 +62,12 @@ class ModelClaim:
         wanted = serves is None or about.scraper in serves or about.name in serves
         return wanted and about.state == "running" and not self.all_runs[run].outbox_is_full
 
+    def takes_page(self, task: ModelTask) -> bool:
+        """Whether it takes up one of its run's pages: a built-in kind does so only while it is leased."""
+        if task.state in ("done", "dead"):
+            return not is_aside(task.task.kind)
+        return task.state in ("leased", "discarded")
+
     def pages_left(self, run: int, *, strict: bool) -> int:
         """How many more a run may hand out; strict counts every page not returned, not only good ones."""
         limit = self.all_runs[run].run.max_pages
@@ -68,7 +75,8 @@ class ModelClaim:
             return 1 << 30
         gone = ("leased", "done", "dead", "discarded", *(("cancelled",) if strict else ()))
         used = [task for task in self.tasks.values() if task.run == run and task.state in gone]
-        return limit - sum(task.lease > 0 or task.state in ("leased", "dead", "discarded") for task in used)
+        counted = [task for task in used if task.state in ("leased", "discarded") or not is_aside(task.task.kind)]
+        return limit - sum(task.lease > 0 or task.state in ("leased", "dead", "discarded") for task in counted)
 
     def eligible(self, serves: Collection[str] | None, now: int, has: Collection[str] | None = None) -> list[ModelTask]:
         """Tasks that wait for nothing but their lane, oldest first; `has` is what a worker has (None: all)."""

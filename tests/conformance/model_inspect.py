@@ -13,6 +13,7 @@ from shoal.core.needs import shown
 from shoal.core.run import Run, RunState
 from shoal.core.stats import Stats
 from shoal.core.task import State
+from shoal.core.task_kind import is_aside
 from shoal.queue.base import MAX_WHOLE_PAGE_STATES, DeadLetterGroup, PageState, StoredRecord, TaskFilter, TaskView
 from shoal.queue.page_state_limits import check_page_states
 
@@ -60,10 +61,15 @@ class ModelInspect:
             leased=states.count("leased"), done=states.count("done"), dead=states.count("dead"),
             cancelled=states.count("cancelled"), records=len(about.records) + about.trimmed,
             retries=about.retries, lost=about.lost, stale=about.stale, bytes=about.bytes,
-            trimmed=about.trimmed, discarded=states.count("discarded"), outbox=len(about.entries),
+            trimmed=about.trimmed, discarded=states.count("discarded"), aside=self.count_aside(run),
+            outbox=len(about.entries),
             claimable=self.claimable(run),
             skipped=dict(about.skipped), needs=self.ready_by_needs(run),
         )  # fmt: skip
+
+    def count_aside(self, run: int) -> int:
+        mine = [task for task in self.tasks.values() if task.run == run and task.state in ("done", "dead")]
+        return sum(is_aside(task.task.kind) for task in mine)
 
     async def run_counters(self, run: int) -> dict[str, int]:
         return dict(self._run(run).counters)

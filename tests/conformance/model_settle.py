@@ -113,7 +113,8 @@ class ModelSettle:
         """When as many pages have ended as were asked for, the rest is cancelled and so has the run."""
         states = [task.state for task in self.tasks.values() if task.run == about.run.id]
         is_open = "ready" in states or "leased" in states
-        ended = states.count("done") + states.count("dead") + states.count("discarded")
+        mine = [task for task in self.tasks.values() if task.run == about.run.id and task.state != "leased"]
+        ended = sum(map(self.takes_page, mine))
         if about.takes_work and is_open and 0 < about.run.max_pages <= ended:
             self.cancel_open(about.run.id)
             about.undo_until, about.before_cancel = self.clock() + micros(LIMIT_SECONDS), about.run.state

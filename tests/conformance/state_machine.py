@@ -228,6 +228,7 @@ class QueueMachine(RuleBasedStateMachine):
         ttl=st.sampled_from([None, None, 25.0]),
         ack=st.sampled_from(["manual", "manual", "auto"]),
         needs=needs,
+        kind=st.sampled_from(["page", "page", "page:sitemap"]),
         revisit=rarely,
         lost_reply=rarely,
     )

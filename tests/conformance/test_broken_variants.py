@@ -10,6 +10,7 @@ import pytest
 from conformance import broken, broken_discard, broken_failing, broken_page_limit, broken_push, broken_sqlite
 from conformance import test_contract_ack as ack
 from conformance import test_contract_add as add
+from conformance import test_contract_aside as aside
 from conformance import test_contract_claim as claim
 from conformance import test_contract_compare_and_swap as compare_and_swap
 from conformance import test_contract_discard as discard
@@ -156,6 +157,7 @@ BY_A_TEST: dict[type[ModelQueue], Callable[[QueueHarness], Awaitable[None]]] = {
         harness, 2
     ),
     broken_page_limit.LeftoversOfAnHour: page_limit.test_what_was_left_is_kept_for_a_day,
+    broken_page_limit.SitemapsArePages: aside.test_a_run_of_one_page_that_begins_with_a_sitemap_fetches_one_page,
     broken_page_limit.LimitRunsAll: page_limit.test_a_run_that_was_paused_is_paused_again,
     broken_page_limit.ReviveDropsTheRest: page_limit.test_reviving_keeps_what_a_page_limit_left,
     broken_page_limit.RevivedQueueUp: page_limit.test_revived_pages_come_first_under_a_limit,

@@ -16,6 +16,7 @@ _SECTIONS = {(setting.name, setting.flag): setting.section for setting in SETTIN
 # Options whose value may be left out, and what can only be their value.
 _OPTIONAL_VALUES: dict[str, Callable[[str], object]] = {
     "--allow-private": is_port_or_network,
+    "--sitemap": re.compile(r"https?://\S+", re.IGNORECASE).fullmatch,
     "--dashboard": re.compile(r"([^\s/]+:)?[0-9]{1,5}").fullmatch,
 }
 

@@ -9,6 +9,7 @@ import msgspec
 
 from shoal.config.load import Settings
 from shoal.core.page import Response
+from shoal.core.sitemap import is_robots
 from shoal.core.url import canonical, lane_of, resolve
 from shoal.errors import ActionRequired, FetchFailed, FetchRefused, GiveUp, InvalidUrl, Retry, UsageError
 from shoal.extract.page import Page
@@ -34,13 +35,18 @@ class PageFetcher:
 
     async def fetch(self, given: str) -> Page:
         """The page at a URL, redirects followed; an error status is a page too."""
+        return Page(await self.response(given, is_parsed=True))
+
+    async def response(self, given: str, *, is_parsed: bool = False) -> Response:
+        """The same before it is a page; is_parsed: refused where parsing it would take too long."""
         url = canonical(with_scheme(given))
         if self._manners is None:  # the first URL is the one that a login is meant for
             self._manners = request_builder_for(self._settings, Scraper("shell", url))
         try:
             response = await self._follow_redirects(url, self._manners)
-            await self._budget.check(response)
-            return Page(response)
+            if is_parsed:
+                await self._budget.check(response)
+            return response
         except (Retry, GiveUp) as error:
             hint = "check the URL, or retry later" if isinstance(error, Retry) else "shoal run would fail on it, too"
             if error.cause == "blocked.private":
@@ -58,7 +64,8 @@ class PageFetcher:
     async def _follow_redirects(self, url: str, request_builder: RequestBuilder) -> Response:
         trail: list[str] = []
         while True:
-            await self._check_robots(url)
+            if not is_robots(url):  # which may always be read
+                await self._check_robots(url)
             response = await self._fetcher.fetch(request_builder.build(url, None, url))
             request_builder.store_cookies(response, None)
             location = response.header("location") if response.status in _REDIRECTS else ""

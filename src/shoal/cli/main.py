@@ -44,6 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cluster": ("cluster", "Start the roles that a cluster file describes."),
     "move": ("move", "Move a run to another queue."),
     "export": ("export", "Write a run's records to a file, also while it is running."),
+    "map": ("map", "List the URLs of a site from its sitemaps."),
     "raw": ("raw", "Saved raw responses (--keep-raw)."),
     "template": ("template", "Check a template, and try it on a saved page."),
     "metrics": ("metrics", "Metrics for Prometheus, a Grafana dashboard, alert rules."),

@@ -117,5 +117,15 @@ def columns_option(command: F) -> F:
     )(command)
 
 
+def sitemap_option(command: F) -> F:
+    return click.option(
+        "--sitemap",
+        "sitemaps",
+        multiple=True,
+        metavar="[URL]",
+        help="Also visit what a sitemap or feed lists; without a URL those of the sites it starts from.",
+    )(command)
+
+
 def as_json(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text.")(command)

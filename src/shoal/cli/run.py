@@ -11,7 +11,7 @@ import click
 
 from shoal.cli.command import COMMAND_ARGS, Command
 from shoal.cli.confirm import end_confirmation, yes_option
-from shoal.cli.options import click_options, columns_option, field_option
+from shoal.cli.options import click_options, columns_option, field_option, sitemap_option
 from shoal.cli.row_source import RowSource, row_source_options
 from shoal.config.load import Settings
 from shoal.errors import UsageError
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     shoal run urls.txt -o pages.csv                    a list in, a table out
     shoal run urls.txt -f title=h1::text -o pages.csv  with your own columns
     shoal run urls.csv --column link -o pages.parquet  the URLs in one column
+    shoal run https://example.com --sitemap -o site.csv      what its sitemaps list
     shoal run shop.yaml -o shop.xlsx                   with a template
     cat urls | shoal run - -o pages.csv                from a pipe
     shoal run ./saved/ -f title=h1 -o pages.csv        saved pages, nothing is fetched
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 @click.option("--column", metavar="NAME", help="Which column of a list holds the URLs: a name or number.")
 @columns_option
 @row_source_options
+@sitemap_option
 @click.option("--from-raw", metavar="RUN", help="Use the responses that RUN saved instead of fetching.")
 @click.option("--reread", is_flag=True, help="Read the pages again that an earlier run over this list saved.")
 @click.option("--urls-file", metavar="FILE", help="A list of URLs to start from; - is stdin.")
@@ -71,6 +73,7 @@ def run(
     column: str | None,
     with_columns: bool,
     rows: RowSource,
+    sitemaps: tuple[str, ...],
     from_raw: str | None,
     reread: bool,
     urls_file: str | None,
@@ -134,6 +137,7 @@ def run(
                 fields=fields,
                 column=column or "",
                 with_columns=with_columns,
+                sitemaps=sitemaps,
                 from_raw=from_raw or "",
                 reread=reread,
                 output=output,

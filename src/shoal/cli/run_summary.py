@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from shoal.cli.console import clean, count, display_width, format_duration, size, truncate
 from shoal.runs.progress import RunSummary
-from shoal.view.formatting import format_account
+from shoal.view.formatting import format_account, sitemap_words
 from shoal.view.no_records import describe_no_records
 from shoal.view.page_limit import describe_limit_end
 
@@ -29,10 +29,13 @@ def summary_lines(summary: RunSummary) -> list[str]:
     }[summary.end]
     failed = f"; {count(stats.failed, 'page')} failed" if stats.failed else ""
     after = f" after {format_duration(summary.seconds)}" if summary.seconds else ""
+    pages = stats.done - (summary.sitemaps.read if summary.sitemaps else 0)
     lines = [
-        f"{words}{after}: {count(stats.done, 'page')}, {count(stats.records, 'record')}, {size(stats.bytes)}{failed}.",
+        f"{words}{after}: {count(pages, 'page')}, {count(stats.records, 'record')}, {size(stats.bytes)}{failed}.",
         format_account(stats),
     ]
+    if summary.sitemaps:
+        lines.append(f"  {sitemap_words(summary.sitemaps)}")
     if words := describe_limit_end(run, stats, summary.now, left=summary.beyond):
         lines.append(f"  {words}")
     # Links that no handler is for are meant to be left out; where there is nothing else, that is said below.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import click
 
@@ -14,7 +14,7 @@ from shoal.cli.options import as_json, click_options
 from shoal.config.load import Settings
 from shoal.core.forecast import lane_seconds
 from shoal.core.run import Run
-from shoal.core.run_counters import FetchUsage, FieldFill, fetch_usage, field_fill
+from shoal.core.run_counters import FetchUsage, FieldFill, fetch_usage, field_fill, sitemap_usage
 from shoal.queue.base import Queue
 from shoal.view.dead_letters import count_by_cause
 from shoal.view.documents import status_document
@@ -30,6 +30,7 @@ from shoal.view.formatting import (
     format_pace,
     format_share,
     local_time,
+    sitemap_words,
     size,
 )
 from shoal.view.no_records import describe_no_records
@@ -77,10 +78,7 @@ def _show(found: Status) -> None:
         pairs.append(("open", f"{waiting}{later}"))
     if stats.outbox:
         pairs.append(("outbox", f"{count(stats.outbox)} waiting to be drained"))
-    if usage := fetch_usage(found.counters):
-        pairs.append(("cpu", f"{sum(one.cpu_seconds for one in usage):.1f} s of workers for {_usage(usage)}"))
-    if fill := field_fill(found.counters):
-        pairs.append(("filled", _filled(fill)))
+    pairs += _counted(found.counters)
     if found.rate is not None:
         pairs.append(("pages/s", f"{found.rate:.1f}"))
     if found.seeding:
@@ -108,6 +106,15 @@ def _about_spec(run: Run) -> list[tuple[str, object]]:
     if run.garbled:
         return [("problem", clean(f"{run.garbled}; nobody serves it: shoal cancel {run.name}"))]
     return [("output", clean(run.spec["output"]))] if run.spec.get("output") else []
+
+
+def _counted(counters: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    if usage := fetch_usage(counters):
+        yield "cpu", f"{sum(one.cpu_seconds for one in usage):.1f} s of workers for {_usage(usage)}"
+    if sitemaps := sitemap_usage(counters):
+        yield "sitemaps", sitemap_words(sitemaps)
+    if fill := field_fill(counters):
+        yield "filled", _filled(fill)
 
 
 def _usage(usage: Sequence[FetchUsage]) -> str:

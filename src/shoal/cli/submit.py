@@ -11,7 +11,7 @@ import click
 from shoal.cli.command import COMMAND_ARGS, Command
 from shoal.cli.confirm import end_confirmation, yes_option
 from shoal.cli.console import StatusLine, count, print_line
-from shoal.cli.options import as_json, click_options, columns_option, field_option
+from shoal.cli.options import as_json, click_options, columns_option, field_option, sitemap_option
 from shoal.cli.row_source import RowSource, row_source_options
 from shoal.cli.run import read_fields
 from shoal.cli.submit_result import print_submitted
@@ -39,6 +39,7 @@ INTERRUPTED = 4
 @click.option("--column", metavar="NAME", help="Which column of a list holds the URLs.")
 @columns_option
 @row_source_options
+@sitemap_option
 @click.option("--fresh", is_flag=True, help="Start over instead of resuming.")
 @click.option(
     "--weight",
@@ -62,6 +63,7 @@ def submit(
     column: str | None,
     with_columns: bool,
     rows: RowSource,
+    sitemaps: tuple[str, ...],
     fresh: bool,
     weight: int,
     priority: int,
@@ -100,6 +102,7 @@ def submit(
             fields=read_fields(given_fields),
             column=column or "",
             with_columns=with_columns,
+            sitemaps=sitemaps,
             fresh=fresh,
             weight=weight,
             priority=priority,

@@ -47,7 +47,14 @@ class NoLinkGate:
     """Takes the place of the link gate: typed tasks have no links."""
 
     def admit(
-        self, follows: Iterable[Follow], *, depth: int, parent: int, origin_url: str, again: int = 0
+        self,
+        follows: Iterable[Follow],
+        *,
+        depth: int,
+        parent: int,
+        origin_url: str,
+        again: int = 0,
+        listed: bool = False,
     ) -> AdmittedLinks:
         return AdmittedLinks()
 

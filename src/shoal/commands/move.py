@@ -42,7 +42,8 @@ POLL_EVERY = 0.2
 COPY_ROUNDS = 3
 _NUMBER = (1 << TASK_BITS) - 1
 _COPIED_COUNTS = (
-    "seen", "done", "dead", "discarded", "cancelled", "records", "retries", "lost", "stale", "bytes", "trimmed",
+    "seen", "done", "dead", "discarded", "aside", "cancelled", "records", "retries", "lost", "stale", "bytes",
+    "trimmed",
 )  # fmt: skip
 
 

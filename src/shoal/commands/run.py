@@ -70,6 +70,7 @@ def run_command(
     fields: Mapping[str, str] | None = None,
     column: str = "",
     with_columns: bool = False,
+    sitemaps: tuple[str, ...] = (),
     from_raw: str = "",
     reread: bool = False,
     output: str | None,
@@ -92,7 +93,9 @@ def run_command(
         check_output(Path(place))
         refuse_overwriting_input(place, (target, *inputs))
     opentelemetry.check_installed(settings)
-    request = parse_run_request(settings, target, inputs, fields or {}, column, with_columns=with_columns)
+    request = parse_run_request(
+        settings, target, inputs, fields or {}, column, with_columns=with_columns, sitemaps=sitemaps
+    )
     if mode == "distributed":
         refuse_single(request, target)
     if from_raw and request.folder:

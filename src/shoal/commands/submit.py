@@ -61,6 +61,7 @@ def submit_command(
     fields: Mapping[str, str] | None = None,
     column: str = "",
     with_columns: bool = False,
+    sitemaps: tuple[str, ...] = (),
     fresh: bool = False,
     weight: int = 1,
     priority: int = 0,
@@ -72,7 +73,9 @@ def submit_command(
 
     confirm: is told of the run that `fresh` would end, and raises if that must not be.
     """
-    request = parse_run_request(settings, target, inputs, fields or {}, column, with_columns=with_columns)
+    request = parse_run_request(
+        settings, target, inputs, fields or {}, column, with_columns=with_columns, sitemaps=sitemaps
+    )
     refuse_single(request, target)
     settings = with_defaults(settings, request.scraper.settings, request.label)
     request_builder_for(settings, request.scraper)

@@ -8,6 +8,7 @@ import msgspec
 
 from shoal.config.load import Settings
 from shoal.core.run import Run
+from shoal.core.run_counters import sitemap_usage
 from shoal.core.stats import Stats
 from shoal.queue.base import Queue
 from shoal.runs.finish import rejected_file, write_files
@@ -73,6 +74,7 @@ async def summarize_run(
         no_records=no_records,
         now=await queue.now(),
         beyond=report.beyond,
+        sitemaps=sitemap_usage(await queue.run_counters(run.id)) if stats.aside else None,
         first=tuple(msgspec.json.decode(record.data) for record in first),
     )
 

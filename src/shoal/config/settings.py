@@ -21,6 +21,7 @@ from shoal.core.dead_retention import MIN_DEAD_RETENTION
 from shoal.core.name_format import RUN_ID_FORMAT, RUN_ID_PARTS, WORKER_ID_FORMAT, WORKER_ID_PARTS, name_format
 from shoal.core.request_header import header_lines
 from shoal.core.seen_set import NAME_RULE, is_name
+from shoal.core.sitemap import is_date
 from shoal.version import __version__
 
 SETTINGS_FILE = "shoal.toml"
@@ -95,6 +96,14 @@ def _parse_seen_set(value: object) -> str:
     if name and not is_name(name):
         raise ValueError(value)
     return name
+
+
+def _parse_since(value: object) -> str:
+    """A date, or a time before the moment at which a sitemap is read."""
+    text = units.text(str(value) if isinstance(value, int | float) else value)
+    if text and not (is_date(text) or units.seconds()(text)):
+        raise ValueError(value)
+    return text
 
 
 def _parse_dead_retention(value: object) -> float:
@@ -351,6 +360,14 @@ class Settings:
         accepts=UNLIMITED,
         scope="run",
         replay=0,
+    )
+    sitemap_since: str = declare(
+        "",
+        "Of what sitemaps list, take only what has changed since; what has no date is taken.",
+        "URLs",
+        scope="run",
+        parse=_parse_since,
+        accepts="a date such as 2024-05-31, or how long ago: 7d",
     )
     sort_query: bool = switch(False, "Treat URLs that differ only in the order of ?a&b as one.", "URLs", scope="run")
     drop_tracking: bool = switch(

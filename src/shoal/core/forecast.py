@@ -46,7 +46,7 @@ def forecast(
 
     found_at: when a page was last found that was not known before (0: none was). seeding: some are still added.
     """
-    left, room = stats.open, max(0, max_pages - stats.done - stats.failed)
+    left, room = stats.open, max(0, max_pages - stats.ended_pages)
     if max_pages:
         left = min(left, room)
     if not left:

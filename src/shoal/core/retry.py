@@ -53,6 +53,7 @@ RULES: dict[str, RetryRule] = {
     "bad_field": RetryRule(0),
     "not_kept": RetryRule(0),
     "garbled": RetryRule(0),
+    "not_a_sitemap": RetryRule(0),
     "bad_url": RetryRule(0),
     "bad_request": RetryRule(0),
 }

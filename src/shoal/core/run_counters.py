@@ -2,8 +2,9 @@
 
 Names are fetch.FETCHER.EXIT.WHAT (WHAT: responses, bytes, us, cpu_us), field.NAME.TYPE (a JSON type, or empty); of
 pages without a record where no page had any yet, empty.pages, empty.links and empty.selector.SELECTOR; where
-pages are compared with those of the run before, recrawl.CHANGE, recrawl.not_modified and recrawl.not_asked; and of
-runs with a cache, cache.hits, cache.revalidated, cache.misses, and cache.bytes, of bodies that were not fetched.
+pages are compared with those of the run before, recrawl.CHANGE, recrawl.not_modified and recrawl.not_asked; of runs
+with a cache, cache.hits, cache.revalidated, cache.misses, and cache.bytes, of bodies that were not fetched;
+and of sitemaps sitemap.read, sitemap.entries, sitemap.lost (entries) and sitemap.cut (files with more than are read).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ FETCH_PREFIX = "fetch."
 EMPTY_PREFIX = "empty."
 _RECRAWL_PREFIX = "recrawl."
 CACHE_PREFIX = "cache."
+SITEMAP_PREFIX = "sitemap."
 _SELECTOR_PREFIX = f"{EMPTY_PREFIX}selector."
 MAX_SELECTOR = 80  # letters of a selector that found nothing; the rest is cut off
 MAX_SELECTORS = 5  # of one page
@@ -202,6 +204,21 @@ def fetch_usage(counters: Mapping[str, int]) -> list[FetchUsage]:
         for way, count in found.items()
     ]
     return sorted(usage, key=lambda one: -one.responses)
+
+
+class SitemapUsage(msgspec.Struct, frozen=True):
+    """What the sitemaps of a run came to."""
+
+    read: int
+    entries: int  # listed in them, URLs of pages and of further sitemaps
+    lost: int  # entries that could not be read
+    cut: int  # sitemaps with more entries than are read
+
+
+def sitemap_usage(counters: Mapping[str, int]) -> SitemapUsage | None:
+    """None where none was read."""
+    counts = [counters.get(f"{SITEMAP_PREFIX}{what}", 0) for what in SitemapUsage.__struct_fields__]
+    return SitemapUsage(*counts) if counts[0] else None
 
 
 def add_bounded(counters: dict[str, int], more: Mapping[str, int], room: int) -> None:

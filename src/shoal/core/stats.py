@@ -20,6 +20,7 @@ class Stats(msgspec.Struct, frozen=True):
     bytes: int = 0
     trimmed: int = 0  # of the records, so many have gone to a store of their own
     discarded: int = 0  # dead letters that were removed when their retention was over; `dead` are those still there
+    aside: int = 0  # of those done and dead, so many are of a built-in kind (sitemaps): they are no pages
     outbox: int = 0  # entries that settled tasks left for elsewhere, and nobody has acknowledged yet
     claimable: int = 0  # could be handed out this second; bounded by the lanes that are due
     skipped: dict[str, int] = {}  # links refused by rule, by reason; these are not tasks
@@ -28,6 +29,11 @@ class Stats(msgspec.Struct, frozen=True):
     @property
     def open(self) -> int:
         return self.ready + self.leased
+
+    @property
+    def ended_pages(self) -> int:
+        """What counts towards the page limit of the run, beside what is leased."""
+        return self.done + self.failed - self.aside
 
     @property
     def failed(self) -> int:

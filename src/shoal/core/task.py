@@ -44,6 +44,11 @@ def digest(request: str) -> bytes:
     return hashlib.sha256(request.encode("utf-8", "surrogatepass")).digest()[:16]
 
 
+def built_in_digest(kind: str, request: bytes) -> bytes:
+    """The identity of a task of a built-in kind: not that of the page at its URL, whose digest is given."""
+    return digest(f"{kind} {request.hex()}")
+
+
 class RequestOptions(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """How a task's URL is requested where a plain GET will not do."""
 

@@ -16,6 +16,11 @@ HANDLER_PREFIX = "page/"  # nor with this
 MAX_NAME = 100
 
 
+def is_aside(kind: str) -> bool:
+    """Whether a task of the kind is no page: it is counted apart, and not towards a page limit."""
+    return kind.startswith(BUILT_IN_PREFIX)
+
+
 def is_fetched(kind: str) -> bool:
     """Whether a task of the kind is a URL to be fetched, with all the politeness that a page gets."""
     return kind == PAGE or kind.startswith((BUILT_IN_PREFIX, HANDLER_PREFIX))

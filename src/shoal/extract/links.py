@@ -17,7 +17,7 @@ import msgspec
 
 from shoal.core.lane import lane_name
 from shoal.core.routes import Routes
-from shoal.core.task import RequestOptions, Task, digest
+from shoal.core.task import RequestOptions, Task, built_in_digest, digest
 from shoal.core.task_kind import PAGE, page_kind
 from shoal.core.url import Resolver, UrlNormalizer, has_other_scheme, lane_of, path_of, request_digest
 from shoal.core.url_shape import ShapeCounter
@@ -154,12 +154,20 @@ class LinkFilter:
         self._resolver = Resolver("http://localhost/")
 
     def admit(
-        self, follows: Iterable[Follow], *, depth: int, parent: int | None, origin_url: str, again: int = 0
+        self,
+        follows: Iterable[Follow],
+        *,
+        depth: int,
+        parent: int | None,
+        origin_url: str,
+        again: int = 0,
+        listed: bool = False,
     ) -> AdmittedLinks:
         """New tasks for what a page wants followed, and what is refused for the first time.
 
         A page's own host is always in scope: a start URL may have been redirected there.
-        again: how many pages in a row, this one included, were asked for again.
+        again: how many pages in a row, this one included, were asked for again. listed: by the site itself, so that
+        many of one shape are no trap.
         """
         tasks: list[Task] = []
         skipped: list[tuple[str, str]] = []
@@ -169,7 +177,7 @@ class LinkFilter:
         for follow in follows:
             resolver = self._resolver_for(follow.base)
             request_options = follow.request_options
-            is_plain = request_options is None and not follow.handler and not follow.again
+            is_plain = request_options is None and not follow.handler and not follow.again and not follow.kind
             if is_plain:
                 fresh = self._seen.unseen(resolver.origin, follow.hrefs)
                 if fresh:
@@ -190,7 +198,7 @@ class LinkFilter:
                     continue
                 seen.add(key)
                 lane = lane_of(url)
-                if reason := self._rejection_reason(url, lane, depth, origin_url, request_options):
+                if reason := self._rejection_reason(url, lane, depth, origin_url, follow, listed):
                     self._reject(reason, url, resolver, href, skipped)
                 elif follow.again and again >= MAX_AGAIN:
                     skipped.append(("trap", url))
@@ -243,23 +251,21 @@ class LinkFilter:
             return None
         return url
 
-    def _rejection_reason(
-        self, url: str, lane: str, depth: int, origin_url: str, request_options: RequestOptions | None
-    ) -> str:
+    def _rejection_reason(self, url: str, lane: str, depth: int, origin_url: str, follow: Follow, listed: bool) -> str:
         """Why a URL does not become a task, or nothing."""
         if not self._scope(lane) and lane != lane_of(origin_url):
             return _OTHER_HOST
-        if self._allow is not None and not self._allow(url):
+        if self._allow is not None and not follow.kind and not self._allow(url):
             return "scope"
         if is_trap(url):
             return "trap"
         # Whether a page was stored is known by its plain URL only.
-        if (request_options is None or self._disallowed == "robots") and self._robots_allows(lane, url) is False:
+        if (follow.request_options is None or self._disallowed == "robots") and self._robots_allows(lane, url) is False:
             return self._disallowed
         if self._max_depth is not None and depth >= self._max_depth:
             return _TOO_DEEP
         # Last, for it counts what it lets through.
-        return "" if self._shapes is None or self._shapes.admit(url) else "trap"
+        return "" if listed or self._shapes is None or self._shapes.admit(url) else "trap"
 
     def _reject(self, reason: str, url: str, resolver: Resolver, href: str, skipped: list[tuple[str, str]]) -> None:
         if reason == _TOO_DEEP:
@@ -311,6 +317,8 @@ def is_trap(url: str) -> bool:
 def _digest(url: str, follow: Follow, parent: int | None) -> bytes:
     """The identity of a task that is not the plain page at its URL; again: once for each page that asks."""
     request = request_digest(url, follow.request_options)
+    if follow.kind:
+        return built_in_digest(follow.kind, request)
     if not follow.handler and not follow.again:
         return request
     return digest(f"{page_kind(follow.handler)} {parent if follow.again else ''} {request.hex()}")
@@ -324,7 +332,7 @@ def _task(url: str, lane: str, depth: int, parent: int | None, follow: Follow, a
         url=url,
         lane=lane,
         digest=_digest(url, follow, parent),
-        kind=page_kind(follow.handler),
+        kind=follow.kind or page_kind(follow.handler),
         priority=follow.priority or 0,
         depth=depth,
         parent=parent,
@@ -333,6 +341,7 @@ def _task(url: str, lane: str, depth: int, parent: int | None, follow: Follow, a
         request_options=options,
         ack=follow.ack or "manual",
         needs=follow.needs,
+        revisit=bool(follow.kind),  # what only finds URLs is asked for what is new, whatever a seen-set has
     )
 
 

@@ -49,6 +49,7 @@ class Follow(msgspec.Struct, frozen=True):
     again: bool = False  # also what the run has visited
     ttl: float | None = None  # seconds for which they are worth a visit
     ack: Ack | None = None  # None: as routes say, or manual
+    kind: str = ""  # a built-in kind ("page:…") that they are tasks of; "": pages
 
 
 HandlerReference = str | Callable[..., Any]

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from shoal.core.glob import url_glob
+from shoal.core.sitemap import unmarked
 from shoal.core.url import canonical, host_of, lane_of, path_of
 from shoal.errors import InvalidUrl
 
@@ -115,6 +116,6 @@ def _public_suffix_list() -> Any:
 def _canonical(urls: Iterable[str]) -> Iterable[str]:
     for url in urls:
         try:
-            yield canonical(url)
+            yield canonical(unmarked(url))
         except InvalidUrl:  # it is refused when the run starts, with its reason
             continue

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from shoal.core.host_pattern import host_pattern
+from shoal.core.sitemap import MARK, unmarked
 from shoal.core.task_kind import handler_name
 from shoal.core.typed_task import Task, check_retries, check_type, daily_scraper_name, parse_backoff
-from shoal.core.url import path_of
+from shoal.core.url import canonical, lane_of, path_of
 from shoal.errors import InvalidUrl, UsageError
 from shoal.extract.handler_signature import check_handler, check_opening
 from shoal.extract.scope import CrawlScope, glob
@@ -57,6 +58,7 @@ class TaskHandler:
 class Scraper:
     """A name, start URLs, hosts in scope, and handlers in the order they were defined.
 
+    sitemaps: True looks for those of the start URLs' sites, or they are named; what they list is visited as well.
     mode: "single" is for one process at a time, "distributed" for a fleet; "" leaves it open.
     """
 
@@ -67,6 +69,7 @@ class Scraper:
         *,
         hosts: str | Iterable[str] = (),
         mode: Mode = "",
+        sitemaps: bool | str | Iterable[str] = (),
         **settings: Any,
     ) -> None:
         if not isinstance(name, str) or not _name(name):
@@ -82,6 +85,7 @@ class Scraper:
         self.name = name
         self.mode = mode
         self.start = _strings(start, "start")
+        self.start += sitemap_start(sitemaps, self.start)
         self.hosts = tuple(_host(host) for host in _strings(hosts, "hosts"))
         self.settings = settings
         self.handlers: list[Handler] = []
@@ -234,6 +238,27 @@ class Scraper:
     def __repr__(self) -> str:
         known = [*(handler.pattern for handler in self.handlers), *self.tasks]
         return f"<Scraper {self.name}: {', '.join(known) or 'no handlers'}>"
+
+
+def sitemap_start(given: bool | str | Iterable[str], start: tuple[str, ...]) -> tuple[str, ...]:
+    """Sitemaps as start URLs, with their mark."""
+    if isinstance(given, bool):
+        sites = dict.fromkeys(
+            f"{url.partition('://')[0]}://{lane_of(url)}/" for url in map(_canonical_or_none, start) if url
+        )
+        if given and not sites:
+            raise UsageError(
+                "sitemaps=True needs a start URL", hint='start="https://…", or sitemaps="https://…/sitemap.xml"'
+            )
+        return tuple(MARK + site for site in sites) if given else ()
+    return tuple(MARK + unmarked(url) for url in _strings(given, "sitemaps"))
+
+
+def _canonical_or_none(url: str) -> str | None:
+    try:
+        return canonical(url)
+    except InvalidUrl:  # refused when the run begins
+        return None
 
 
 def _status_pattern(status: str | int) -> str:

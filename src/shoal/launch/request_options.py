@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from shoal.config.load import Settings
 from shoal.control.secret_policy import SecretPolicy, SubmittedAs
 from shoal.core.request_header import names_identity, parse_header_line
+from shoal.core.sitemap import unmarked
 from shoal.core.url import canonical
 from shoal.errors import GiveUp, InvalidUrl, UsageError
 from shoal.extract.scraper import Scraper
@@ -62,4 +63,4 @@ def request_builder_for(
 def _origins(start: Iterable[str]) -> Iterator[str]:
     for url in start:
         with contextlib.suppress(InvalidUrl):  # refused when the run begins
-            yield origin_of(canonical(url))
+            yield origin_of(canonical(unmarked(url)))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import msgspec
 
 from shoal.app import cookie_file, pace_rule, rewrite_rule, route_rules
 from shoal.config.load import Settings
+from shoal.core import units
 from shoal.core.request_header import names_identity
+from shoal.core.sitemap import is_date, parse_date
 from shoal.core.url import canonical, lane_of
 from shoal.core.url_shape import ShapeCounter
 from shoal.errors import InvalidUrl
@@ -81,6 +84,7 @@ def build_run_context(
         handler_timeout=settings.handler_timeout,
         retries=settings.retry_limits,
         retry_delay=settings.retry_delay,
+        sitemap_since=sitemap_since(settings.sitemap_since),
         fetcher=fetchers.pages,
         cached=fetchers.cached,
         budget=budget,
@@ -101,6 +105,17 @@ def _recrawl(job: RunJob, scraper: Scraper, queue: Queue, page_states: PageState
         # Whoever saves pages wants them whole: their own fetcher asks for what has changed.
         sends_validators=not (settings.keep_raw or settings.revalidate or job.keep_bounded),
     )
+
+
+def sitemap_since(text: str) -> Callable[[float], float]:
+    """From when on entries of a sitemap that is read now are taken."""
+    if not text:
+        return lambda now: 0.0
+    if is_date(text):
+        date = parse_date(text) or 0.0
+        return lambda now: date
+    seconds = units.seconds()(text)
+    return lambda now: now - seconds
 
 
 def _via_proxy(proxy: str, fetch: Fetch) -> Fetch:

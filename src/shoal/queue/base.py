@@ -177,7 +177,9 @@ class Flow(Protocol):
         A batch comes in the order of start, run priority and band.
         A task with a lost worker comes alone in its claim. Tasks whose TTL ran out become dead ("expired") instead
         of being handed out. At most `max_pages` of a run are ever handed out and not returned; when so many have
-        ended, done or dead, the rest is cancelled. Of a run with MAX_OUTBOX_PER_RUN entries in its outbox nothing
+        ended, done or dead, the rest is cancelled. A task of a built-in kind (core/task_kind.py: a sitemap) takes up
+        a page only while it is leased: once it is done or dead it is counted `aside`, until it is revived, dropped
+        or discarded. Of a run with MAX_OUTBOX_PER_RUN entries in its outbox nothing
         is handed out until some are acknowledged.
         A lane that was parked gives one task at a time, marked as a probe, until it is released.
         A lane that runs of other workers want too gives one slot at a time, to whom it gave least.

@@ -10,6 +10,7 @@ import msgspec
 
 from shoal.core.lane import LaneState
 from shoal.core.run import Run
+from shoal.core.run_counters import SitemapUsage
 from shoal.core.stats import Stats
 from shoal.queue.base import DeadLetterGroup, TaskView
 from shoal.runs.host_limits import HostLimit
@@ -66,6 +67,7 @@ class RunSummary(msgspec.Struct, frozen=True):
     no_records: NoRecords | None = None  # why there are none
     now: int = 0  # by the store's clock
     beyond: int = 0  # lines of its list that are past its page limit
+    sitemaps: SitemapUsage | None = None
     first: tuple[dict[str, Any], ...] = ()  # a few records, to be shown where no file was asked for
 
 
@@ -92,6 +94,7 @@ _CAUSE_TEXT = {
     "worker_lost": "crashed workers",
     "unacknowledged": "lost with their workers (ack=auto)",
     "not_kept": "not among the saved pages",
+    "not_a_sitemap": "not a sitemap",
     "expired": "waited too long",
     "handler": "errors in the handler",
 }

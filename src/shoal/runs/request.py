@@ -12,11 +12,12 @@ import msgspec
 
 from shoal.config.load import SETTINGS, Settings
 from shoal.config.run_settings import settings_to_spec
+from shoal.core.sitemap import MARK, is_marked, looks_like_sitemap
 from shoal.core.task import Task
 from shoal.errors import UsageError
 from shoal.extract import registry
 from shoal.extract.registry import LocatedScraper
-from shoal.extract.scraper import Scraper
+from shoal.extract.scraper import Scraper, sitemap_start
 from shoal.logs import redact
 from shoal.queue import document_kinds as kinds
 from shoal.queue.base import Queue
@@ -26,10 +27,12 @@ from shoal.sources.arguments import ArgumentSource
 from shoal.sources.folder import FolderSource
 from shoal.sources.open import Input, PrefetchedSource, open_input
 from shoal.sources.target_kind import target_kind, validate_target
+from shoal.sources.url_text import with_scheme
 
 if TYPE_CHECKING:
     from shoal.extract.template import Template
 
+LOOK_FOR = "1"  # in place of a sitemap's URL: robots.txt names them
 _unsafe_chars = re.compile(r"[^a-z0-9_-]+")
 
 
@@ -74,8 +77,12 @@ def parse_run_request(
     column: str,
     *,
     with_columns: bool = False,
+    sitemaps: Sequence[str] = (),
 ) -> RunRequest:
-    """with_columns: what stands in a list beside its URLs goes into the records."""
+    """with_columns: what stands in a list beside its URLs goes into the records.
+
+    sitemaps: URLs of sitemaps to begin with as well; "1" are those of the sites it begins with.
+    """
     kind = target_kind(target)
     if kind != "url":  # after a URL each word is judged by itself, as a line of a list is
         validate_target(target, inputs, fields, column)
@@ -91,6 +98,7 @@ def parse_run_request(
         _check_inputs(target, inputs)
         listed = _load_scraper(target, settings.scrapers)
         given = _open_input(inputs, column, folder) if inputs else None
+        add_sitemaps(listed.scraper, sitemaps, given)
         return RunRequest(listed.scraper, listed.target, target, input=given, folder=_folder_of(inputs))
     from shoal.extract.template import from_fields, summary  # late: a scraper needs none of it
 
@@ -98,7 +106,12 @@ def parse_run_request(
         template = read_template(Path(target))
         chosen = frozenset(name for page in template.pages for name in page.fields)
         given = _open_input(inputs, column, folder) if inputs else None
-        return replace(_template_request(template, given, chosen, with_columns), folder=_folder_of(inputs))
+        return replace(_template_request(template, given, chosen, with_columns, sitemaps), folder=_folder_of(inputs))
+    if kind in ("list", "folder") and sitemaps:
+        raise UsageError(
+            "--sitemap is for scrapers, templates and URLs; a list says itself what to fetch",
+            hint=f"put sitemap:https://… into {target} as a line" if kind == "list" else "leave --sitemap out",
+        )
     name = (
         _unsafe_chars.sub("-", Path(target).resolve().stem.lower() if kind in ("list", "folder") else "pages").strip(
             "-_"
@@ -107,7 +120,8 @@ def parse_run_request(
     )
     template = from_fields(name, fields) if fields else summary(name)
     chosen = frozenset(template.pages[0].fields) - {"url"} if fields else frozenset[str]()
-    request = _template_request(template, _open_input((target, *inputs), column, folder), chosen, with_columns)
+    given = _open_input(_with_sitemaps((target, *inputs), sitemaps), column, folder)
+    request = _template_request(template, given, chosen, with_columns)
     return replace(request, folder=_folder_of((target,)))
 
 
@@ -130,7 +144,9 @@ def parse_template(text: str, source: str) -> Template:
     return parse(text, source=source, settings=SETTINGS, check_setting=check_setting)
 
 
-def _template_request(template: Template, given: Input | None, chosen: frozenset[str], has_columns: bool) -> RunRequest:
+def _template_request(
+    template: Template, given: Input | None, chosen: frozenset[str], has_columns: bool, sitemaps: Sequence[str] = ()
+) -> RunRequest:
     from shoal.extract.template import TemplateScraper, refuse_unknown_columns, with_columns
 
     if given is not None:
@@ -142,6 +158,7 @@ def _template_request(template: Template, given: Input | None, chosen: frozenset
         if has_columns:
             template = with_columns(template, given.source.columns)
     scraper = TemplateScraper(template)
+    add_sitemaps(scraper, sitemaps, given)
     if given is None and not scraper.start:
         raise UsageError(
             f"template {template.name} has no start URL",
@@ -155,8 +172,30 @@ def _folder_of(words: Sequence[str]) -> str:
     return str(Path(words[0]).resolve()) if words and target_kind(words[0]) == "folder" else ""
 
 
+def add_sitemaps(scraper: Scraper, sitemaps: Sequence[str], given: Input | None = None) -> None:
+    """What --sitemap asks for, beside the start URLs."""
+    if sitemaps and given is not None:
+        raise UsageError(
+            "--sitemap goes with the start URLs of a scraper or template, not with a list of others",
+            hint="leave the list out, or put sitemap:https://… into it as a line",
+        )
+    named = [with_scheme(text) for text in sitemaps if text != LOOK_FOR]
+    found = sitemap_start(named, scraper.start) + (sitemap_start(True, scraper.start) if LOOK_FOR in sitemaps else ())
+    scraper.start += tuple(mark for mark in dict.fromkeys(found) if mark not in scraper.start)
+
+
+def _with_sitemaps(words: Sequence[str], sitemaps: Sequence[str]) -> tuple[str, ...]:
+    """URLs as they were given, those of sitemaps marked."""
+    if target_kind(words[0]) in ("list", "folder"):
+        return tuple(words)
+    marked = [MARK + word if looks_like_sitemap(with_scheme(word)) else word for word in words]
+    named = [MARK + with_scheme(text) for text in sitemaps if text != LOOK_FOR]
+    sites = sitemap_start(True, tuple(map(with_scheme, words))) if LOOK_FOR in sitemaps else ()
+    return tuple(dict.fromkeys((*marked, *named, *sites)))
+
+
 def _open_input(words: Sequence[str], column: str, folder: Path) -> Input:
-    kind = target_kind(words[0])
+    kind = "url" if is_marked(words[0]) else target_kind(words[0])
     if kind == "list":
         return open_input(words[0], column, folder)
     if kind == "folder":

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from shoal.core.routes import Routes
-from shoal.core.task import Task
+from shoal.core.sitemap import SITEMAP, is_marked, sitemap_of, unmarked
+from shoal.core.task import Task, built_in_digest
 from shoal.core.url import UrlNormalizer, canonical, lane_of, problem, request_digest
 from shoal.errors import InvalidUrl
 
@@ -25,7 +26,8 @@ def start_task(
     routes: Routes | None = None,
 ) -> Task:
     """The task for a URL as somebody wrote it; raises InvalidUrl with a reason in a few words."""
-    text = line.strip(_PASTED_WHITESPACE)
+    is_sitemap = is_marked(line)
+    text = unmarked(line).strip(_PASTED_WHITESPACE)
     if _has_several_urls(text):
         raise InvalidUrl("several URLs on one line", hint="Put each on its own line.")
     try:
@@ -34,7 +36,12 @@ def start_task(
         raise InvalidUrl(problem(text), hint=error.hint) from None
     if rewrite:
         url = rewrite(url)
-    task = Task(url=url, lane=lane_of(url), digest=request_digest(url), meta=meta, revisit=revisit)
+    if is_sitemap:  # read again in every run, whatever a seen-set has: it is asked for what is new
+        url = sitemap_of(url)
+        digest = built_in_digest(SITEMAP, request_digest(url))
+        task = Task(url=url, lane=lane_of(url), digest=digest, kind=SITEMAP, meta=meta, revisit=True)
+    else:
+        task = Task(url=url, lane=lane_of(url), digest=request_digest(url), meta=meta, revisit=revisit)
     return routes.admit(task) if routes else task
 
 
@@ -50,5 +57,5 @@ def start_tasks(
         except InvalidUrl as error:
             rejected.append((line, str(error)))
             continue
-        tasks.setdefault(task.url, task)
+        tasks.setdefault(f"{task.kind} {task.url}", task)
     return list(tasks.values()), rejected

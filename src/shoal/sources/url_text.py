@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from shoal.core.sitemap import MARK, is_marked, unmarked
+
 _absolute = re.compile(r"\s*https?:[/\\]{2}\S", re.IGNORECASE).match
 _NAME = r"(?:[^\W_](?:[\w-]*[^\W_])?\.)+(?:[^\W\d_]{2,}|xn--[a-z0-9-]+)\.?"
 _END = r"(?::\d{1,5})?(?:[/?#]\S*)?"
@@ -28,6 +30,8 @@ def is_schemeless_url(text: str) -> bool:
 def with_scheme(text: str) -> str:
     """The URL with its scheme: https:// where none is given, http:// for hosts of this machine."""
     text = text.strip()
+    if is_marked(text):
+        return MARK + with_scheme(unmarked(text))
     if text.startswith("//") and is_schemeless_url(text[2:]):
         text = text[2:]
     if not is_schemeless_url(text):

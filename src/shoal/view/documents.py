@@ -14,7 +14,7 @@ import msgspec
 from shoal.core.forecast import lane_seconds
 from shoal.core.lane import LaneState, WorkerStatus
 from shoal.core.run import Run
-from shoal.core.run_counters import fetch_usage, field_fill
+from shoal.core.run_counters import fetch_usage, field_fill, sitemap_usage
 from shoal.core.stats import Stats
 from shoal.core.task import Attempt
 from shoal.logs import redact
@@ -38,7 +38,7 @@ Document = dict[str, Any]
 def stats_document(stats: Stats) -> Document:
     """The account of a run, or of several together."""
     names = (
-        "seen", "done", "dead", "discarded", "cancelled", "open", "ready", "delayed", "leased", "claimable",
+        "seen", "done", "dead", "discarded", "aside", "cancelled", "open", "ready", "delayed", "leased", "claimable",
         "records", "retries", "lost", "stale", "bytes", "outbox",
     )  # fmt: skip
     counts = {name: getattr(stats, name) for name in names}
@@ -91,6 +91,7 @@ def status_document(found: Status) -> Document:
         "dead_by_cause": count_by_cause(found.dead),
         "fields": field_documents(found.counters),
         "fetched": fetch_documents(found.counters),
+        "sitemaps": sitemap_document(found.counters),
     }
 
 
@@ -104,6 +105,12 @@ def _cause(found: Status) -> str | None:
 def field_documents(counters: Mapping[str, int]) -> list[Document]:
     """Fields of the records: how many have a value, of how many that have the field, and of which types."""
     return [{"name": name, **msgspec.structs.asdict(fill)} for name, fill in field_fill(counters).items()]
+
+
+def sitemap_document(counters: Mapping[str, int]) -> Document | None:
+    """What the sitemaps of a run came to; None where none was read."""
+    usage = sitemap_usage(counters)
+    return None if usage is None else msgspec.structs.asdict(usage)
 
 
 def fetch_documents(counters: Mapping[str, int]) -> list[Document]:

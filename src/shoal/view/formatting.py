@@ -7,6 +7,7 @@ from pathlib import Path
 
 from shoal.core.forecast import Forecast, lane_seconds
 from shoal.core.lane import LaneState
+from shoal.core.run_counters import SitemapUsage
 from shoal.core.stats import Stats
 from shoal.queue.base import TaskView
 from shoal.runs.host_limits import HostLimit
@@ -88,6 +89,13 @@ def iso_time(at: int) -> str | None:
     if not at:
         return None
     return datetime.fromtimestamp(at / 1e6, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def sitemap_words(usage: SitemapUsage) -> str:
+    """What was read, how many URLs that gave, and what was lost."""
+    lost = f", {count(usage.lost)} more could not be read" if usage.lost else ""
+    cut = f"; of {count(usage.cut)} only the beginning, for their length" if usage.cut else ""
+    return f"{count(usage.read, 'sitemap')} read: {count(usage.entries, 'URL')} listed{lost}{cut}"
 
 
 def format_account(stats: Stats) -> str:

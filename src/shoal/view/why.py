@@ -8,7 +8,8 @@ from shoal.config.load import Settings
 from shoal.core.lane import LaneState
 from shoal.core.needs import shown
 from shoal.core.run import Run, run_of
-from shoal.core.task import DISCARDED, band, digest
+from shoal.core.sitemap import SITEMAP
+from shoal.core.task import DISCARDED, band, built_in_digest, digest
 from shoal.core.typed_task import TYPE_PREFIX
 from shoal.core.url import canonical, request_digest
 from shoal.errors import InvalidUrl
@@ -29,6 +30,7 @@ SKIP_RULES = {
     "robots": "robots.txt of its host disallows it (--ignore-robots)",
     "scope": "its host is not one of the scraper's (hosts=[…])",
     "depth": "it is farther from the start than --max-depth",
+    "lastmod": "its sitemap says that it has not changed since --sitemap-since",
     "invalid": "it is not a URL that can be fetched",
     "failing": "it failed too often before (--skip-failing; shoal failures forget URL)",
     "no_handler": "no pattern of the scraper matches it (@….page, or match in a template)",
@@ -114,10 +116,12 @@ async def tasks_with_url(queue: Queue, run: Run, url: str) -> list[TaskView]:
     found = [plain] if plain else []
     if url.startswith(TYPE_PREFIX):
         return found
+    if sitemap := await queue.find(run.id, built_in_digest(SITEMAP, request_digest(url))):
+        found.append(sitemap)
     small = (await queue.stats(run.id)).seen <= MAX_SEARCHED
     where = TaskFilter(url=url)
     named = await queue.list_tasks(run.id, state=None if small else "dead", where=where, limit=MAX_OTHERS)
-    return found + [view for view in named if view.url == url and (plain is None or view.id != plain.id)]
+    return found + [view for view in named if view.url == url and view.id not in {known.id for known in found}]
 
 
 def describe_origin(task: TaskView) -> str:

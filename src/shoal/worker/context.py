@@ -36,7 +36,14 @@ Cached = Callable[[Sequence[Request]], Awaitable[Sequence[bool]]]
 
 class LinkAdmitter(Protocol):
     def admit(
-        self, follows: Iterable[Follow], *, depth: int, parent: int, origin_url: str, again: int = 0
+        self,
+        follows: Iterable[Follow],
+        *,
+        depth: int,
+        parent: int,
+        origin_url: str,
+        again: int = 0,
+        listed: bool = False,
     ) -> AdmittedLinks: ...
 
     def note_unhandled(self, urls: Iterable[str], *, origin_url: str) -> tuple[tuple[str, str], ...]: ...
@@ -82,6 +89,7 @@ class RunContext:
     fetcher: Fetcher | None = None  # None: the worker's
     cached: Cached | None = None  # which requests the cache would answer; None: it has none
     budget: ParseBudget | None = None  # None: the worker's
+    sitemap_since: Callable[[float], float] = lambda now: 0.0  # older entries of sitemaps are left out; 0: none is
     record_watch: RecordWatch = field(default_factory=RecordWatch)
     recrawl: Recrawl | None = None  # None: pages are not compared with those of the run before
 

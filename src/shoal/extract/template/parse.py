@@ -8,8 +8,9 @@ from typing import Any, cast, get_args
 
 from shoal.core.route import VALUES
 from shoal.core.routes import route_lines
+from shoal.core.sitemap import unmarked
 from shoal.errors import UsageError
-from shoal.extract.scraper import Scraper
+from shoal.extract.scraper import Scraper, sitemap_start
 from shoal.extract.template import selectors
 from shoal.extract.template.converters import CONVERTERS, TYPE_NAMES
 from shoal.extract.template.document import Node, UnreadableDocument, compose
@@ -29,7 +30,7 @@ from shoal.extract.template.problem import TemplateError, suggest
 from shoal.extract.template.shorthand import LANGUAGES, is_url_pattern, parse_selector
 
 _KIND = ("match", "kind", "each", "fields", "follow", "paging")
-_TOP = ("name", "start", "hosts", "settings", "routes", "pages", *_KIND)
+_TOP = ("name", "start", "sitemap", "hosts", "settings", "routes", "pages", *_KIND)
 _FIELD = (*LANGUAGES, "type", "list", "required", "default", "from", "fields")
 _LINKS = ("css", "xpath", "re", "json", "data")
 _FOLLOW = (*_LINKS, "match", "each", "priority", "ttl", "ack", "max", "meta")
@@ -89,6 +90,8 @@ class _TemplateParser(NodeReader):
             self._check(given["hosts"], "hosts", lambda: Scraper("hosts", hosts=hosts))
         for at, url in enumerate(start):
             self._check_start(given["start"], at, url)
+        if "sitemap" in given:
+            start += self._sitemaps(given["sitemap"], start)
         return Template(
             name=name,
             start=start,
@@ -108,7 +111,23 @@ class _TemplateParser(NodeReader):
 
         if url:
             one, where = (node.items[at], f"start[{at}]") if node.kind == "list" else (node, "start")
-            self._check(one, where, lambda: canonical(url))
+            self._check(one, where, lambda: canonical(unmarked(url)))
+
+    def _sitemaps(self, node: Node, start: tuple[str, ...]) -> tuple[str, ...]:
+        """Start URLs for sitemap: true, a URL, or several."""
+        from shoal.core.url import canonical
+
+        texts = self.texts(node, "sitemap")
+        found: list[str] = []
+
+        def check() -> None:
+            if any(text.lower() in ("true", "yes", "false", "no") for text in texts):
+                found.extend(sitemap_start(texts[0].lower() in ("true", "yes"), start))
+            else:
+                found.extend(sitemap_start([canonical(text) for text in texts if text], start))
+
+        self._check(node, "sitemap", check)
+        return tuple(found)
 
     def _settings_of(self, node: Node | None) -> dict[str, Any]:
         found: dict[str, Any] = {}

@@ -49,6 +49,7 @@ class Recount(msgspec.Struct, frozen=True):
     cancelled: int
     dead: int
     discarded: int
+    aside: int
     records: int
     needs: dict[str, int]
     outbox: int
@@ -215,7 +216,7 @@ async def recount(engine: Engine, run: int) -> Stats:
     # Tasks cancelled with their run leave no row behind: what the seen-set knows and no table holds.
     gone = found.seen - found.done - found.dead - found.discarded - ready - delayed - leased
     return msgspec.structs.replace(
-        known, seen=found.seen, ready=ready + delayed, delayed=delayed, leased=leased, done=found.done, dead=found.dead, discarded=found.discarded,
+        known, seen=found.seen, ready=ready + delayed, delayed=delayed, leased=leased, done=found.done, dead=found.dead, discarded=found.discarded, aside=found.aside,
         cancelled=gone if known.cancelled else found.cancelled, records=found.records,
         needs=found.needs if found.open else {},
         outbox=found.outbox,

@@ -12,6 +12,7 @@ import msgspec
 from shoal.core.capability import Needs, capability_names
 from shoal.core.run import TASK_BITS
 from shoal.core.task import GARBLED, Ack, Attempt, LaneChange, RequestOptions, State, Task, band
+from shoal.core.task_kind import is_aside
 from shoal.queue.cells import UNREADABLE, garbled, read_object, unreadable_attempt
 
 DIGEST = 10  # bytes of a digest that the seen-set holds
@@ -19,7 +20,7 @@ MAX_PRIORITY = 2**31  # priorities beyond are as good as this
 SECOND = 1_000_000
 
 _LENGTH = Struct(">I")
-_AUTO, _NEEDS = 1 << 24, 2 << 24  # beside the length of the view
+_AUTO, _NEEDS, _ASIDE = 1 << 24, 2 << 24, 4 << 24  # beside the length of the view
 _LENGTH_MASK = _AUTO - 1
 BANDS = 8
 _REVISIT = 1 << 15  # beside the number of the lane
@@ -81,6 +82,7 @@ def pack_body(task: Task) -> bytes:
     priority = max(-MAX_PRIORITY, min(task.priority, MAX_PRIORITY))
     view = _pack((task.url, task.kind, priority, task.depth, task.parent))
     work, flags = b"", _AUTO if task.ack == "auto" else 0
+    flags |= _ASIDE if is_aside(task.kind) else 0
     if task.needs:
         work, flags = _pack_json((task.meta, task.request_options, capability_names(task.needs))), flags | _NEEDS
     elif task.meta is not None or task.request_options is not None:

@@ -11,6 +11,7 @@ import msgspec
 
 from shoal.core.run import TASK_BITS, NewRun, Run
 from shoal.core.stats import Stats
+from shoal.core.task_kind import is_aside
 from shoal.errors import UsageError
 from shoal.queue import undo
 from shoal.queue.base import RunAction, TaskFilter
@@ -20,7 +21,7 @@ from shoal.queue.page_limit import limit_refused
 from shoal.queue.redis import inspect
 from shoal.queue.redis.engine import Engine
 from shoal.queue.redis.overdue import end_overdue
-from shoal.queue.redis.packing import SECOND, ended_state, micros
+from shoal.queue.redis.packing import SECOND, ended_state, micros, unpack_ended
 
 SLICE = 1000
 LANES = 200  # of a run that are looked at for what is claimable
@@ -35,7 +36,7 @@ _NUMBERS = frozenset(_FIELDS[5:])
 # As lua/stats.lua tells them.
 _COUNTERS = (
     "seen", "ready", "leased", "done", "dead", "cancelled", "records", "trimmed", "retries", "lost", "stale",
-    "bytes", "discarded", "outbox",
+    "bytes", "discarded", "aside", "outbox",
 )  # fmt: skip
 
 
@@ -219,6 +220,7 @@ async def recount(engine: Engine, run: int) -> Stats:
         done=ended["done"],
         dead=dead,
         discarded=discarded,
+        aside=ended["aside"] + await _count_dead_aside(engine, run),
         cancelled=gone,
         records=known.trimmed + await engine.read("LLEN", f"records:{run}"),
         needs={names[number]: count for number, count in by_number.items() if number},
@@ -227,12 +229,18 @@ async def recount(engine: Engine, run: int) -> Stats:
 
 
 async def _count_ended(engine: Engine, number: int) -> dict[str, int]:
-    counts, first = {"done": 0, "cancelled": 0}, 0
+    counts, first = {"done": 0, "cancelled": 0, "aside": 0}, 0
     while rows := await engine.read("LRANGE", f"ended:{number}", first, first + SLICE - 1):
         for row in rows:
             counts[ended_state(row)] += 1
+            counts["aside"] += ended_state(row) == "done" and is_aside(unpack_ended(row).item.view[1])
         first += SLICE
     return counts
+
+
+async def _count_dead_aside(engine: Engine, number: int) -> int:
+    rows = await engine.read("HVALS", f"dead:{number}")
+    return sum(is_aside(unpack_ended(row).item.view[1]) for row in rows)
 
 
 async def _count_seen(engine: Engine, number: int) -> int:

@@ -108,7 +108,7 @@ def _served_runs(
     db: sqlite3.Connection, now: int, serves: Collection[str] | None, capabilities: Collection[str]
 ) -> list[CandidateRun]:
     rows = db.execute(
-        """SELECT id, weight, share, priority, bands, max_pages, done + dead + discarded + leased, name, scraper, last_claim_at
+        """SELECT id, weight, share, priority, bands, max_pages, done + dead + discarded + leased - aside, name, scraper, last_claim_at
            FROM runs
            WHERE state = 'running' AND ready > delayed AND outbox < ? ORDER BY priority DESC, share, id""",
         (MAX_OUTBOX_PER_RUN,),

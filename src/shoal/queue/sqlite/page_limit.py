@@ -21,7 +21,9 @@ def set_max_pages(db: sqlite3.Connection, now: int, run: int, max_pages: int) ->
 
 
 def _require_more(db: sqlite3.Connection, now: int, run: Run, max_pages: int) -> None:
-    ended, left = db.execute("SELECT done + dead + discarded, cancelled FROM runs WHERE id = ?", (run.id,)).fetchone()
+    ended, left = db.execute(
+        "SELECT done + dead + discarded - aside, cancelled FROM runs WHERE id = ?", (run.id,)
+    ).fetchone()
     if run.state != "finished" or not left or not 0 < run.max_pages <= ended:
         raise limit_refused("ended", run)
     if not runs.keeps_tasks(db, now, run.id):

@@ -16,7 +16,7 @@ from shoal.queue.sqlite.due_lanes import run_lane_row, to_lane
 from shoal.queue.sqlite.task_row import COLUMNS, TaskRow
 
 _NEW = f"SELECT {COLUMNS} FROM tasks WHERE id = ? AND state = 0 AND (expires_at IS NULL OR expires_at > ?)"
-_LEFT = """SELECT CASE max_pages WHEN 0 THEN ? ELSE max_pages - done - dead - discarded - leased END
+_LEFT = """SELECT CASE max_pages WHEN 0 THEN ? ELSE max_pages - done - dead - discarded - leased + aside END
            FROM runs WHERE id = ? AND state = 'running' AND outbox < ?"""
 
 

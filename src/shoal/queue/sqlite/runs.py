@@ -258,7 +258,7 @@ def bring_back(db: sqlite3.Connection, now: int, run: Run) -> None:
 def stop_at_limit(db: sqlite3.Connection, now: int, run: int) -> None:
     """When as many pages have ended as were asked for, the rest is cancelled and the run is complete."""
     row = db.execute(
-        "SELECT 1 FROM runs WHERE id = ? AND max_pages > 0 AND done + dead + discarded >= max_pages AND state IN ('running', 'paused') AND ready + leased > 0",
+        "SELECT 1 FROM runs WHERE id = ? AND max_pages > 0 AND done + dead + discarded - aside >= max_pages AND state IN ('running', 'paused') AND ready + leased > 0",
         (run,),
     ).fetchone()
     if row:
@@ -336,7 +336,7 @@ def revive(db: sqlite3.Connection, now: int, number: int, where: TaskFilter, lim
     # They were handed out once already: the page limit makes room for them again.
     db.execute(
         """UPDATE runs SET dead = dead - ?1, ready = ready + ?1, bands = bands | ?3,
-             max_pages = CASE max_pages WHEN 0 THEN 0 ELSE max(max_pages, done + dead + discarded + leased) END WHERE id = ?2""",
+             max_pages = CASE max_pages WHEN 0 THEN 0 ELSE max(max_pages, done + dead + discarded + leased - aside) END WHERE id = ?2""",
         (len(rows), number, first_band),
     )
     places = Counter((row[1], row[4]) for row in rows)

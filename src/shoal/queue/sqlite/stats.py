@@ -20,7 +20,7 @@ MOST_COUNTED, FEWEST_COUNTED, ALL_COUNTED = 20_000, 200, 100_000  # only counted
 MAX_DUE_DELAYED = 10_000
 HORIZON = lanes.micros(SLOT_HORIZON_SECONDS)
 
-_COUNTERS = "seen, ready, delayed, leased, done, dead, cancelled, records, retries, lost, stale, bytes, trimmed, discarded, outbox"
+_COUNTERS = "seen, ready, delayed, leased, done, dead, cancelled, records, retries, lost, stale, bytes, trimmed, discarded, aside, outbox"
 _NAMES = _COUNTERS.split(", ")
 _ROOM = "iif(l.max_in_flight OR l.parked, iif(l.parked, 1, l.max_in_flight) - l.in_flight, ?3)"
 _SLOTS = f"iif(l.spacing, {HORIZON} / l.spacing + 1, ?3)"
@@ -44,6 +44,7 @@ _DUE_DELAYED = f"""SELECT max(0, min(h.ready + ?4, {_SLOTS}, {_ROOM})), max(0, m
             CROSS JOIN lanes l ON l.id = h.lane"""
 _NEEDS = "SELECT n.run, n.names, n.ready FROM json_each(?) j CROSS JOIN run_needs n ON n.run = j.value"
 _UNLIMITED = 1 << 62
+_ASIDE = "kind >= 'page:' AND kind < 'page;'"
 
 DueDelayed = Mapping[int, Mapping[needs.Place, int]]  # run -> place -> tasks
 
@@ -99,7 +100,7 @@ def _run_stats(
     if state == "running" and known["outbox"] < MAX_OUTBOX_PER_RUN:
         claimable = min(known["ready"], _claimable(db, now, run, mine, part, with_needs=by_needs is not None))
         if max_pages:
-            used = sum(known[name] for name in ("done", "dead", "discarded", "leased"))
+            used = sum(known[name] for name in ("done", "dead", "discarded", "leased")) - known["aside"]
             claimable = max(0, min(claimable, max_pages - used))
     skipped = dict(db.execute("SELECT reason, count FROM skips WHERE run = ?", (run,)).fetchall())
     waiting = {} if by_needs is None else _ready_by_needs(db, run, by_needs, mine)
@@ -187,6 +188,7 @@ def recount(db: sqlite3.Connection, now: int, run: int) -> Stats:
         done=done,
         dead=dead,
         discarded=discarded,
+        aside=count("ended", _ASIDE) + count("dead", _ASIDE),
         cancelled=gone,
         records=count("records") + known.trimmed,
         needs=dict(by_needs) if open_ else {},

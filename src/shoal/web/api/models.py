@@ -178,6 +178,9 @@ class RunSubmission(RequestBody):
         default_factory=dict, max_length=200, description='As in `shoal run -f`: {"title": "h1::text"}.'
     )
     urls: list[UrlText] = Field(default_factory=list, max_length=MAX_URLS)
+    sitemap: bool | UrlText | Annotated[list[UrlText], Field(max_length=100)] = Field(
+        False, description="Sitemaps or feeds to read as well; true: those of the sites that it starts from."
+    )
     settings: dict[Line, SettingValue] = Field(
         default_factory=dict, max_length=100, description='Of the run, as flags are: {"rate": 2}.'
     )
@@ -264,6 +267,7 @@ class RunDocument(ExtensibleModel):
     done: int
     dead: int
     discarded: int = Field(description="Dead letters that were removed when their retention was over.")
+    aside: int = Field(description="Of those done and dead, sitemaps: they are no pages.")
     cancelled: int
     open: int
     ready: int

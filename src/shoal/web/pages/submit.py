@@ -27,7 +27,7 @@ router = page_router()
 MAX_URLS = models.MAX_URLS
 EMPTY_FORM = {
     "urls": "", "what": "fields", "fields": "title = title::text", "scraper": "", "template": "", "name": "",
-    "rate": "", "max_pages": "", "routes": "", "priority": "0", "here": "",
+    "rate": "", "max_pages": "", "routes": "", "priority": "0", "here": "", "sitemap": "",
 }  # fmt: skip
 TYPED_FIELDS = ("urls", "fields", "name", "rate", "max_pages", "routes", "priority")
 MAX_FORM_BYTES = 4_000_000
@@ -85,7 +85,7 @@ def read_submission(given: Mapping[str, str], errors: dict[str, str]) -> models.
         errors["urls"] = "Give at least one URL, one per line."
     elif len(urls) > MAX_URLS:
         errors["urls"] = f"A form takes {MAX_URLS:,} URLs and this has {len(urls):,}. shoal submit takes any number."
-    values: dict[str, Any] = {"urls": urls[:MAX_URLS]}
+    values: dict[str, Any] = {"urls": urls[:MAX_URLS], "sitemap": bool(given["sitemap"])}
     if given["what"] in ("scraper", "template"):
         if not given[given["what"]].strip():
             errors[given["what"]] = "Choose one."

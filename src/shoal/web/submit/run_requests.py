@@ -18,14 +18,16 @@ from shoal.control.webhooks import Webhook
 from shoal.core.run import NewRun, Run
 from shoal.core.task import Task
 from shoal.core.url import canonical
-from shoal.errors import InvalidUrl
+from shoal.errors import InvalidUrl, UsageError
 from shoal.extract import registry
+from shoal.extract.scraper import sitemap_start
 from shoal.extract.template import Template, TemplateError, from_fields, summary
 from shoal.queue import document_kinds as kinds
 from shoal.queue.base import Queue
 from shoal.runs.identity import SERVER_MODE
 from shoal.runs.spec import new_spec
 from shoal.runs.start import StartRequest, TaskBatch, TaskBatches, start
+from shoal.sources.url_text import with_scheme
 from shoal.view.run_state import live_workers
 from shoal.web.api import models
 from shoal.web.api.templates import scraper_code
@@ -98,7 +100,7 @@ async def submit_run(
 ) -> SubmittedRun:
     """Start the run and add its URLs. The same seed is the same run, for ever."""
     plan = await plan_run(context, submission)
-    urls = submission.urls or list(plan.start)
+    urls = start_urls(submission, plan)
     if not urls and not submission.more:
         raise Problem(
             422,
@@ -155,6 +157,27 @@ async def submit_run(
         failing=added.failing,
         has_own_hooks=is_own,
     )
+
+
+def start_urls(submission: models.RunSubmission, plan: RunPlan) -> list[str]:
+    """What it begins with: URLs as they were given, or those of the scraper, and sitemaps, which are marked."""
+    urls = submission.urls or list(plan.start)
+    given = submission.sitemap
+    try:
+        sites = tuple(map(with_scheme, urls))
+        marked = sitemap_start(given if isinstance(given, bool) else _texts(given), sites)
+    except UsageError:
+        raise Problem(
+            422,
+            "no-urls",
+            "there is no URL whose site's sitemaps could be read",
+            hint='give urls, or "sitemap": "https://…"',
+        ) from None
+    return urls + [mark for mark in marked if mark not in urls]
+
+
+def _texts(given: str | list[str]) -> list[str]:
+    return [given] if isinstance(given, str) else given
 
 
 async def _require_usable(policy: UrlPolicy, urls: Sequence[str]) -> None:

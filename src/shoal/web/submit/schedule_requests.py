@@ -12,7 +12,7 @@ from shoal.core.task import Task
 from shoal.web.api import models
 from shoal.web.context import ServerContext
 from shoal.web.http.problem import Problem
-from shoal.web.submit.run_requests import RunPlan, plan_run
+from shoal.web.submit.run_requests import RunPlan, plan_run, start_urls
 from shoal.web.submit.url_policy import UrlPolicy, run_settings
 
 NO_URLS_HINT = "give urls, or name a scraper or template that has start URLs of its own"
@@ -61,7 +61,7 @@ async def _start_tasks(
     """What each of its runs begins with, under the rules that hold for a run of this kind."""
     like = Run(0, "", plan.scraper, "", "running", 0, 0, spec=plan.spec)
     policy = UrlPolicy(context.settings, await run_settings(context.queue, context.settings, like))
-    urls = wanted.urls or list(plan.start)
+    urls = start_urls(wanted, plan)
     if not urls:
         raise Problem(422, "no-urls", "there is no URL to start from", hint=NO_URLS_HINT)
     tasks: dict[bytes, Task] = {}

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from shoal.core.failing import FAILING
 from shoal.core.page import Response
 from shoal.core.retry import status_cause
+from shoal.core.sitemap import SITEMAP, is_robots
 from shoal.core.task import GARBLED, LeasedTask, OutboxEntry, Outcome, RequestOptions
 from shoal.core.task_kind import BUILT_IN_PREFIX, is_fetched
 from shoal.core.url import lane_of
@@ -33,6 +34,7 @@ from shoal.worker.task.page_counters import page_counters
 from shoal.worker.task.page_fetch import build_page
 from shoal.worker.task.recrawl import restored
 from shoal.worker.task.robots_check import check_robots
+from shoal.worker.task.sitemap import is_missing, read_sitemap
 from shoal.worker.task.typed_task import run_typed_task
 
 _CONDITIONAL_HEADERS = frozenset({"if-none-match", "if-modified-since"})
@@ -52,6 +54,11 @@ async def process_task(task: LeasedTask, context: WorkerContext, start_at: float
             if task.spacing or run_context.jitter or context.lane_holds:
                 await wait_for_slot(attempt, run_context, start_at)
             return await run_typed_task(attempt, run_context)
+        if task.kind == SITEMAP:
+            response = await fetch(attempt, run_context, partial(wait_for_turn, attempt, run_context, start_at))
+            check_status(attempt, run_context, response)
+            found, counted = await read_sitemap(attempt, run_context, response)
+            return attempt.success_outcome(HandlerOutput(), found, counters=page_counters(attempt) | counted)
         if run_context.recrawl is not None:
             attempt.former = await run_context.recrawl.recall(task)
         output = take_unchanged(attempt, run_context, None)
@@ -82,7 +89,8 @@ async def wait_for_turn(attempt: TaskAttempt, run_context: RunContext, start_at:
         await wait_for_slot(attempt, run_context, start_at)
     else:  # it was in the cache when it was added, and is not any more
         await take_slot(attempt, run_context, attempt.lane)
-    await check_robots(attempt, run_context, attempt.task.url)
+    if attempt.task.kind != SITEMAP or not is_robots(attempt.task.url):  # robots.txt itself may always be read
+        await check_robots(attempt, run_context, attempt.task.url)
 
 
 def skip_dead_host(attempt: TaskAttempt) -> None:
@@ -154,6 +162,8 @@ def check_status(attempt: TaskAttempt, run_context: RunContext, response: Respon
     status = response.status
     if 200 <= status < 300 or (status == 304 and _is_conditional(attempt.task.request_options)):
         attempt.context.refusals.reset(attempt.lane_of(response.url))
+        return None
+    if is_missing(attempt, response):
         return None
     retry_after = attempt.record_refusal(response)
     cause, retryable = status_cause(status)

@@ -109,7 +109,8 @@ class RequestBuilder:
         """How old a stored response may be that is used in place of a request, as in Request; 0: none is used."""
         if options is None:
             return self._cache
-        return 0.0 if options.session or options.auth or options.again else options.cache or self._cache
+        is_own = options.session or options.rule_session or options.auth or options.again
+        return 0.0 if is_own else options.cache or self._cache
 
     def _run_headers(self, origin: str) -> list[tuple[str, str]]:
         is_own_origin = self._is_own_origin(origin)

@@ -79,7 +79,7 @@ do  -- Lua counts the local names that are in sight, and allows 200
     if is_stepped_back then
       clamp_future_slots(run)
     end
-    return run, run.max_pages > 0 and run.max_pages - run.done - run.dead - run.discarded - run.leased or UNLIMITED, all_counted
+    return run, run.max_pages > 0 and run.max_pages - run.done - run.dead - run.discarded - run.leased + run.aside or UNLIMITED, all_counted
   end
 
   local live = call('ZRANGE', P .. 'live_runs', 0, -1)

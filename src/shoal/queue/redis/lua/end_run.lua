@@ -182,7 +182,7 @@ end
 
 -- When as many pages have ended as were asked for, the rest is cancelled and the run is complete.
 local function stop_at_limit(run)
-  if run.max_pages > 0 and run.done + run.dead + run.discarded >= run.max_pages and accepts_tasks(run) and run.ready + run.leased > 0 then
+  if run.max_pages > 0 and run.done + run.dead + run.discarded - run.aside >= run.max_pages and accepts_tasks(run) and run.ready + run.leased > 0 then
     cancel(run, 'finished')
   end
 end

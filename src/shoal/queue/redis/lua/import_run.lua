@@ -96,6 +96,7 @@ local function end_again(task, state, ended, records, first, cause)
   set_location(run.id, task.number, state == 'done' and ENDED or CANCELLED_ROW, run.ended)
   bump(run, 'ended', 1)
   bump(run, state, 1)
+  bump(run, 'aside', state == 'done' and is_aside(byte(task.body)) and 1 or 0)
 end
 
 local function take(number, state, index, band, attempts, lost, added, delay, ttl, mortal, ended, records, first, count)

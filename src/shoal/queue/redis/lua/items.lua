@@ -1,6 +1,6 @@
 -- Items: a task as it is kept. A fresh one is an inline item in its ready list; one that came back, waits
 -- for a time or has a time to live is kept by number in stored:<run>, and its list holds the number only.
---   inline: 1, number, added, body                 body: flags (1 for ack="auto", 2 for needs), length of view in three bytes, view, work (made by clients)
+--   inline: 1, number, added, body                 body: flags (1 for ack="auto", 2 for needs, 4 for a built-in kind), length of view in three bytes, view, work (made by clients)
 --   stored:    2, number, added, wait_mode, line (in `band`), lane, attempts, lost, due, expires, returned_lease, history count and text, body
 -- wait_mode: where it waits (0 in its list, 1 delayed, 2 to be claimed alone). expires: 0 is never.
 local IN_LIST, DELAYED, BY_ITSELF = 0, 1, 2
@@ -40,6 +40,11 @@ end
 -- Whether a task is acknowledged by being handed out: it comes once at most.
 local function is_auto(task)
   return byte(task.body) % 2 == 1
+end
+
+-- Whether a task is of a built-in kind, which is no page of its run; `flags` is the first byte of its body.
+local function is_aside(flags)
+  return floor(flags / 4) % 2 == 1
 end
 
 local function append_attempt(task, attempt)
@@ -182,6 +187,7 @@ local function remove_dead_letter(run, row)
   call('ZREM', P .. 'dead_ids:' .. run.id, task.number)
   call('ZREM', P .. 'dead_ages:' .. run.id, task.number)
   leave_group(run, task.number, lane, cause)
+  bump(run, 'aside', is_aside(byte(task.body)) and -1 or 0)
   return task, lease
 end
 
@@ -198,6 +204,7 @@ local function dead_letter(run, task, lease, cause, evidence, attempt, ended)
     count_failure(task.body, cause)
   end
   join_group(run, task.number, task.lane, cause, ended or now)
+  bump(run, 'aside', is_aside(byte(task.body)) and 1 or 0)
   call('HDEL', P .. 'returned:' .. run.id, task.number)
   set_location(run.id, task.number, DEAD, 0)
 end

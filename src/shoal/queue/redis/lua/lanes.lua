@@ -16,7 +16,7 @@ local WORDS = 4  -- of these fields the first are text
 local FIELDS = {
   'state', 'name', 'scraper', 'seen_set', 'weight', 'priority', 'max_pages', 'share', 'last_claim_at', 'left', 'cursor', 'cut', 'next_task', 'ended', 'isolated',
   'level', 'split', 'marks', 'band', 'needs_sets', 'dead_retention', 'created_at', 'changed_at', 'finished_at',
-  'seen', 'ready', 'delayed', 'leased', 'done', 'dead', 'cancelled', 'records', 'trimmed', 'retries', 'lost', 'stale', 'bytes', 'discarded', 'outbox',
+  'seen', 'ready', 'delayed', 'leased', 'done', 'dead', 'cancelled', 'records', 'trimmed', 'retries', 'lost', 'stale', 'bytes', 'discarded', 'aside', 'outbox',
 }
 local lanes, run_lanes, runs = {}, {}, {}
 local touched, run_lanes_changed = {}, {}

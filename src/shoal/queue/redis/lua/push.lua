@@ -15,7 +15,7 @@ end
 for _, needs in ipairs(reach_of(run, has)) do
   able[needs] = true
 end
-local left = run.max_pages > 0 and run.max_pages - run.done - run.dead - run.discarded - run.leased or UNLIMITED
+local left = run.max_pages > 0 and run.max_pages - run.done - run.dead - run.discarded - run.leased + run.aside or UNLIMITED
 if again or run.state ~= 'running' or run.outbox >= MAX_OUTBOX then
   left = 0
 end

@@ -41,10 +41,6 @@ elseif run.state == 'finished' then
   call('ZADD', P .. 'live_runs', run.id, run.id)
   begin_sweep(run)
 end
-if run.max_pages > 0 then
-  -- They were handed out once already: the page limit makes room for them again.
-  set(run, 'max_pages', max(run.max_pages, run.done + run.dead + run.discarded + run.leased))
-end
 for _, row in ipairs(found) do
   local task, lease = remove_dead_letter(run, row)
   forget_failures_of(task.body)
@@ -61,6 +57,10 @@ for _, row in ipairs(found) do
   end
   enqueue_stored(run, task, false)
   set_location(run.id, task.number, STORED, task.lane)
+end
+if run.max_pages > 0 then
+  -- They were handed out once already: the page limit makes room for them again.
+  set(run, 'max_pages', max(run.max_pages, run.done + run.dead + run.discarded + run.leased - run.aside))
 end
 bump(run, 'dead', -#found)
 bump(run, 'ready', #found)

@@ -5,7 +5,7 @@ if not run then
   return {'unknown'}
 end
 if not accepts_tasks(run) then
-  local ended, other = run.done + run.dead + run.discarded, going_on(run)
+  local ended, other = run.done + run.dead + run.discarded - run.aside, going_on(run)
   if run.state ~= 'finished' or run.cancelled == 0 or run.max_pages == 0 or ended < run.max_pages then
     return {'ended'}
   elseif not keeps_tasks(run) then

@@ -115,11 +115,14 @@ local function is_unclaimed(run, number, one, index)
 end
 
 local function finish(run, one, number, lane, item, state, records, first)
+  local flags
   if byte(item) == 1 then
+    flags = byte(item, INLINE_BODY)
     append(ended_rows, run.id,
       pack_row(state, one.lease, 0, lane, 1, 0, records, first, one.cause, '', one.attempt, strip_work(item, INLINE_BODY)))
   else
     local task = unpack_item(item)
+    flags = byte(task.body)
     append(ended_rows, run.id, pack_row(state, one.lease, task.back, lane, task.attempts + 1, task.lost, records, first, one.cause, '',
       one.attempt, strip_work(item, #item - #task.body + 1)))
     if task.back > 0 then
@@ -128,6 +131,9 @@ local function finish(run, one, number, lane, item, state, records, first)
   end
   append(ended_locations, run.id, number, pack('>BI4', state == 'done' and ENDED or CANCELLED_ROW, run.ended))
   bump(run, 'ended', 1)
+  if state == 'done' and is_aside(flags) then
+    bump(run, 'aside', 1)
+  end
 end
 
 -- Places that lie side by side are written together.

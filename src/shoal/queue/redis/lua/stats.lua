@@ -2,10 +2,10 @@
 -- stats: now, how many lanes of each run are looked at, runs. Answers of each: claimable, delayed and its counters in this
 -- order, then refused links by reason, and ready tasks by what they need; nothing for a run that never was.
 -- Claimable is exact where few lanes are due; of more a part is looked at, and the others are taken to be like it.
-local COUNTERS = {'seen', 'ready', 'leased', 'done', 'dead', 'cancelled', 'records', 'trimmed', 'retries', 'lost', 'stale', 'bytes', 'discarded', 'outbox'}
+local COUNTERS = {'seen', 'ready', 'leased', 'done', 'dead', 'cancelled', 'records', 'trimmed', 'retries', 'lost', 'stale', 'bytes', 'discarded', 'aside', 'outbox'}
 local FIELDS_READ = {unpack(COUNTERS)}
 FIELDS_READ[#FIELDS_READ + 1] = 'needs_sets'
-local READY, LEASED, DONE, DEAD, DISCARDED = 2, 3, 4, 5, 13
+local READY, LEASED, DONE, DEAD, DISCARDED, ASIDE = 2, 3, 4, 5, 13, 14
 local HORIZON, PROMOTED = 2000000, 1000
 local LANES = tonumber(ARGV[2])
 local till = int(now)
@@ -57,7 +57,7 @@ local function claimable(run, counters, delayed, most, sets)
     total = min(counters[READY] - delayed, floor(total * all / found))
   end
   if most > 0 then
-    total = max(0, min(total, most - counters[DONE] - counters[DEAD] - counters[DISCARDED] - counters[LEASED]))
+    total = max(0, min(total, most - counters[DONE] - counters[DEAD] - counters[DISCARDED] - counters[LEASED] + counters[ASIDE]))
   end
   return total
 end

@@ -26,7 +26,8 @@ CREATE TABLE runs (
   seen_set TEXT NOT NULL DEFAULT '', seen_for INTEGER NOT NULL DEFAULT 0,
   outbox INTEGER NOT NULL DEFAULT 0,   -- entries that wait to be drained
   dead_retention INTEGER NOT NULL DEFAULT 0,   -- dead letters are removed after so long; 0: with the run
-  discarded INTEGER NOT NULL DEFAULT 0   -- so many were
+  discarded INTEGER NOT NULL DEFAULT 0,   -- so many were
+  aside INTEGER NOT NULL DEFAULT 0   -- of those done and dead, so many are of a built-in kind, which are no pages
 );
 CREATE INDEX runs_by_key ON runs(key);
 CREATE INDEX runs_by_scraper ON runs(scraper);
@@ -140,6 +141,16 @@ CREATE TABLE dead_groups (
   PRIMARY KEY (run, lane, cause)
 ) WITHOUT ROWID;
 CREATE INDEX dead_groups_largest ON dead_groups(run, count DESC, lane, cause);
+-- A built-in kind ("page:…") takes up none of the pages of its run.
+CREATE TRIGGER aside_done AFTER INSERT ON ended WHEN new.kind >= 'page:' AND new.kind < 'page;' BEGIN
+  UPDATE runs SET aside = aside + 1 WHERE id = new.id >> 32;
+END;
+CREATE TRIGGER aside_dead AFTER INSERT ON dead WHEN new.kind >= 'page:' AND new.kind < 'page;' BEGIN
+  UPDATE runs SET aside = aside + 1 WHERE id = new.run;
+END;
+CREATE TRIGGER aside_deleted AFTER DELETE ON dead WHEN old.kind >= 'page:' AND old.kind < 'page;' BEGIN
+  UPDATE runs SET aside = aside - 1 WHERE id = old.run;
+END;
 CREATE TRIGGER dead_inserted AFTER INSERT ON dead BEGIN
   INSERT INTO dead_groups SELECT new.run, new.lane, new.cause, 0
     WHERE NOT EXISTS (SELECT 1 FROM dead_groups WHERE run = new.run AND lane = new.lane AND cause = new.cause);

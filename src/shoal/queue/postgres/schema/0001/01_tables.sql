@@ -42,6 +42,7 @@ CREATE TABLE counters (
   cancelled bigint NOT NULL DEFAULT 0, records bigint NOT NULL DEFAULT 0, retries bigint NOT NULL DEFAULT 0,
   lost bigint NOT NULL DEFAULT 0, stale bigint NOT NULL DEFAULT 0, bytes bigint NOT NULL DEFAULT 0,
   trimmed bigint NOT NULL DEFAULT 0, outbox bigint NOT NULL DEFAULT 0, discarded bigint NOT NULL DEFAULT 0,
+  aside bigint NOT NULL DEFAULT 0,   -- of those done and dead, so many are of a built-in kind, which are no pages
   PRIMARY KEY (run, shard)
 ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 

@@ -364,21 +364,24 @@ BEGIN
 END
 $$;
 
+-- Whether a task is of a built-in kind, which is no page of its run.
+CREATE FUNCTION is_aside(p_kind text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$ SELECT p_kind LIKE 'page:%' $$;
+
 CREATE FUNCTION add_counters(p_run integer, p_seen bigint DEFAULT 0, p_ready bigint DEFAULT 0, p_delayed bigint DEFAULT 0,
                       p_leased bigint DEFAULT 0, p_done bigint DEFAULT 0, p_dead bigint DEFAULT 0, p_cancelled bigint DEFAULT 0,
                       p_records bigint DEFAULT 0, p_retries bigint DEFAULT 0, p_lost bigint DEFAULT 0,
-                      p_stale bigint DEFAULT 0, p_bytes bigint DEFAULT 0, p_trimmed bigint DEFAULT 0, p_outbox bigint DEFAULT 0, p_discarded bigint DEFAULT 0)
+                      p_stale bigint DEFAULT 0, p_bytes bigint DEFAULT 0, p_trimmed bigint DEFAULT 0, p_outbox bigint DEFAULT 0, p_discarded bigint DEFAULT 0, p_aside bigint DEFAULT 0)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_shard integer := pg_backend_pid() % 32;
 BEGIN
   INSERT INTO counters AS c VALUES
-    (p_run, v_shard, p_seen, p_ready, p_delayed, p_leased, p_done, p_dead, p_cancelled, p_records, p_retries, p_lost, p_stale, p_bytes, p_trimmed, p_outbox, p_discarded)
+    (p_run, v_shard, p_seen, p_ready, p_delayed, p_leased, p_done, p_dead, p_cancelled, p_records, p_retries, p_lost, p_stale, p_bytes, p_trimmed, p_outbox, p_discarded, p_aside)
   ON CONFLICT (run, shard) DO UPDATE SET
     seen = c.seen + p_seen, ready = c.ready + p_ready, delayed = c.delayed + p_delayed, leased = c.leased + p_leased,
     done = c.done + p_done, dead = c.dead + p_dead, cancelled = c.cancelled + p_cancelled, records = c.records + p_records,
     retries = c.retries + p_retries, lost = c.lost + p_lost, stale = c.stale + p_stale, bytes = c.bytes + p_bytes, trimmed = c.trimmed + p_trimmed,
-    outbox = c.outbox + p_outbox, discarded = c.discarded + p_discarded;
+    outbox = c.outbox + p_outbox, discarded = c.discarded + p_discarded, aside = c.aside + p_aside;
 END
 $$;
 

@@ -151,7 +151,7 @@ BEGIN
       SELECT u.run FROM unnest(v_of, v_needs) u(run, needs)
       WHERE EXISTS (SELECT 1 FROM run_lanes WHERE run + 0 = u.run AND needs = u.needs AND wake_at <= v_now + p_horizon)
         AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = u.run AND r.max_pages > 0
-                          AND r.max_pages <= (SELECT coalesce(sum(done + dead + discarded + leased), 0) FROM counters WHERE run = r.id)) LIMIT 32) END;
+                          AND r.max_pages <= (SELECT coalesce(sum(done + dead + discarded + leased - aside), 0) FROM counters WHERE run = r.id)) LIMIT 32) END;
     -- Of each run as many lanes as will do for the limit, and some more for the spread; where there are many runs, for the spread.
     SELECT json_agg(json_build_array(run, lane, ready, picks, CASE WHEN v_mixed AND given % 16 + p_limit >= 16 THEN oldest_tasks(run, lane, needs, p_limit / 16 + 1) END,
                                      CASE WHEN has_bands THEN (SELECT min(claim_band) FROM ready r WHERE r.lane = x.lane AND r.run = x.run AND r.needs = x.needs AND claim_band >= 0) END,
@@ -202,7 +202,7 @@ BEGIN
   RETURN json_build_object(
     'now', v_now, 'run_lanes', v_run_lanes, 'isolated', v_isolated, 'competitors', v_competitors,
     'runs', (SELECT json_agg(json_build_array(r.id, r.weight, r.share, r.priority, CASE WHEN r.max_pages > 0 THEN r.max_pages - (
-               SELECT coalesce(sum(done + dead + discarded + leased), 0) FROM counters WHERE run = r.id) END) ORDER BY r.priority DESC, r.share, r.id)
+               SELECT coalesce(sum(done + dead + discarded + leased - aside), 0) FROM counters WHERE run = r.id) END) ORDER BY r.priority DESC, r.share, r.id)
              FROM runs r WHERE r.id = ANY (CASE WHEN v_isolated IS NULL THEN v_near ELSE v_runs END)),
     'soonest', CASE WHEN v_run_lanes IS NULL THEN least(
       (SELECT min(h.wake_at) FROM unnest(v_of, v_needs) u(run, needs) CROSS JOIN LATERAL (
@@ -335,7 +335,7 @@ BEGIN
       v_count := p_counts[i];
       SELECT max_pages INTO v_room FROM runs WHERE id = p_pair_runs[i] AND max_pages > 0;
       IF FOUND THEN
-        SELECT v_room - coalesce(sum(done + dead + discarded + leased), 0) INTO v_room FROM counters WHERE run = p_pair_runs[i];
+        SELECT v_room - coalesce(sum(done + dead + discarded + leased - aside), 0) INTO v_room FROM counters WHERE run = p_pair_runs[i];
         SELECT v_room - count(*) INTO v_room FROM unnest(v_pairs) u(n) WHERE p_pair_runs[n] = p_pair_runs[i];
         v_count := least(v_count, greatest(0, v_room));
       END IF;

@@ -73,7 +73,7 @@ $$;
 -- When as many pages have ended as were asked for, the rest is cancelled and the run is complete.
 CREATE FUNCTION stop_at_limit(p_now bigint, p_run integer) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  PERFORM 1 FROM runs r, LATERAL (SELECT sum(done + dead + discarded) AS used, sum(ready + leased) AS open FROM counters WHERE run = r.id) c
+  PERFORM 1 FROM runs r, LATERAL (SELECT sum(done + dead + discarded - aside) AS used, sum(ready + leased) AS open FROM counters WHERE run = r.id) c
   WHERE r.id = p_run AND r.max_pages > 0 AND r.state IN ('running', 'paused') AND c.used >= r.max_pages AND c.open > 0;
   IF FOUND THEN
     PERFORM cancel_run(p_now, p_run, 'finished');
@@ -125,6 +125,7 @@ DECLARE
   v_well uuid[];  -- URLs that went well
   v_admitted integer[]; v_found_runs integer[];
   v_gone_ord integer[]; v_gone_run integer[]; v_gone_lane integer[]; v_gone_needs smallint[]; v_gone_live boolean[]; v_gone_back boolean[]; v_gone_result smallint[];
+  v_aside integer[];  -- of a built-in kind
   v_verdicts smallint[];
   v record;
 BEGIN
@@ -200,8 +201,8 @@ BEGIN
       SELECT g.run, v_batch, count(*), array_agg(g.id ORDER BY r.n), array_agg(r.data ORDER BY r.n)
       FROM unnest(p_record_of, p_records) WITH ORDINALITY r(of, data, n) JOIN gone g ON g.ord = r.of GROUP BY g.run
     )
-    SELECT array_agg(ord), array_agg(run), array_agg(lane), array_agg(NOT cancelled), array_agg(failure_key(url, request_options)) FILTER (WHERE v_failing)
-    INTO v_gone_ord, v_gone_run, v_gone_lane, v_gone_live, v_well FROM gone;
+    SELECT array_agg(ord), array_agg(run), array_agg(lane), array_agg(NOT cancelled), array_agg(failure_key(url, request_options)) FILTER (WHERE v_failing), array_agg(ord) FILTER (WHERE is_aside(kind))
+    INTO v_gone_ord, v_gone_run, v_gone_lane, v_gone_live, v_well, v_aside FROM gone;
     IF v_failing THEN
       DELETE FROM failing WHERE key = ANY (v_well);
     END IF;
@@ -209,7 +210,7 @@ BEGIN
       -- What is true of most calls: one run, all as it was handed out.
       PERFORM leave_lanes(v_gone_lane, p_leases);
       PERFORM add_counters(p_runs[1], p_leased => -cardinality(p_tasks), p_done => cardinality(p_tasks), p_records => cardinality(p_records),
-                    p_bytes => (SELECT sum(size)::bigint FROM unnest(p_sizes) size));
+                    p_bytes => (SELECT sum(size)::bigint FROM unnest(p_sizes) size), p_aside => coalesce(cardinality(v_aside), 0));
       IF p_totals IS NOT NULL THEN
         PERFORM count_up(p_totals);
       END IF;
@@ -255,8 +256,8 @@ BEGIN
       FROM unnest(p_record_of, p_records) WITH ORDINALITY r(of, data, n) JOIN told g ON g.ord = r.of WHERE g.kept > 0 GROUP BY g.run
     )
     SELECT array_agg(ord), array_agg(run), array_agg(lane), array_agg(needs), array_agg(NOT cancelled), array_agg(result IN (1, 3) AND after <= 0), array_agg(result::smallint),
-           array_agg(failure_key(url, request_options)) FILTER (WHERE v_failing AND result = 0)
-    INTO v_gone_ord, v_gone_run, v_gone_lane, v_gone_needs, v_gone_live, v_gone_back, v_gone_result, v_well FROM gone;
+           array_agg(failure_key(url, request_options)) FILTER (WHERE v_failing AND result = 0), array_agg(ord) FILTER (WHERE is_aside(kind))
+    INTO v_gone_ord, v_gone_run, v_gone_lane, v_gone_needs, v_gone_live, v_gone_back, v_gone_result, v_well, v_aside FROM gone;
     IF v_failing THEN
       DELETE FROM failing WHERE key = ANY (v_well);
     END IF;
@@ -288,6 +289,7 @@ BEGIN
              count(*) FILTER (WHERE g.live) AS freed,
              count(*) FILTER (WHERE g.live IS NOT NULL AND o.result = 0) AS done,
              count(*) FILTER (WHERE NOT g.live AND o.result = 0) AS undone,
+             count(*) FILTER (WHERE g.live IS NOT NULL AND o.result = 0 AND o.ord::integer = ANY (v_aside)) AS aside,
              count(*) FILTER (WHERE g.live AND o.result = 4) AS cancelled,
              count(*) FILTER (WHERE g.live AND g.result = 2) AS dead,
              count(*) FILTER (WHERE g.live AND g.result IN (1, 3)) AS back,
@@ -301,7 +303,7 @@ BEGIN
       GROUP BY 1) c
     JOIN runs r ON r.id = c.of_run ORDER BY r.id
   LOOP
-    PERFORM add_counters(v.run, 0, v.back, v.late, -v.freed, v.done, v.dead, v.cancelled - v.undone, coalesce(v.records, 0), v.retries, 0, v.stale, coalesce(v.bytes, 0));
+    PERFORM add_counters(v.run, 0, v.back, v.late, -v.freed, v.done, v.dead, v.cancelled - v.undone, coalesce(v.records, 0), v.retries, 0, v.stale, coalesce(v.bytes, 0), p_aside => v.aside);
     IF v.kept > 0 THEN
       UPDATE runs SET kept_ready = kept_ready + v.kept, kept_delayed = kept_delayed + v.kept_late WHERE id = v.run;
     END IF;

@@ -125,6 +125,8 @@ CREATE FUNCTION recount(p_now bigint, p_run integer) RETURNS json LANGUAGE sql S
     'done', (SELECT count(*) FROM ended WHERE id >= p_run::bigint << 32 AND id < (p_run + 1)::bigint << 32 AND state = 'done'),
     'cancelled', (SELECT count(*) FROM ended WHERE id >= p_run::bigint << 32 AND id < (p_run + 1)::bigint << 32 AND state = 'cancelled'),
     'dead', (SELECT count(*) FROM dead WHERE id >= p_run::bigint << 32 AND id < (p_run + 1)::bigint << 32),
+    'aside', (SELECT count(*) FROM ended WHERE id >= p_run::bigint << 32 AND id < (p_run + 1)::bigint << 32 AND state = 'done' AND is_aside(kind))
+           + (SELECT count(*) FROM dead WHERE id >= p_run::bigint << 32 AND id < (p_run + 1)::bigint << 32 AND is_aside(kind)),
     'discarded', (SELECT count(*) FROM discarded WHERE id >= p_run::bigint << 32 AND id < (p_run + 1)::bigint << 32),
     'needs', (SELECT coalesce(json_object_agg(array_to_string(n.names, '+'), x.n), '{}') FROM (
       SELECT w.needs, count(*) AS n FROM (SELECT id, needs, 0 AS due FROM ready UNION ALL SELECT id, needs, due FROM delayed) w

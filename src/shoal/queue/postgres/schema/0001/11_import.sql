@@ -83,10 +83,11 @@ BEGIN
       FROM (SELECT lane_id, needs, count(*) AS n FROM fresh WHERE state = 0 AND NOT late GROUP BY lane_id, needs) c WHERE h.run = p_run AND h.lane = c.lane_id AND h.needs = c.needs
     )
     SELECT count(*) AS seen, count(*) FILTER (WHERE state = 0) AS ready, count(*) FILTER (WHERE late) AS late, count(*) FILTER (WHERE state = 1) AS done,
+           count(*) FILTER (WHERE state = 1 AND is_aside(kind)) AS aside,
            count(*) FILTER (WHERE state = 2) AS dead, count(*) FILTER (WHERE state IN (3, 4)) AS cancelled, count(*) FILTER (WHERE state = 5) AS discarded, coalesce(bool_or(state = 4), false) AS identity_only
     FROM fresh
   LOOP
-    PERFORM add_counters(p_run, p_seen => v.seen, p_ready => v.ready, p_delayed => v.late, p_done => v.done, p_dead => v.dead, p_cancelled => v.cancelled, p_discarded => v.discarded);
+    PERFORM add_counters(p_run, p_seen => v.seen, p_ready => v.ready, p_delayed => v.late, p_done => v.done, p_dead => v.dead, p_cancelled => v.cancelled, p_discarded => v.discarded, p_aside => v.aside);
     UPDATE runs SET bands = bands | (SELECT coalesce(bit_or(1 << band), 0) FROM unnest(p_bands) band) WHERE id = p_run;
     UPDATE runs SET identity_only = true WHERE id = p_run AND v.identity_only AND NOT identity_only;
   END LOOP;

@@ -12,6 +12,7 @@ CREATE FUNCTION count_dead_inserted() RETURNS trigger LANGUAGE plpgsql SET searc
 BEGIN
   INSERT INTO dead_groups AS g SELECT id >> 32, lane, cause, count(*) FROM dead_lettered GROUP BY 1, 2, 3
   ON CONFLICT (run, lane, md5(cause)) DO UPDATE SET count = g.count + excluded.count;
+  PERFORM add_counters(u.run, p_aside => u.n) FROM (SELECT (id >> 32)::integer AS run, count(*) AS n FROM dead_lettered WHERE is_aside(kind) GROUP BY 1) u;
   RETURN NULL;
 END
 $$;
@@ -22,6 +23,7 @@ BEGIN
   FROM (SELECT id >> 32 AS run, lane, cause, count(*) AS n FROM dead_deleted GROUP BY 1, 2, 3) u
   WHERE g.run = u.run AND g.lane = u.lane AND md5(g.cause) = md5(u.cause);
   DELETE FROM dead_groups WHERE run IN (SELECT DISTINCT id >> 32 FROM dead_deleted) AND count <= 0;
+  PERFORM add_counters(u.run, p_aside => -u.n) FROM (SELECT (id >> 32)::integer AS run, count(*) AS n FROM dead_deleted WHERE is_aside(kind) GROUP BY 1) u;
   RETURN NULL;
 END
 $$;

@@ -16,7 +16,7 @@ BEGIN
       SELECT c.run, sum(c.seen)::bigint AS seen, sum(c.ready)::bigint AS ready, sum(c.delayed)::bigint AS delayed, sum(c.leased)::bigint AS leased,
              sum(c.done)::bigint AS done, sum(c.dead)::bigint AS dead, sum(c.cancelled)::bigint AS cancelled, sum(c.records)::bigint AS records,
              sum(c.retries)::bigint AS retries, sum(c.lost)::bigint AS lost, sum(c.stale)::bigint AS stale, sum(c.bytes)::bigint AS bytes,
-             sum(c.trimmed)::bigint AS trimmed, sum(c.discarded)::bigint AS discarded, sum(c.outbox)::bigint AS outbox
+             sum(c.trimmed)::bigint AS trimmed, sum(c.discarded)::bigint AS discarded, sum(c.aside)::bigint AS aside, sum(c.outbox)::bigint AS outbox
       FROM counters c WHERE c.run = ANY (p_runs) GROUP BY c.run
     ), due_delayed AS MATERIALIZED (
       -- Delayed tasks whose time has come and that no claim has promoted yet.
@@ -66,10 +66,10 @@ BEGIN
         'delayed', coalesce(a.delayed, 0) - coalesce(late.n, 0), 'leased', coalesce(a.leased, 0),
         'done', coalesce(a.done, 0), 'dead', coalesce(a.dead, 0), 'cancelled', coalesce(a.cancelled, 0), 'records', coalesce(a.records, 0),
         'retries', coalesce(a.retries, 0), 'lost', coalesce(a.lost, 0), 'stale', coalesce(a.stale, 0), 'bytes', coalesce(a.bytes, 0),
-        'trimmed', coalesce(a.trimmed, 0), 'discarded', coalesce(a.discarded, 0), 'outbox', coalesce(a.outbox, 0),
+        'trimmed', coalesce(a.trimmed, 0), 'discarded', coalesce(a.discarded, 0), 'aside', coalesce(a.aside, 0), 'outbox', coalesce(a.outbox, 0),
         'claimable', CASE WHEN selected.state = 'running' THEN greatest(0, least(
           CASE WHEN whole.n > whole.part THEN least(floor(room.n * whole.n / whole.part), a.ready) ELSE coalesce(room.n, 0) END,
-          CASE WHEN selected.max_pages > 0 THEN selected.max_pages - coalesce(a.done + a.dead + a.discarded + a.leased, 0) END)) ELSE 0 END,
+          CASE WHEN selected.max_pages > 0 THEN selected.max_pages - coalesce(a.done + a.dead + a.discarded + a.leased - a.aside, 0) END)) ELSE 0 END,
         'skipped', coalesce(refused.told, '{}'), 'needs', coalesce(needed.told, '{}')) AS account
       FROM selected LEFT JOIN account a ON a.run = selected.id LEFT JOIN room ON room.run = selected.id LEFT JOIN whole ON whole.run = selected.id
       LEFT JOIN late ON late.run = selected.id LEFT JOIN refused ON refused.run = selected.id LEFT JOIN needed ON needed.run = selected.id
@@ -142,7 +142,7 @@ BEGIN
   SELECT count(*) INTO v_count FROM gone;
   PERFORM add_counters(p_run, p_dead => -v_count, p_ready => v_count);
   -- They were handed out once already: the page limit makes room for them again. They come first, or what was left would take it.
-  UPDATE runs SET bands = bands | 1, max_pages = greatest(max_pages, (SELECT sum(done + dead + discarded + leased) + v_count FROM counters WHERE run = p_run)) WHERE id = p_run AND max_pages > 0;
+  UPDATE runs SET bands = bands | 1, max_pages = greatest(max_pages, (SELECT sum(done + dead + discarded + leased - aside) + v_count FROM counters WHERE run = p_run)) WHERE id = p_run AND max_pages > 0;
   PERFORM wake(v_lanes);
   PERFORM notify_workers();
   RETURN v_count;

@@ -6,7 +6,7 @@ RETURNS TABLE (o_id bigint, o_lane integer, o_needs smallint, o_slot bigint) LAN
 DECLARE
   v_left bigint;
 BEGIN
-  SELECT CASE WHEN max_pages > 0 THEN max_pages - (SELECT coalesce(sum(done + dead + discarded + leased), 0) FROM counters WHERE run = p_run) END INTO v_left
+  SELECT CASE WHEN max_pages > 0 THEN max_pages - (SELECT coalesce(sum(done + dead + discarded + leased - aside), 0) FROM counters WHERE run = p_run) END INTO v_left
   FROM runs WHERE id = p_run AND state = 'running' AND NOT outbox_full;
   IF NOT FOUND THEN
     RETURN;

@@ -46,7 +46,7 @@ BEGIN
     RETURN 'none';
   END IF;
   IF v.state NOT IN ('running', 'paused') THEN
-    SELECT coalesce(sum(done + dead + discarded), 0), coalesce(sum(cancelled), 0) INTO v_ended, v_left FROM counters WHERE run = p_run;
+    SELECT coalesce(sum(done + dead + discarded - aside), 0), coalesce(sum(cancelled), 0) INTO v_ended, v_left FROM counters WHERE run = p_run;
     IF v.state <> 'finished' OR v_left = 0 OR v.max_pages = 0 OR v_ended < v.max_pages THEN
       RETURN 'ended';
     ELSIF v.undo_until <= v_now THEN
