@@ -89,7 +89,12 @@ def rewrite_rule(settings: Settings) -> UrlNormalizer:
 
 
 def route_rules(settings: Settings) -> Routes:
-    return Routes(settings.routes)
+    return _routes(settings.routes)
+
+
+@lru_cache(maxsize=16)  # asked for several times for each run
+def _routes(lines: tuple[str, ...]) -> Routes:
+    return Routes(lines)
 
 
 def seed_tasks(scraper: Scraper, settings: Settings) -> tuple[list[Task], dict[str, Pace]]:

@@ -72,10 +72,8 @@ def test_routes_of_a_request_hold_for_all_of_its_urls_and_for_those_that_follow(
     rules = ["*/urgent/* priority=10", {"match": "b.example", "delay": "5s", "priority": 2}]
     urls = ["https://a.example/urgent/1", "https://a.example/1", "https://b.example/1"]
     name = server.post("/api/v1/runs", {"urls": urls, "routes": rules, "more": True}).json()["run"]
-    lines = ["https://a.example/urgent/2", "https://b.example/2"]
-    documents = "\n".join(
-        [json.dumps({"url": url}) for url in lines] + ['{"url": "https://b.example/3", "priority": 0}']
-    )
+    lines = [{"url": "https://a.example/urgent/2"}, {"url": "https://b.example/2"}]
+    documents = "\n".join(map(json.dumps, [*lines, {"url": "https://b.example/3", "priority": 0}]))
     answer = server.post(f"/api/v1/runs/{name}/tasks", content=documents, headers=LINES)
     assert answer.json()["added"] == 3, answer.text
     found = {it["url"][8:]: it["priority"] for it in server.ask(f"/api/v1/runs/{name}/tasks")["items"]}

@@ -223,6 +223,4 @@ def test_a_form_takes_rules_one_a_line_and_says_what_is_wrong_beside_their_field
     assert wanted is not None and not errors
     assert wanted.settings["routes"] == ["*/urgent/* ttl=1800s", "* ttl=3600s"]
     assert read_submission(form | {"routes": "* ttl=1h\na.example ttl=0"}, errors) is None
-    assert errors == {
-        "routes": "Rule 2: ttl '0' is not understood. Give seconds above 0, or a duration such as \"30m\"."
-    }
+    assert errors["routes"].startswith("Rule 2: ttl '0' is not understood. Give seconds above 0")

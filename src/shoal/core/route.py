@@ -134,11 +134,11 @@ class Route(msgspec.Struct, frozen=True):
     def applied(self, task: Task, *, keep_priority: bool = False, keep_ack: bool = False) -> Task:
         """The task as this rule has it; what it asks for itself stays."""
         changed: dict[str, Any] = {}
-        if self.priority is not None and not keep_priority:
+        if self.priority not in (None, task.priority) and not keep_priority:
             changed["priority"] = self.priority
         if self.ttl is not None and (task.ttl is None or task.ttl > float(self.ttl)):
             changed["ttl"] = self.ttl
-        if self.ack is not None and not keep_ack:
+        if self.ack not in (None, task.ack) and not keep_ack:
             changed["ack"] = self.ack
         if self.needs and not task.needs:
             changed["needs"] = self.needs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from shoal.core.glob import compile_glob, url_glob
@@ -112,55 +113,72 @@ def route_lines(value: object) -> tuple[str, ...]:
     """Rules as somebody wrote them, checked: a list, or a text with a rule a line. UsageError names the rule."""
     if isinstance(value, str):
         value = value.replace(" | ", "\n").splitlines()
-    if isinstance(value, Route) or not isinstance(value, list | tuple):
+    if not isinstance(value, list | tuple):
         raise TypeError(value)
-    routes: list[Route] = []
-    for number, one in enumerate(value, 1):
+    if all(isinstance(one, str) for one in value):
+        return _lines_of_texts(tuple(value))
+    return _lines(value)
+
+
+@lru_cache(maxsize=16)  # settings are read several times on their way to a worker
+def _lines_of_texts(texts: tuple[str, ...]) -> tuple[str, ...]:
+    return _lines(texts)
+
+
+def _lines(rules: Sequence[object]) -> tuple[str, ...]:
+    reaches: list[_Reach] = []
+    for number, one in enumerate(rules, 1):
         if isinstance(one, str) and (not one.strip() or one.lstrip().startswith("#")):
             continue
         try:
-            routes.append(read_route(one))
-            _check_reached(routes)
+            reach = _reach(read_route(one))
+            _check_reached(reaches, reach)
         except ValueError:
             raise UsageError(f"rule {number}: {one!r} is not a line of text", hint="remove what is not text") from None
         except UsageError as error:
             raise UsageError(f"rule {number}: {error}", hint=error.hint) from None
-        if len(routes) > MAX_ROUTES:
+        reaches.append(reach)
+        if len(reaches) > MAX_ROUTES:
             raise UsageError(f"there are more than {MAX_ROUTES} rules", hint="combine some of them with *")
-    if len({route.needs for route in routes if route.needs}) > MAX_NEEDS_SETS:
+    if len({reach.route.needs for reach in reaches if reach.route.needs}) > MAX_NEEDS_SETS:
         raise UsageError(f"the rules ask for more than {MAX_NEEDS_SETS} combinations of needs", hint="use fewer")
-    return tuple(map(str, routes))
+    return tuple(str(reach.route) for reach in reaches)
 
 
-def _check_reached(routes: Sequence[Route]) -> None:
-    """Refuse a last rule that an earlier one leaves nothing to, as far as their patterns tell."""
-    *earlier, last = routes
-    for route in earlier:
-        if route.match == last.match:
-            raise UsageError(f"{last.match} has a rule already: {route}", hint="make one rule of both")
-        if _covers(route, last):
+class _Reach(NamedTuple):
+    """What a rule matches, worked out once: each is compared with all before it."""
+
+    route: Route
+    host: str  # its own host pattern; empty: none
+    hosts: str  # a host pattern that matches every host it is for
+    kind: str  # "host", "path" or "url"
+    matches: Callable[[str], object]
+    text: str  # its glob, with a mark in place of each star
+
+
+def _reach(route: Route) -> _Reach:
+    kind = "host" if route.is_by_host else "url" if "://" in route.match else "path"
+    url, host = route.url, route.host
+    hosts = host or "*"
+    if kind == "url":
+        named = url.partition("://")[2].partition("/")[0]
+        hosts = "*" if "*" in named else named
+    return _Reach(route, host, hosts, kind, compile_glob(url).fullmatch, url.replace("*", _ANY_TEXT))
+
+
+def _check_reached(earlier: Sequence[_Reach], last: _Reach) -> None:
+    """Refuse a rule that an earlier one leaves nothing to, as far as their patterns tell."""
+    match = last.route.match
+    for one in earlier:
+        if one.route.match == match:
+            raise UsageError(f"{match} has a rule already: {one.route}", hint="make one rule of both")
+        if one.kind not in ("host", last.kind) or (one.host and not covers_host(one.host, last.hosts)):
+            continue
+        if one.kind == "host" or one.matches(last.text):
             raise UsageError(
-                f"{last.match} is never reached: {route.match} comes first and matches all of it",
-                hint=f"move it above {route.match}",
+                f"{match} is never reached: {one.route.match} comes first and matches all of it",
+                hint=f"move it above {one.route.match}",
             )
-
-
-def _covers(route: Route, other: Route) -> bool:
-    if route.host and not covers_host(route.host, _only_host(other)):
-        return False
-    if route.is_by_host:
-        return True
-    if other.is_by_host or ("://" in route.match) != ("://" in other.match):
-        return False
-    return compile_glob(route.url).fullmatch(other.url.replace("*", _ANY_TEXT)) is not None
-
-
-def _only_host(route: Route) -> str:
-    """A host pattern that matches every host that a rule is for."""
-    if "://" not in route.match:
-        return route.host or "*"
-    host = route.match.partition("://")[2].partition("/")[0]
-    return "*" if "*" in host else host
 
 
 def _url_rule(route: Route) -> _UrlRule:
