@@ -12,10 +12,12 @@ from shoal.core.task import RequestOptions, digest
 from shoal.queue.sqlite.lanes import micros
 from shoal.queue.values import UrlFailures
 
+PER_QUERY = 64
 SLICE = 1000  # of the oldest, looked at in one step
 _COUNT = """INSERT INTO failing (key, number, count, last_at, causes)
             SELECT ?1, coalesce(max(number), 0) + 1, 1, ?2, ?3 FROM failing WHERE true
             ON CONFLICT (key) DO UPDATE SET number = excluded.number, count = count + 1, last_at = ?2, causes = ?3"""
+_REMEMBERED = f"SELECT key FROM failing WHERE key IN ({', '.join('?' * PER_QUERY)})"
 _FORGET_OLD = """DELETE FROM failing WHERE number IN (SELECT number FROM failing ORDER BY number LIMIT ?1)
                  AND (last_at <= ?2 OR number <= (SELECT max(number) FROM failing) - ?3)"""
 _encode = msgspec.json.Encoder().encode
@@ -37,13 +39,23 @@ def forget_done(db: sqlite3.Connection, tasks: Iterable[tuple[int, str]], table:
     """These tasks went well, or start over: (task, URL), still in that table. Costs nothing where nothing failed."""
     if db.execute("SELECT 1 FROM failing LIMIT 1").fetchone() is None:
         return
-    for task, url in tasks:
-        key = digest(url)
-        if db.execute("SELECT 1 FROM failing WHERE key = ?", (key,)).fetchone() is None:
+    keyed = [(digest(url), task, url) for task, url in tasks]
+    found = set(_remembered(db, [key for key, _, _ in keyed]))
+    for key, task, url in keyed if found else ():
+        if key not in found:
             continue
         (options,) = db.execute(f"SELECT request_options FROM {table} WHERE id = ?", (task,)).fetchone()
         if failing.is_counted(url, _decode_options(options) if options else None):
             db.execute("DELETE FROM failing WHERE key = ?", (key,))
+
+
+def _remembered(db: sqlite3.Connection, keys: list[bytes]) -> list[bytes]:
+    """Which of these have failed; always asked in the same words, so that they are parsed once."""
+    found: list[bytes] = []
+    for first in range(0, len(keys), PER_QUERY):
+        some = keys[first : first + PER_QUERY]
+        found += [row[0] for row in db.execute(_REMEMBERED, some + some[:1] * (PER_QUERY - len(some))).fetchall()]
+    return found
 
 
 def forget_old(db: sqlite3.Connection, now: int) -> None:
