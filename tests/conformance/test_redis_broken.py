@@ -127,7 +127,7 @@ PLANTED: dict[str, tuple[str, str, str, Test]] = {
         priority.test_of_very_many_runs_the_most_urgent_comes_first_and_all_are_served,
     ),
     "an urgent run is one of others": (
-        "claim", "its_urgency, its_place = one.priority,", "its_urgency, its_place = 0,",
+        "claim", "its_urgency > urgency or (its_urgency == urgency and (", "(true and (",
         partial(priority.test_a_more_urgent_run_gets_fifteen_of_sixteen_and_the_oldest_one, limit=16),
     ),
     "an urgent run leaves nothing to others": (

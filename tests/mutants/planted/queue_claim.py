@@ -9,6 +9,7 @@ _LEAD = "conformance/test_contract_lead.py"
 _SETTLE = "conformance/test_contract_settle.py"
 _SHARED = "conformance/test_contract_shared_lanes.py"
 _IDLE = "conformance/test_contract_idle_lanes.py"
+_FURTHER = "conformance/test_contract_claim.py::test_a_claim_goes_on_to_further_lanes_where_each_gives_little"
 _PLAN, _LUA = "core/claim_plan.py", "queue/redis/lua/claim.lua"
 
 
@@ -175,6 +176,20 @@ MUTANTS = (
         "run.band < 0 and band + 1 or 0)",
         "band + 1)",
         "conformance/test_contract_priority.py::test_urgent_tasks_come_first_also_over_lanes",
+    ),
+    Mutant(
+        "few lanes are looked at, though each gives little of what it has (SQLite)",
+        "queue/sqlite/due_lanes.py",
+        "count -= min(row[1], to_lane(row).open_slots(now))",
+        "count -= row[1]",
+        _FURTHER,
+    ),
+    Mutant(
+        "few lanes are looked at, though each gives little of what it has (PostgreSQL)",
+        "queue/postgres/schema/0001/04_claim.sql",
+        "THEN l.max_in_flight - l.in_flight ELSE h.ready END",
+        "THEN h.ready ELSE h.ready END",
+        _FURTHER,
     ),
     Mutant(
         "a shared lane with a free place is not asked (SQLite)",

@@ -60,14 +60,12 @@ do  -- Lua counts the local names that are in sight, and allows 200
 
   -- What is read of every run that is open; the rest only of those that are looked at further. Of a few all is read at once.
   local READ_WHOLE = 2
-  local ABOUT = {'state', 'name', 'scraper', 'outbox', 'ready', 'delayed', 'priority', 'share', 'weight', 'last_claim_at', 'max_pages', 'isolated'}
-
   local function about_run(id)
-    local about, run = call('HMGET', P .. 'run:' .. id, unpack(ABOUT)), {id = id}
-    for i, field in ipairs(ABOUT) do
-      run[field] = i <= 3 and about[i] or tonumber(about[i] or 0)
-    end
-    return run
+    local about = call('HMGET', P .. 'run:' .. id, 'state', 'name', 'scraper', 'outbox', 'ready', 'delayed', 'priority', 'share', 'weight',
+      'last_claim_at', 'max_pages', 'isolated')
+    return {id = id, state = about[1], name = about[2], scraper = about[3], outbox = tonumber(about[4] or 0), ready = tonumber(about[5] or 0),
+      delayed = tonumber(about[6] or 0), priority = tonumber(about[7] or 0), share = tonumber(about[8] or 0), weight = tonumber(about[9] or 0),
+      last_claim_at = tonumber(about[10] or 0), max_pages = tonumber(about[11] or 0), isolated = tonumber(about[12] or 0)}
   end
 
   -- Delayed tasks and page limits are seen to before anything is planned. Answers: the run, how many it may hand out, and whether
@@ -444,31 +442,46 @@ end
 
 -- Whose task the lane gives next, whether nobody else wants it, and whether it is the oldest of all. Where several want
 -- it: the most urgent, and of equals whoever was served least in it.
-local function choose(turn, seen, decided)
-  local wanting, mixed = {turn}, false
-  for _, number in ipairs(seen.order) do
-    local one = by_id[number]
-    if number ~= turn.id and seen.ready[number] > 0 and one.left > 0 then
-      wanting[#wanting + 1] = one
-      mixed = mixed or one.priority ~= turn.priority
+local choose
+do
+  -- Of those that want the lane the run whose oldest task came first.
+  local function choose_oldest(turn, seen, decided)
+    local best, first
+    for _, number in ipairs(seen.order) do
+      local one = by_id[number]
+      if one == turn or (seen.ready[number] > 0 and one.left > 0) then
+        local part = decided[number .. ':' .. seen.id]
+        local at = oldest_at(one.run, seen.id, part and part.oldest or 0)
+        if not best or at < first or (at == first and number < best.id) then
+          best, first = one, at
+        end
+      end
     end
+    return best
   end
-  if #wanting == 1 then
-    return turn, #seen.rivals == 0, false
-  end
-  local best, urgency, place
-  for _, one in ipairs(wanting) do
-    local its_urgency, its_place = one.priority, seen.picks[one.id] / one.weight
-    if mixed and is_oldest_turn(seen) then
-      local part = decided[one.id .. ':' .. seen.id]
-      its_urgency, its_place = 0, oldest_at(one.run, seen.id, part and part.oldest or 0)
+
+  function choose(turn, seen, decided)
+    local picks, ready = seen.picks, seen.ready
+    local best, urgency, place, mixed, others = turn, turn.priority, picks[turn.id] / turn.weight, false, false
+    for _, number in ipairs(seen.order) do
+      if ready[number] > 0 then
+        local one = by_id[number]
+        if one ~= turn and one.left > 0 then
+          local its_urgency, its_place = one.priority, picks[number] / one.weight
+          others, mixed = true, mixed or its_urgency ~= turn.priority
+          if its_urgency > urgency or (its_urgency == urgency and (its_place < place or (its_place == place and number < best.id))) then
+            best, urgency, place = one, its_urgency, its_place
+          end
+        end
+      end
     end
-    local is_level = best and its_urgency == urgency
-    if not best or its_urgency > urgency or (is_level and (its_place < place or (its_place == place and one.id < best.id))) then
-      best, urgency, place = one, its_urgency, its_place
+    if not others then
+      return turn, #seen.rivals == 0, false
+    elseif mixed and is_oldest_turn(seen) then
+      return choose_oldest(turn, seen, decided), false, true
     end
+    return best, false, false
   end
-  return best, false, mixed and is_oldest_turn(seen)
 end
 
 -- Whether a slot is left, for a moment, to a run that other workers serve: the more urgent come first, at the turn of the

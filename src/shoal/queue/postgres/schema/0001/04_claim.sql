@@ -113,6 +113,7 @@ DECLARE
   v_others integer[];
   v_of integer[];  -- runs, each as often as there are kinds of needs that the worker can meet
   v_needs smallint[];  -- these, beside the runs
+  v_others_want boolean;  -- there may be work in a lane that is not this run's
   v_mixed boolean;  -- runs of several priorities are served: in a lane they share, every 16th task is the oldest of any
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
@@ -144,6 +145,7 @@ BEGIN
     FROM (SELECT u.run, u.n, 0::smallint AS needs FROM unnest(v_runs) WITH ORDINALITY u(run, n)
           UNION ALL SELECT u.run, u.n, s.needs FROM unnest(v_runs) WITH ORDINALITY u(run, n) JOIN run_needs s ON s.run = u.run AND s.names <@ p_has) x;
   END IF;
+  v_others_want := cardinality(v_of) > 1 OR EXISTS (SELECT 1 FROM runs WHERE state = 'running' AND last_claim_at > v_now - p_alive AND NOT id = ANY (v_runs));
   -- Lanes that have moved on, or are full, are put where they belong; where nothing else was found, others are looked at.
   FOR i IN 1 .. 16 LOOP
     -- Of very many runs the first with work that may be due: they come by priority, and of equals those with the least share.
@@ -153,6 +155,7 @@ BEGIN
         AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = u.run AND r.max_pages > 0
                           AND r.max_pages <= (SELECT coalesce(sum(done + dead + discarded + leased - aside), 0) FROM counters WHERE run = r.id)) LIMIT 32) END;
     -- Of each run as many lanes as will do for the limit, and some more for the spread; where there are many runs, for the spread.
+    -- Room is what a lane can give within the horizon; if that is not all this run's, or urgent tasks may be in any lane, it counts for one.
     SELECT json_agg(json_build_array(run, lane, ready, picks, CASE WHEN v_mixed AND given % 16 + p_limit >= 16 THEN oldest_tasks(run, lane, needs, p_limit / 16 + 1) END,
                                      CASE WHEN has_bands THEN (SELECT min(claim_band) FROM ready r WHERE r.lane = x.lane AND r.run = x.run AND r.needs = x.needs AND claim_band >= 0) END,
                                      name, next_at, spacing, max_in_flight, in_flight, held_until, parked, given) ORDER BY n, opens_at, k) FILTER (WHERE is_due),
@@ -166,7 +169,10 @@ BEGIN
         SELECT h.run, h.lane, h.needs, h.ready,
                CASE h.needs WHEN 0 THEN h.picks ELSE (SELECT o.picks FROM run_lanes o WHERE o.lane = h.lane AND o.run = h.run AND o.needs = 0) END AS picks, l.name, l.next_at, l.spacing, l.max_in_flight, l.in_flight, l.held_until, l.parked, l.given, row_number() OVER due AS k,
                wake_time(1, l.max_in_flight, l.in_flight, l.parked, l.next_at, l.held_until) AS opens_at,
-               sum(CASE WHEN l.spacing > 0 OR l.max_in_flight > 0 OR l.parked > 0 THEN 1 ELSE h.ready END) OVER due AS room
+               sum(CASE WHEN l.spacing = 0 AND l.max_in_flight = 0 AND l.parked = 0 THEN h.ready
+                        WHEN v_others_want OR l.parked > 0 OR a.bands & (a.bands - 1) <> 0 THEN 1
+                        ELSE least(h.ready, CASE WHEN l.max_in_flight > 0 THEN l.max_in_flight - l.in_flight ELSE h.ready END,
+                                   CASE WHEN l.spacing > 0 THEN (v_now + p_horizon - greatest(l.next_at, l.held_until, v_now)) / l.spacing + 1 ELSE h.ready END) END) OVER due AS room
         FROM (SELECT * FROM run_lanes WHERE run + 0 = u.run AND needs = u.needs AND wake_at <= v_now + p_horizon ORDER BY wake_at
               LIMIT CASE WHEN cardinality(v_of) <= 32 THEN greatest(p_limit, 16) ELSE 16 END) h
         CROSS JOIN LATERAL (SELECT name, next_at, spacing, max_in_flight, in_flight, held_until, parked, given FROM lanes WHERE id = h.lane OFFSET 0) l  -- one look-up each
