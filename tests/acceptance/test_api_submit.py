@@ -68,6 +68,20 @@ def test_a_run_is_put_into_the_queue_with_what_was_refused_and_why(server: Serve
     assert {task["priority"] for task in tasks} == {0}
 
 
+def test_sitemaps_are_asked_for_in_one_word(server: ServerProcess) -> None:
+    for body, count in (
+        ({"urls": ["https://a.example/x"], "sitemap": True}, 2),
+        ({"sitemap": "https://a.example/s.xml"}, 1),
+        ({"sitemap": ["https://a.example/s.xml", "b.example"]}, 2),
+    ):
+        made = server.post("/api/v1/runs", body | {"fields": {"title": "h1::text"}})
+        assert (made.status_code, made.json()["added"]) == (201, count), made.text
+    nowhere = server.post("/api/v1/runs", {"sitemap": True, "fields": {"title": "h1::text"}})
+    private = server.post("/api/v1/runs", {"sitemap": "http://10.0.0.1/s.xml", "fields": {"title": "h1::text"}})
+    assert (nowhere.status_code, private.status_code) == (422, 422)
+    assert "sitemaps" in nowhere.json()["detail"] and "10.0.0.1" in private.json()["detail"]
+
+
 def test_a_key_finds_the_run_again_while_it_goes_on(server: ServerProcess) -> None:
     first = server.post("/api/v1/runs", {"urls": ["https://a.example/1"], "key": "nightly"})
     again = server.post("/api/v1/runs", {"urls": ["https://a.example/2"], "key": "nightly"})
