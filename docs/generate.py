@@ -28,6 +28,7 @@ from shoal.politeness import response_hints, robots_group
 from shoal.queue import base
 from shoal.queue.registry import BACKENDS
 from shoal.sources import base as sources
+from shoal.sources import sitemap
 from shoal.web import event_hub, server
 from shoal.web.api import batch, models, submit, webhooks
 from shoal.web.auth import tokens
@@ -210,6 +211,8 @@ def fixed() -> str:
         ("segments of the path of a link", links.MAX_SEGMENTS, "not followed: `trap`"),
         ("repetitions of one segment in it", links.MAX_REPEATS, "not followed: `trap`"),
         ("sets of query names for one path", url_shape.MAX_FACETS, "not followed: `trap`"),
+        ("entries of a sitemap", sitemap.MAX_ENTRIES, "the rest is not read"),
+        ("bytes of an unpacked sitemap", sitemap.MAX_UNPACKED, "`too_large`"),
         ("nested compressions", decode.MAX_CODINGS, "`decode`"),
         ("bytes of a cookie", cookies.MAX_COOKIE, "not kept"),
         ("cookies of a domain", cookies.MAX_PER_DOMAIN, "the oldest is removed"),

@@ -89,6 +89,20 @@ def test_routes_of_a_request_hold_for_all_of_its_urls_and_for_those_that_follow(
     assert server.post("/api/v1/runs", both).status_code == 422
 
 
+def test_sitemaps_are_asked_for_in_one_word(server: ServerProcess) -> None:
+    for body, count in (
+        ({"urls": ["https://a.example/x"], "sitemap": True}, 2),
+        ({"sitemap": "https://a.example/s.xml"}, 1),
+        ({"sitemap": ["https://a.example/s.xml", "b.example"]}, 2),
+    ):
+        made = server.post("/api/v1/runs", body | {"fields": {"title": "h1::text"}})
+        assert (made.status_code, made.json()["added"]) == (201, count), made.text
+    nowhere = server.post("/api/v1/runs", {"sitemap": True, "fields": {"title": "h1::text"}})
+    private = server.post("/api/v1/runs", {"sitemap": "http://10.0.0.1/s.xml", "fields": {"title": "h1::text"}})
+    assert (nowhere.status_code, private.status_code) == (422, 422)
+    assert "sitemaps" in nowhere.json()["detail"] and "10.0.0.1" in private.json()["detail"]
+
+
 def test_a_key_finds_the_run_again_while_it_goes_on(server: ServerProcess) -> None:
     first = server.post("/api/v1/runs", {"urls": ["https://a.example/1"], "key": "nightly"})
     again = server.post("/api/v1/runs", {"urls": ["https://a.example/2"], "key": "nightly"})
