@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from shoal.cli.console import clean, count, display_width, format_duration, size, truncate
 from shoal.runs.progress import RunSummary
+from shoal.view.cache import describe_usage
 from shoal.view.formatting import format_account
 from shoal.view.no_records import describe_no_records
 
@@ -32,6 +33,8 @@ def summary_lines(summary: RunSummary) -> list[str]:
         f"{words}{after}: {count(stats.done, 'page')}, {count(stats.records, 'record')}, {size(stats.bytes)}{failed}.",
         format_account(stats),
     ]
+    if summary.cache is not None:
+        lines.append(f"  {describe_usage(summary.cache)}")
     if summary.end in ("complete", "dead", "no_records") and run.max_pages and stats.cancelled:
         limit = count(run.max_pages, "page")
         lines.append(f"  the limit of {limit} was reached: {count(stats.cancelled)} more were found")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import click
 
@@ -13,8 +13,9 @@ from shoal.cli.hints import print_hint
 from shoal.cli.options import as_json, click_options
 from shoal.config.load import Settings
 from shoal.core.forecast import lane_seconds
-from shoal.core.run_counters import FetchUsage, FieldFill, fetch_usage, field_fill
+from shoal.core.run_counters import FetchUsage, FieldFill, cache_usage, fetch_usage, field_fill
 from shoal.queue.base import Queue
+from shoal.view.cache import describe_usage
 from shoal.view.dead_letters import count_by_cause
 from shoal.view.documents import status_document
 from shoal.view.formatting import (
@@ -77,10 +78,7 @@ def _show(found: Status) -> None:
         pairs.append(("open", f"{waiting}{later}"))
     if stats.outbox:
         pairs.append(("outbox", f"{count(stats.outbox)} waiting to be drained"))
-    if usage := fetch_usage(found.counters):
-        pairs.append(("cpu", f"{sum(one.cpu_seconds for one in usage):.1f} s of workers for {_usage(usage)}"))
-    if fill := field_fill(found.counters):
-        pairs.append(("filled", _filled(fill)))
+    pairs += _counted(found.counters)
     if found.rate is not None:
         pairs.append(("pages/s", f"{found.rate:.1f}"))
     if found.seeding:
@@ -102,6 +100,16 @@ def _show(found: Status) -> None:
     _show_lanes(found)
     _show_dead(found)
     _show_no_records(found)
+
+
+def _counted(counters: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """What the run counted: what its pages took, how many the cache had, how their records are filled."""
+    if usage := fetch_usage(counters):
+        yield "cpu", f"{sum(one.cpu_seconds for one in usage):.1f} s of workers for {_usage(usage)}"
+    if cached := cache_usage(counters):
+        yield "cache", describe_usage(cached)
+    if fill := field_fill(counters):
+        yield "filled", _filled(fill)
 
 
 def _usage(usage: Sequence[FetchUsage]) -> str:

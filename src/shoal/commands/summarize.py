@@ -8,6 +8,7 @@ import msgspec
 
 from shoal.config.load import Settings
 from shoal.core.run import Run
+from shoal.core.run_counters import cache_usage
 from shoal.core.stats import Stats
 from shoal.queue.base import Queue
 from shoal.runs.finish import rejected_file, write_files
@@ -67,6 +68,7 @@ async def summarize_run(
         fill=fill,
         warnings=(*warnings, *(exporter.notes if exporter else ())),
         no_records=no_records,
+        cache=cache_usage(await queue.run_counters(run.id)),
         first=tuple(msgspec.json.decode(record.data) for record in first),
     )
 

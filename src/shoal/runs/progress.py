@@ -10,6 +10,7 @@ import msgspec
 
 from shoal.core.lane import LaneState
 from shoal.core.run import Run
+from shoal.core.run_counters import CacheUsage
 from shoal.core.stats import Stats
 from shoal.queue.base import DeadLetterGroup, TaskView
 from shoal.runs.host_limits import HostLimit
@@ -63,6 +64,7 @@ class RunSummary(msgspec.Struct, frozen=True):
     fill: tuple[tuple[str, int, int], ...] = ()  # (field, records that have it, records)
     warnings: tuple[str, ...] = ()  # sentences: "price is filled in 3 % of records, last time 98 %"
     no_records: NoRecords | None = None  # why there are none
+    cache: CacheUsage | None = None  # how much the cache helped; None: it was not asked
     first: tuple[dict[str, Any], ...] = ()  # a few records, to be shown where no file was asked for
 
 
