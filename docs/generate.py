@@ -276,6 +276,7 @@ TAGS = {
     "schedules": "Schedules",
     "hooks": "Webhooks",
     "seen-sets": "Seen-sets",
+    "cache": "The response cache",
     "tokens": "Tokens",
     "health": "Health and metrics",
     "queue": "The queue itself",

@@ -7,10 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from conformance import broken, broken_discard, broken_failing, broken_page_limit, broken_push, broken_sqlite
+from conformance import (
+    broken,
+    broken_cache,
+    broken_discard,
+    broken_failing,
+    broken_page_limit,
+    broken_push,
+    broken_sqlite,
+)
 from conformance import test_contract_ack as ack
 from conformance import test_contract_add as add
 from conformance import test_contract_aside as aside
+from conformance import test_contract_cache as cache
 from conformance import test_contract_claim as claim
 from conformance import test_contract_compare_and_swap as compare_and_swap
 from conformance import test_contract_discard as discard
@@ -132,6 +141,10 @@ BY_A_TEST: dict[type[ModelQueue], Callable[[QueueHarness], Awaitable[None]]] = {
     broken.SeenByTheRunItself: seen_sets.test_a_run_knows_its_own_tasks_however_often_they_are_added,
     broken.RememberedForEver: seen_sets.test_a_set_remembers_for_its_time_to_the_hour,
     broken.SetGoesWithItsRun: seen_sets.test_a_set_outlives_its_runs,
+    broken_cache.CacheWithoutBound: cache.test_the_oldest_go_first_when_there_is_no_room,
+    broken_cache.CacheForEver: cache.test_nothing_is_there_for_longer_than_a_week,
+    broken_cache.CacheKeepsItsPlace: cache.test_a_put_replaces_what_its_key_had_and_is_the_newest,
+    broken_cache.CacheClearsOtherHosts: cache.test_entries_are_cleared_by_key_by_host_and_all,
     broken.ExpiredUnseen: lambda harness: reap.test_what_expired_is_dead_at_the_next_look(harness, "stats"),
     broken.UndoForgetsLeased: undo.test_a_leased_task_is_still_its_workers,
     broken.UndoFetchesAgain: undo.test_what_came_late_stays_done,

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from conformance import test_contract_ack as ack
+from conformance import test_contract_cache as cache
 from conformance import test_contract_claim as claim
 from conformance import test_contract_compare_and_swap as compare_and_swap
 from conformance import test_contract_discard as discard
@@ -52,6 +53,10 @@ PLANTED: dict[str, tuple[str, str, str, Test]] = {
     "a seen-set does not grow": (
         "add", "save_seen_set(seen_set)\n  set(run, 'next_task'", "set(run, 'next_task'",
         seen_sets.test_a_large_set_grows_and_is_swept,
+    ),
+    "what is replaced in the cache still counts": (
+        "cache_put", "  cache_remove(key, old)\n", "",
+        cache.test_the_account_is_the_sum_of_what_is_there,
     ),
     "links that were seen are not counted": (
         "settle", "    count_seen(run, answers)\n  end", "  end",

@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "drain": ("drain", "Let a worker finish its tasks and exit."),
     "hosts": ("hosts", "List hosts and change their rate limits."),
     "seen": ("seen", "List seen-sets: URLs that later runs skip; forget or clear them."),
+    "cache": ("cache", "Responses that runs share (--cache): list, show or clear them."),
     "failures": ("failures", "Show how often URLs failed, over runs; forget it."),
     "advice": ("advice", "What to do next: more workers, fewer, or something else."),
     "scrapers": ("scrapers", "List scrapers that can be found by name."),

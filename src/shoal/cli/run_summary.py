@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from shoal.cli.console import clean, count, display_width, format_duration, size, truncate
 from shoal.runs.progress import RunSummary
+from shoal.view.cache import describe_usage
 from shoal.view.formatting import format_account, sitemap_words
 from shoal.view.no_records import describe_no_records
 from shoal.view.page_limit import describe_limit_end
@@ -38,6 +39,8 @@ def summary_lines(summary: RunSummary) -> list[str]:
         lines.append(f"  {sitemap_words(summary.sitemaps)}")
     if words := describe_limit_end(run, stats, summary.now, left=summary.beyond):
         lines.append(f"  {words}")
+    if summary.cache is not None:
+        lines.append(f"  {describe_usage(summary.cache)}")
     # Links that no handler is for are meant to be left out; where there is nothing else, that is said below.
     reasons = sorted(stats.skipped.items(), key=lambda pair: -pair[1])
     if reasons := [pair for pair in reasons if pair[0] != "no_handler"]:

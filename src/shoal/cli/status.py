@@ -14,8 +14,9 @@ from shoal.cli.options import as_json, click_options
 from shoal.config.load import Settings
 from shoal.core.forecast import lane_seconds
 from shoal.core.run import Run
-from shoal.core.run_counters import FetchUsage, FieldFill, fetch_usage, field_fill, sitemap_usage
+from shoal.core.run_counters import FetchUsage, FieldFill, cache_usage, fetch_usage, field_fill, sitemap_usage
 from shoal.queue.base import Queue
+from shoal.view.cache import describe_usage
 from shoal.view.dead_letters import count_by_cause
 from shoal.view.documents import status_document
 from shoal.view.formatting import (
@@ -109,10 +110,13 @@ def _about_spec(run: Run) -> list[tuple[str, object]]:
 
 
 def _counted(counters: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """What the run counted: what its pages took, how many the cache had, how their records are filled."""
     if usage := fetch_usage(counters):
         yield "cpu", f"{sum(one.cpu_seconds for one in usage):.1f} s of workers for {_usage(usage)}"
     if sitemaps := sitemap_usage(counters):
         yield "sitemaps", sitemap_words(sitemaps)
+    if cached := cache_usage(counters):
+        yield "cache", describe_usage(cached)
     if fill := field_fill(counters):
         yield "filled", _filled(fill)
 

@@ -8,7 +8,7 @@ import msgspec
 
 from shoal.config.load import Settings
 from shoal.core.run import Run
-from shoal.core.run_counters import sitemap_usage
+from shoal.core.run_counters import cache_usage, sitemap_usage
 from shoal.core.stats import Stats
 from shoal.queue.base import Queue
 from shoal.runs.finish import rejected_file, write_files
@@ -59,6 +59,7 @@ async def summarize_run(
         final = end in ("complete", "dead")
         fill, warnings = await read_fill_rates(queue, outputs.records, run, request.chosen_fields, final=final)
     first = () if exporter else await outputs.records.records(run.id, limit=PREVIEW_RECORDS)
+    counters = await queue.run_counters(run.id)
     changes = await count_changes(queue, run) if settings.changed_only else None
     return RunSummary(
         run=run,
@@ -74,7 +75,8 @@ async def summarize_run(
         no_records=no_records,
         now=await queue.now(),
         beyond=report.beyond,
-        sitemaps=sitemap_usage(await queue.run_counters(run.id)) if stats.aside else None,
+        sitemaps=sitemap_usage(counters) if stats.aside else None,
+        cache=cache_usage(counters),
         first=tuple(msgspec.json.decode(record.data) for record in first),
     )
 

@@ -157,6 +157,15 @@ class UserActions:
         await self.log_action("clear seen-set", name, count=count)
         return count
 
+    async def clear_cache(self, *, host: str = "", keys: Sequence[bytes] = (), about: str = "") -> int:
+        """Remove stored responses: with these keys, of a host, or all; says how many there were."""
+        count = 0
+        while some := await self._queue.cache_clear(host=host, keys=keys):
+            count += some
+        if count:
+            await self.log_action("clear cache", about or host or "all hosts", count=count)
+        return count
+
     async def forget_seen(self, name: str, digests: Sequence[bytes]) -> int:
         """Take tasks out of a seen-set; says how many were in it."""
         count = await self._queue.forget_seen(name, digests)

@@ -47,6 +47,8 @@ class Counters(msgspec.Struct, omit_defaults=True):
     size_sum: int = 0
     asks: int = 0  # calls of the queue, and the seconds they took
     ask_seconds: float = 0.0
+    cache_hits: int = 0  # pages that were in the cache
+    cache_misses: int = 0  # that were asked for there and fetched, or found unchanged
     lag: float = 0.0  # longest time the event loop was held up in the last seconds, or is being held up
     lanes: dict[str, LaneCounters] = {}  # sums, too; which ones are told may differ from one time to the next
 
@@ -146,6 +148,7 @@ def busiest_lanes(lanes: Mapping[str, LaneCounters], most: int = MAX_REPORTED_LA
 
 _SUMS = (
     "done", "records", "retries", "bytes", "stale", "lost", "took_sum", "size_sum", "asks", "ask_seconds",
+    "cache_hits", "cache_misses",
 )  # fmt: skip
 
 

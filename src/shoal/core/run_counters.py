@@ -22,6 +22,7 @@ EMPTY_PREFIX = "empty."
 _RECRAWL_PREFIX = "recrawl."
 CACHE_PREFIX = "cache."
 SITEMAP_PREFIX = "sitemap."
+HITS = f"{CACHE_PREFIX}hits"
 _SELECTOR_PREFIX = f"{EMPTY_PREFIX}selector."
 MAX_SELECTOR = 80  # letters of a selector that found nothing; the rest is cut off
 MAX_SELECTORS = 5  # of one page
@@ -159,8 +160,11 @@ class CacheUsage(msgspec.Struct, frozen=True):
         return self.hits / pages if pages else 0.0
 
 
+_USAGE_NAMES = tuple(f"{CACHE_PREFIX}{name}" for name in CacheUsage.__struct_fields__)
+
+
 def count_hit(size: int) -> dict[str, int]:
-    return {f"{CACHE_PREFIX}hits": 1, f"{CACHE_PREFIX}bytes": size}
+    return {HITS: 1, f"{CACHE_PREFIX}bytes": size}
 
 
 def count_miss(outcome: str) -> dict[str, int]:
@@ -171,8 +175,8 @@ def count_miss(outcome: str) -> dict[str, int]:
 
 def cache_usage(counters: Mapping[str, int]) -> CacheUsage | None:
     """None for a run without a cache."""
-    numbers = [counters.get(f"{CACHE_PREFIX}{name}", 0) for name in CacheUsage.__struct_fields__]
-    return CacheUsage(*numbers) if any(numbers) else None
+    found = [counters.get(name, 0) for name in _USAGE_NAMES]
+    return CacheUsage(*found) if any(found) else None
 
 
 class FetchUsage(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ import msgspec
 
 from shoal.core.lane import LaneState
 from shoal.core.run import Run
-from shoal.core.run_counters import SitemapUsage
+from shoal.core.run_counters import CacheUsage, SitemapUsage
 from shoal.core.stats import Stats
 from shoal.queue.base import DeadLetterGroup, TaskView
 from shoal.runs.host_limits import HostLimit
@@ -68,6 +68,7 @@ class RunSummary(msgspec.Struct, frozen=True):
     now: int = 0  # by the store's clock
     beyond: int = 0  # lines of its list that are past its page limit
     sitemaps: SitemapUsage | None = None
+    cache: CacheUsage | None = None  # how much the cache helped; None: it was not asked
     first: tuple[dict[str, Any], ...] = ()  # a few records, to be shown where no file was asked for
 
 

@@ -14,13 +14,14 @@ import msgspec
 from shoal.core.forecast import lane_seconds
 from shoal.core.lane import LaneState, WorkerStatus
 from shoal.core.run import Run
-from shoal.core.run_counters import fetch_usage, field_fill, sitemap_usage
+from shoal.core.run_counters import cache_usage, fetch_usage, field_fill, sitemap_usage
 from shoal.core.stats import Stats
 from shoal.core.task import Attempt
 from shoal.logs import redact
 from shoal.queue.base import DeadLetterGroup, SeenSet, TaskView, UrlFailures
 from shoal.runs.identity import run_code_version
 from shoal.runs.no_records import NO_RECORDS, wants_records
+from shoal.view.cache import usage_document
 from shoal.view.dead_letters import count_by_cause, last_message
 from shoal.view.formatting import describe_reason, iso_time
 from shoal.view.hosts import hold_reason, pace_set_by
@@ -92,6 +93,7 @@ def status_document(found: Status) -> Document:
         "fields": field_documents(found.counters),
         "fetched": fetch_documents(found.counters),
         "sitemaps": sitemap_document(found.counters),
+        "cache": usage_document(cache_usage(found.counters)),
     }
 
 

@@ -75,6 +75,12 @@ def counter_families(figures: Counters, memory: int, of: str = "") -> list[Metri
         ),
         took.add_distribution(DURATION_BOUNDS, figures.took, figures.took_sum),
         size.add_distribution(SIZE_BOUNDS, figures.size, figures.size_sum),
+        MetricFamily(f"{of}cache_hits_total", "counter", "Pages taken from the response cache.").add(
+            figures.cache_hits
+        ),
+        MetricFamily(f"{of}cache_misses_total", "counter", "Pages that the response cache did not have fresh.").add(
+            figures.cache_misses
+        ),
         asks.add_distribution((), (figures.asks,), figures.ask_seconds),
         lag.add(figures.lag),
         MetricFamily(f"{of}memory_bytes", "gauge", "Memory of worker processes.").add(memory),
@@ -171,6 +177,8 @@ def _queue_families(snapshot: Snapshot) -> list[MetricFamily]:
         MetricFamily("hosts_parked", "gauge", "Hosts that get no requests because they failed.").add(
             len(snapshot.parked)
         ),
+        MetricFamily("cache_entries", "gauge", "Responses in the response cache.").add(snapshot.cache.entries),
+        MetricFamily("cache_bytes", "gauge", "Size of the response cache, compressed.").add(snapshot.cache.bytes),
         workers,
     ]
 

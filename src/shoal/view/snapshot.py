@@ -15,9 +15,10 @@ from shoal.core.lane import LaneState, WorkerStatus
 from shoal.core.run import Run, RunState
 from shoal.core.stats import Stats
 from shoal.queue import document_kinds as kinds
-from shoal.queue.base import Queue
+from shoal.queue.base import CacheStats, Queue
 from shoal.runs.discovery import Discovery
 from shoal.runs.host_limits import find_host_limits
+from shoal.view.cache import read_stats
 from shoal.view.ended_runs import ENDED_STATES, EndedRuns
 from shoal.view.ended_runs import sum_stats as sum_stats
 from shoal.view.rates import RateMeter
@@ -67,6 +68,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     outbox_limit: int = 0  # records that may wait for a store beside the queue; 0: there is none
     lanes: dict[int, tuple[LaneState, ...]] = {}  # of the runs that were looked at closely
     unfinished_totals: Stats = Stats()
+    cache: CacheStats = CacheStats(0, 0)
 
     @property
     def alive(self) -> list[WorkerStatus]:
@@ -134,6 +136,7 @@ class FleetMonitor:
             worker_memory=self._settings.worker_memory,
             outbox_limit=self._settings.outbox_limit if self._settings.store else 0,
             lanes=lanes,
+            cache=await read_stats(queue),
         )
 
     def rate_of(self, run: int) -> float | None:

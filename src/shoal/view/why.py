@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from shoal.config.load import Settings
-from shoal.core.lane import LaneState
+from shoal.core.lane import CACHE_PREFIX, LaneState
 from shoal.core.needs import shown
 from shoal.core.run import Run, run_of
 from shoal.core.sitemap import SITEMAP
@@ -224,6 +224,8 @@ def _worker_reason(task: TaskView, again: str) -> str:
 def _host_reason(lane: LaneState | None, now: int, ahead: int, most: int) -> str:
     if lane is None:
         return ""
+    if lane.name.startswith(CACHE_PREFIX):
+        return f"its page was in the cache when it was added: it waits for no slot; {count(ahead)} before it"
     if lane.held_until > now:
         word = "parked" if lane.parked else "held back"
         because = f": {lane.reason}" if lane.reason else ""

@@ -21,6 +21,8 @@ from shoal.core.counters import (
     encode,
     error_class,
 )
+from shoal.core.lane import lane_without_cache
+from shoal.core.run_counters import HITS, cache_usage
 from shoal.core.task import Outcome
 
 LAG_INTERVAL = 0.5  # seconds between two measurements of the event loop's lag
@@ -51,6 +53,11 @@ class CounterRecorder:
                 counters.size[bucket_index(SIZE_BOUNDS, attempt.size)] += 1
                 counters.size_sum += attempt.size
                 counters.bytes += attempt.size
+        if outcome.counters:
+            usage = cache_usage(outcome.counters)
+            if usage is not None:
+                counters.cache_hits += usage.hits
+                counters.cache_misses += usage.misses + usage.revalidated
         if result == "done":
             counters.done += 1
             counters.records += len(outcome.records)
@@ -63,8 +70,8 @@ class CounterRecorder:
 
     def count_attempt(self, lane: str, outcome: Outcome) -> None:
         """What a host has been asked, whether the queue takes the outcome or not."""
-        attempt = outcome.attempt
-        if attempt is None:
+        attempt, lane = outcome.attempt, lane_without_cache(lane)
+        if attempt is None or HITS in outcome.counters:
             return
         lane_counters = self._lanes.get(lane)
         if lane_counters is None:

@@ -70,6 +70,9 @@ class BatchOptions(RequestBody):
     rate: float | None = Field(default=None, gt=0, le=10_000, description="Requests per second and host.")
     delay: float | None = Field(default=None, ge=0, le=86_400, description="Seconds between two requests to a host.")
     user_agent: NonEmptyLine | None = None
+    cache: NonEmptyLine | None = Field(
+        default=None, description='Use responses that the fleet fetched so recently ("60s", "1d"), or "http".'
+    )
     ignore_robots: bool | None = None
     routes: list[NonEmptyLine] | None = Field(
         default=None, max_length=200, description='Rules by host or URL: "*/urgent/* priority=10 ttl=30m".'

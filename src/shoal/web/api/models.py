@@ -367,6 +367,16 @@ class ForgottenUrls(ExtensibleModel):
     count: int
 
 
+class CacheDocument(ExtensibleModel):
+    entries: int
+    bytes: int = Field(description="What they take, compressed.")
+    oldest: float = Field(description="Seconds since the oldest was stored.")
+
+
+class RemovedResponses(ExtensibleModel):
+    count: int
+
+
 class TemplateDocument(ExtensibleModel):
     name: str
     version: int

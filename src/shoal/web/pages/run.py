@@ -12,12 +12,14 @@ from starlette.responses import Response
 from shoal.control.history import Series
 from shoal.core.forecast import lane_seconds
 from shoal.core.run import Run
+from shoal.core.run_counters import cache_usage
 from shoal.core.stats import Stats
 from shoal.core.task import State
 from shoal.logs import redact
 from shoal.queue.base import TaskFilter, TaskView
 from shoal.runs.progress import describe_cause
 from shoal.runs.undo_cancel import is_undoable
+from shoal.view.cache import describe_usage
 from shoal.view.changes import count_changes, describe_changes
 from shoal.view.comparison import Comparison, compare_with_previous
 from shoal.view.dead_letters import count_by_cause
@@ -110,6 +112,7 @@ async def show_run(request: Request, context: ContextDep, caller: ReaderDep, nam
             "ahead": found.forecast,
             "took": (run.finished_at - run.created_at) / 1e6 if run.finished_at else 0.0,
             "limits": [(kind, words) for kind, words in limiting_factors(found)],
+            "cache": describe_usage(cached) if (cached := cache_usage(found.counters)) else "",
             "no_records": describe_no_records(found.no_records) if found.no_records else [],
             "lanes": [(lane, format_least_time(lane, found.now)) for lane in slowest],
             "causes": causes[:CAUSES_SHOWN],

@@ -20,6 +20,7 @@ from shoal.worker.task.recrawl import FormerPage
 
 log = logging.getLogger("shoal.worker")
 FAST_RESPONSE = 0.25  # seconds
+FROM_CACHE = "from the cache"
 SAMPLE_EVERY = 8  # one in so many fast responses is measured
 
 
@@ -173,7 +174,7 @@ class TaskAttempt:
             at=self._started_at,
             worker=self.context.worker,
             cause=cause,
-            message=message,
+            message=message or (FROM_CACHE if response and response.cache == "hit" else ""),
             status=response.status if response else 0,
             seconds=round(self.context.clock() - self._started, 6),
             size=len(response.body) if response else 0,
