@@ -11,6 +11,7 @@ from shoal.queue.base import MAX_PAGE_STATES, MAX_WHOLE_PAGE_STATES, PageState, 
 from shoal.queue.previous_run import previous_run
 
 SAVE_BYTES = 8_000_000  # of one step
+GATHER_SECONDS = 0.003  # for which a question waits for others, so that one answer does for a batch of tasks
 
 Found = dict[bytes, tuple[PageHead, bytes]]  # heads and bodies by the digests of their tasks
 
@@ -48,7 +49,7 @@ class PageStateBuffer:
 
 
 class PageStateReader:
-    """What the previous run remembers of pages. Who asks while others are being answered is answered with the next."""
+    """What the previous run remembers of pages, read for many tasks at once."""
 
     def __init__(self, queue: Queue, run: Run) -> None:
         self._queue = queue
@@ -69,6 +70,7 @@ class PageStateReader:
         return (await asyncio.shield(self._next[1])).get(digest)
 
     async def _read_in_turn(self, digests: list[bytes]) -> Found:
+        await asyncio.sleep(GATHER_SECONDS)
         async with self._turn:
             if self._next is not None and self._next[0] is digests:
                 self._next = None
