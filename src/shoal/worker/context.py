@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -173,6 +173,13 @@ class WorkerContext:
     def __post_init__(self) -> None:
         self.lane_holds = LaneHolds(self.clock)
         self.counters = CounterRecorder(self.clock)
+
+    async def after_claim(self, tasks: Sequence[LeasedTask]) -> None:
+        """Read what is known of their pages; of runs that this worker has begun to work on."""
+        for run in {task.run for task in tasks}:
+            known = self._run_contexts.get(run)
+            if known is not None and known.recrawl is not None:
+                await known.recrawl.read_ahead(task for task in tasks if task.run == run)
 
     async def before_settle(self) -> None:
         """Make durable what outcomes refer to."""
