@@ -83,6 +83,7 @@ async def test_meta_is_a_part_of_what_a_page_gives(site: ChangingSite) -> None:
 
 async def test_lastmod_saves_the_request(site: ChangingSite) -> None:
     site.meta = {"lastmod": "2001-01-01"}
+    site.pages["/"] += "<p>home</p>"
     first = await site.crawl()
     site.pages["/"] = "nobody looks"
     second = await site.crawl()
@@ -90,6 +91,7 @@ async def test_lastmod_saves_the_request(site: ChangingSite) -> None:
     assert await site.records(second) == await site.records(first)
     counters = await site.queue.run_counters(second.id)
     assert (counters["recrawl.not_asked"], counters["recrawl.not_modified"], counters["recrawl.unchanged"]) == (1, 3, 4)
+    assert counters["field.text.string"] == 4, "its records are counted like any others"
     site.meta = {"lastmod": "2100-01-01"}
     await site.crawl()
     assert site.parsed == ["/"]

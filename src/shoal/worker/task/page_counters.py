@@ -14,18 +14,20 @@ MAX_EXIT = 40  # letters
 
 
 def page_counters(attempt: TaskAttempt, output: HandlerOutput | None = None) -> dict[str, int]:
-    """Empty where nothing was answered."""
+    """Empty where nothing was answered and nothing found."""
     response, run_context = attempt.response, attempt.run_context
-    if response is None or run_context is None:
+    if run_context is None:
         return {}
-    fetcher = getattr(run_context.fetcher or attempt.context.fetcher, "name", "http")
-    responses, size, micros, cpu = _fetch_names(fetcher, _exit(attempt, run_context))
-    counters = {
-        responses: 1,
-        size: len(response.body),
-        micros: round(response.seconds * 1e6),
-        cpu: attempt.context.cpu_meter.take(),
-    }
+    counters: dict[str, int] = {}
+    if response is not None:
+        fetcher = getattr(run_context.fetcher or attempt.context.fetcher, "name", "http")
+        responses, size, micros, cpu = _fetch_names(fetcher, _exit(attempt, run_context))
+        counters = {
+            responses: 1,
+            size: len(response.body),
+            micros: round(response.seconds * 1e6),
+            cpu: attempt.context.cpu_meter.take(),
+        }
     if output is None:
         return counters
     if output.records:
