@@ -5,7 +5,9 @@ host: its children in a tree of fan-out 8 (so that a crawl from `/` reaches ever
 spread over the site. `/robots.txt` allows all. With --hosts K there are K such sites on 127.0.0.1
 to 127.0.0.K, each with pages/K pages; links stay on their host.
 
-    /__count   {"pages": distinct pages served, "hits": …, "robots": …, "first_at": …, "last_at": …}
+With --etags pages have an ETag, and whoever sends it back is answered 304.
+
+    /__count   {"pages": distinct pages served, "hits": …, "robots": …, "bytes": …, "first_at": …, "last_at": …}
     /__hits    {"http://127.0.0.1:port": [hits of page 0, of page 1, …], …}
     /__times   {"http://127.0.0.1:port": [when each page was asked for], …}
     /__reset   forgets all counts         /__mark   forgets first_at only
@@ -45,7 +47,8 @@ def address(page: int) -> str:
 class Host:
     """The pages of one host, put together from parts made once per page."""
 
-    def __init__(self, origin: str, pages: int) -> None:
+    def __init__(self, origin: str, pages: int, etags: bool = False) -> None:
+        self.etags = etags
         self.origin = origin
         self.pages = pages
         self.hits = [0] * pages
@@ -90,10 +93,16 @@ class Host:
         children = self.cards[first : first + FAN]
         start = self.offsets[page]
         body = b"".join((head, *children, *self.mixed[start : start + CARDS - len(children)], self.foot))
-        return b"HTTP/1.1 200 OK\r\n%bContent-Length: %d\r\n\r\n%b" % (HTML, len(body), body)
+        tag = b"ETag: %b\r\n" % etag(page) if self.etags else b""
+        return b"HTTP/1.1 200 OK\r\n%b%bContent-Length: %d\r\n\r\n%b" % (HTML, tag, len(body), body)
 
 
 HTML = b"Server: bench\r\nContent-Type: text/html; charset=utf-8\r\nConnection: keep-alive\r\n"
+
+
+def etag(page: int) -> bytes:
+    """Pages never change, so their number will do."""
+    return b'"page-%d"' % page
 
 
 def price(page: int) -> str:
@@ -120,16 +129,19 @@ class Site:
         self.hosts = hosts
         self.latency = latency
         self.robots = 0
+        self.bytes = 0  # sent
         self.first_at = 0.0
         self.last_at = 0.0
 
-    def answer(self, host: Host, path: bytes) -> bytes:
+    def answer(self, host: Host, path: bytes, request: bytes = b"") -> bytes:
         page = 0 if path == b"/" else int(path[3:]) if path[:3] == b"/p/" and path[3:].isdigit() else -1
         if 0 <= page < host.pages:
             host.hits[page] += 1
             self.last_at = time.time()
             self.first_at = self.first_at or self.last_at
             host.times.append(self.last_at)
+            if host.etags and etag(page) in request:
+                return b"HTTP/1.1 304 Not Modified\r\nETag: %b\r\n\r\n" % etag(page)
             return host.response(page)
         if path == b"/robots.txt":
             self.robots += 1
@@ -147,7 +159,7 @@ class Site:
             self.first_at = 0.0
             return plain(b"ok\n")
         if path == b"/__reset":
-            self.robots, self.first_at, self.last_at = 0, 0.0, 0.0
+            self.robots, self.bytes, self.first_at, self.last_at = 0, 0, 0.0, 0.0
             for host in self.hosts:
                 host.hits, host.times = [0] * host.pages, []
             return plain(b"ok\n")
@@ -158,6 +170,7 @@ class Site:
             "pages": sum(n > 0 for host in self.hosts for n in host.hits),
             "hits": sum(sum(host.hits) for host in self.hosts),
             "robots": self.robots,
+            "bytes": self.bytes,
             "first_at": self.first_at,
             "last_at": self.last_at,
         }
@@ -179,11 +192,13 @@ class Connection(asyncio.Protocol):
             if not end:
                 self.rest = data
                 return
-            self.reply(request.split(b" ", 2)[1])
+            self.reply(request.split(b" ", 2)[1], request)
             data = rest
 
-    def reply(self, path: bytes) -> None:
-        answer = self.site.answer(self.host, path)
+    def reply(self, path: bytes, request: bytes) -> None:
+        answer = self.site.answer(self.host, path, request)
+        if not path.startswith(b"/__"):
+            self.site.bytes += len(answer)
         if self.site.latency and not path.startswith(b"/__"):
             asyncio.get_running_loop().call_later(self.site.latency, self.write, answer)
         else:
@@ -202,7 +217,7 @@ def listen(address: str, port: int) -> socket.socket:
     return sock
 
 
-async def serve(pages: int, hosts: int, latency: float, port: int, parent: bool) -> None:
+async def serve(pages: int, hosts: int, latency: float, port: int, parent: bool, etags: bool) -> None:
     loop = asyncio.get_running_loop()
     site = Site([], latency)
     stop = asyncio.Event()
@@ -211,7 +226,7 @@ async def serve(pages: int, hosts: int, latency: float, port: int, parent: bool)
     for number in range(hosts):
         sock = listen(f"127.0.0.{number + 1}", port)
         port = sock.getsockname()[1]
-        host = Host(f"http://127.0.0.{number + 1}:{port}", -(-pages // hosts))
+        host = Host(f"http://127.0.0.{number + 1}:{port}", -(-pages // hosts), etags)
         site.hosts.append(host)
         await loop.create_server(lambda host=host: Connection(site, host), sock=sock)
     print(" ".join(host.origin + "/" for host in site.hosts), flush=True)
@@ -258,6 +273,7 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=2000)
     parser.add_argument("--hosts", type=int, default=1)
     parser.add_argument("--latency", type=float, default=0.0, metavar="MS", help="before every answer")
+    parser.add_argument("--etags", action="store_true", help="answer 304 to whoever has the page")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--with-parent", action="store_true", help="end when standard input is closed")
     parser.add_argument("--measure", action="store_true", help="how fast is the site itself?")
@@ -269,7 +285,7 @@ def main() -> None:
     if args.measure:
         asyncio.run(measure(args.pages))
     else:
-        asyncio.run(serve(args.pages, args.hosts, args.latency / 1000, args.port, args.with_parent))
+        asyncio.run(serve(args.pages, args.hosts, args.latency / 1000, args.port, args.with_parent, args.etags))
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def changes(settings: Settings, run: str | None, only: str | None, as_json: bool
             print_json({"run": found.name, **msgspec.to_builtins(counts), "pages": pages})
             return 0
         against = f" (compared with {counts.previous})" if counts.previous else ""
-        print_line(f"{found.name}: {describe_changes(counts)}{against}")
+        print_line(f"{found.name}: {describe_changes(counts) or 'no pages yet'}{against}")
         async for change in listed:
             print_line(f"  {change.change.ljust(WIDTH)}  {clean(change.url)}{_details(change)}")
         return 0

@@ -91,7 +91,9 @@ async def _count_failed(queue: Queue, run: Run) -> int:
 
 
 def describe_changes(counts: ChangeCounts) -> str:
-    """ "9,870 unchanged, 112 changed, 18 new, 6 gone"; of a first run, that there is nothing to compare with."""
+    """ "9,870 unchanged, 112 changed, 18 new, 6 gone"; of a first run, that it is there to be compared with."""
+    if not counts.previous and not counts.new:
+        return ""
     if not counts.previous:
         return f"{count(counts.new, 'page')} remembered: the next run with --changed-only is compared with this one"
     words = [f"{count(counts.unchanged)} unchanged", f"{count(counts.changed)} changed", f"{count(counts.new)} new"]

@@ -147,6 +147,7 @@ class Claimer:
                 request_id=request,
             )
             context.counters.count_queue_call(context.clock() - now)
+            await context.after_claim(answer.tasks)
             self._accept(answer, sent)
             return answer
 

@@ -187,6 +187,13 @@ class WorkerContext:
         self.lane_holds = LaneHolds(self.clock)
         self.counters = CounterRecorder(self.clock)
 
+    async def after_claim(self, tasks: Sequence[LeasedTask]) -> None:
+        """Read what is known of their pages; of runs that this worker has begun to work on."""
+        for run in {task.run for task in tasks}:
+            known = self._run_contexts.get(run)
+            if known is not None and known.recrawl is not None:
+                await known.recrawl.read_ahead(task for task in tasks if task.run == run)
+
     async def before_settle(self) -> None:
         """Make durable what outcomes refer to."""
         if self.flush_pages is not None:

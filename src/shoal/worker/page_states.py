@@ -10,7 +10,9 @@ from shoal.core.run import Run, run_of
 from shoal.queue.base import MAX_PAGE_STATES, MAX_WHOLE_PAGE_STATES, PageState, Queue
 from shoal.queue.previous_run import previous_run
 
+MAX_AHEAD = 500  # states that wait to be asked for
 SAVE_BYTES = 8_000_000  # of one step
+GATHER_SECONDS = 0.003  # for which a question waits for others, so that one answer does for a batch of tasks
 
 Found = dict[bytes, tuple[PageHead, bytes]]  # heads and bodies by the digests of their tasks
 
@@ -48,19 +50,32 @@ class PageStateBuffer:
 
 
 class PageStateReader:
-    """What the previous run remembers of pages. Who asks while others are being answered is answered with the next."""
+    """What the previous run remembers of pages, read for many tasks at once."""
 
     def __init__(self, queue: Queue, run: Run) -> None:
         self._queue = queue
         self._run = run
         self._previous: int | None = None  # its id; 0: there is none; None: nobody has looked
         self._turn = asyncio.Lock()
+        self._ahead: dict[bytes, tuple[PageHead, bytes] | None] = {}  # read, and not asked for yet
         self._next: tuple[list[bytes], asyncio.Task[Found]] | None = None  # that others may still join
+
+    async def read_ahead(self, digests: Sequence[bytes]) -> None:
+        """Read what will be asked for soon, in one go."""
+        if self._previous == 0:
+            return
+        if len(self._ahead) > MAX_AHEAD:
+            self._ahead.clear()  # tasks that were given back; what is missed is read when it is asked for
+        for at in range(0, len(digests), MAX_WHOLE_PAGE_STATES):
+            some = digests[at : at + MAX_WHOLE_PAGE_STATES]
+            self._ahead |= dict.fromkeys(some) | await self._read(some)
 
     async def find(self, digest: bytes) -> tuple[PageHead, bytes] | None:
         """The head and the body that the page of this digest had."""
         if self._previous == 0:
             return None
+        if digest in self._ahead:
+            return self._ahead.pop(digest)
         if self._next is None or len(self._next[0]) >= MAX_WHOLE_PAGE_STATES:
             digests: list[bytes] = []
             self._next = digests, asyncio.create_task(self._read_in_turn(digests))
@@ -69,6 +84,7 @@ class PageStateReader:
         return (await asyncio.shield(self._next[1])).get(digest)
 
     async def _read_in_turn(self, digests: list[bytes]) -> Found:
+        await asyncio.sleep(GATHER_SECONDS)
         async with self._turn:
             if self._next is not None and self._next[0] is digests:
                 self._next = None

@@ -98,7 +98,7 @@ class SqliteQueue:
     forget_seen = write(seen_sets.forget)
     seen_sets = read(seen_sets.listing)
 
-    save_page_states = write(page_states.save)
+    save_page_states = hint(page_states.save)  # durable with the outcomes, which come after it
     page_states = read(page_states.listing)
     failures = read(failing.failures)
     forget_failures = write(failing.forget)

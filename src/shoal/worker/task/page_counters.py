@@ -15,13 +15,14 @@ MAX_EXIT = 40  # letters
 
 
 def page_counters(attempt: TaskAttempt, output: HandlerOutput | None = None) -> dict[str, int]:
-    """Empty where nothing was answered."""
+    """Empty where nothing was answered and nothing found."""
     response, run_context = attempt.response, attempt.run_context
-    if response is None or run_context is None:
+    if run_context is None:
         return {}
-    if response.cache == "hit":  # nothing was fetched
+    counters: dict[str, int] = {}
+    if response is not None and response.cache == "hit":  # nothing was fetched
         counters = count_hit(len(response.body))
-    else:
+    elif response is not None:
         counters = _count_fetch(attempt, run_context, response) | count_miss(response.cache)
     if output is None:
         return counters

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from shoal.core.page import Request, Response
@@ -77,6 +79,10 @@ class Recrawl:
         self._personal = personal
         self._sends_validators = sends_validators
 
+    async def read_ahead(self, tasks: Iterable[LeasedTask]) -> None:
+        """What is known of the pages of tasks that have just been claimed."""
+        await self._reader.read_ahead([page_digest(task) for task in tasks if is_compared(task)])
+
     async def recall(self, task: LeasedTask) -> FormerPage | None:
         """The page of a task as it was; None: it is new, or not one that is compared."""
         if not is_compared(task):
@@ -108,13 +114,16 @@ class Recrawl:
         self, task: LeasedTask, former: FormerPage, at: int, response: Response | None
     ) -> dict[str, int]:
         """Save what was known as what is known now; says what to count."""
-        head = msgspec.structs.replace(former.head, change="unchanged")
-        if response is not None:
-            etag, modified = _validators(response)
-            head = msgspec.structs.replace(
-                head, fetched_at=at, etag=etag or head.etag, last_modified=modified or head.last_modified
-            )
-        self._save(task, head, former.body)
+        head = former.head
+        etag, modified = _validators(response) if response is not None else ("", "")
+        now = msgspec.structs.replace(
+            head,
+            change="unchanged",
+            fetched_at=head.fetched_at if response is None else at,
+            etag=etag or head.etag,
+            last_modified=modified or head.last_modified,
+        )
+        self._save(task, now, former.body)
         how = ("not_asked",) if response is None else ("not_modified",) if response.status == 304 else ()
         return count_page_change("unchanged", *how)
 
