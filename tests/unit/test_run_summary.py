@@ -52,6 +52,12 @@ def test_fields_that_are_often_empty_are_pointed_out() -> None:
     assert fill_lines((("title", 9, 9),)) == fill_lines(()) == []
 
 
+def test_where_no_field_was_ever_found_the_next_step_is_said() -> None:
+    stats, page = Stats(seen=9, done=9, records=9), "https://a.example/"
+    lines = summary_lines(RunSummary(RUN, stats, "no_records", fill=(("sku", 0, 9),), empty_page=page))
+    assert lines[-1].startswith("Next: shoal shell https://a.example/ ")
+
+
 def test_warnings_are_sentences_of_their_own() -> None:
     said = "price is filled in 3 % of records, last time 98 %"
     assert f"  ! {said}" in summary_lines(RunSummary(RUN, Stats(), "complete", warnings=(said,)))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from shoal.cli.console import clean, count, display_width, format_duration, size, truncate
 from shoal.runs.progress import RunSummary
 from shoal.view.formatting import format_account
-from shoal.view.no_records import describe_no_records
+from shoal.view.no_records import describe_no_records, shell_hint
 from shoal.view.page_limit import describe_limit_end
 
 CAUSES_SHOWN = 5
@@ -43,6 +43,8 @@ def summary_lines(summary: RunSummary) -> list[str]:
     lines += fill_lines(summary.fill)
     lines += [f"  ! {text}" for text in summary.warnings]
     lines += _failure_lines(summary)
+    if summary.empty_page:
+        lines += ["None of the fields was found on any page: the selectors do not fit.", shell_hint(summary.empty_page)]
     if summary.no_records:
         lines += describe_no_records(summary.no_records)
     if summary.end == "interrupted":

@@ -175,7 +175,8 @@ class LocalRun:
             try:
                 started = await outputs.start_run(wanted, self._output, settings, replace=self._reread.is_wanted)
             except OutputTaken as error:
-                error.hint = await self._reread.offer(queue, otherwise=error.hint)
+                if error.is_replaceable:  # a file that no run wrote is not replaced by reading again either
+                    error.hint = await self._reread.offer(queue, otherwise=error.hint)
                 raise
             run, exporter = started.run, started.output
             self._changes = changes_since_last_time(run, settings)

@@ -64,6 +64,7 @@ class RunSummary(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()  # sentences: "price is filled in 3 % of records, last time 98 %"
     no_records: NoRecords | None = None  # why there are none
     now: int = 0  # by the store's clock
+    empty_page: str = ""  # no record has any of the fields that were asked for: a page to look at
     beyond: int = 0  # lines of its list that are past its page limit
     first: tuple[dict[str, Any], ...] = ()  # a few records, to be shown where no file was asked for
 
