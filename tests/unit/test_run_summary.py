@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from shoal.cli.run_summary import fill_lines, summary_lines
+from shoal.cli.status import _filled
 from shoal.core.run import Run
+from shoal.core.run_counters import FieldFill
 from shoal.core.stats import Stats
 from shoal.queue.base import DeadLetterGroup
 from shoal.runs.no_records import NoRecords, is_without_records
@@ -114,3 +116,8 @@ def test_causes_with_the_same_words_are_counted_together() -> None:
         DeadLetterGroup("a", "timeout.slow", 1, "u", "", 1, 1),
     )
     assert describe_failures(groups) == "3 × no answer in time"
+
+
+def test_a_field_that_only_some_records_have_is_not_said_to_be_filled_in_all_of_them() -> None:
+    fill = {"type": FieldFill(9, 9, {}), "price": FieldFill(3, 3, {})}
+    assert _filled(fill, 9) == "type 100 % · price 100 % of the 3 that have it"

@@ -80,7 +80,7 @@ def _show(found: Status) -> None:
     if usage := fetch_usage(found.counters):
         pairs.append(("cpu", f"{sum(one.cpu_seconds for one in usage):.1f} s of workers for {_usage(usage)}"))
     if fill := field_fill(found.counters):
-        pairs.append(("filled", _filled(fill)))
+        pairs.append(("filled", _filled(fill, stats.records)))
     if found.rate is not None:
         pairs.append(("pages/s", f"{found.rate:.1f}"))
     if found.seeding:
@@ -113,10 +113,14 @@ def _usage(usage: Sequence[FetchUsage]) -> str:
     return " · ".join(words)
 
 
-def _filled(fill: Mapping[str, FieldFill]) -> str:
-    """How often the fields have values; those that have them least often first."""
+def _filled(fill: Mapping[str, FieldFill], records: int) -> str:
+    """How often the fields have values, the rarest first; and of how many records, if not of all."""
     rarest = sorted(fill.items(), key=lambda pair: pair[1].filled / pair[1].total)
-    words = [f"{clean(name)} {format_share(one.filled, one.total)}" for name, one in rarest[:FIELDS_SHOWN]]
+    words = [
+        f"{clean(name)} {format_share(one.filled, one.total)}"
+        + (f" of the {count(one.total)} that have it" if one.total < records else "")
+        for name, one in rarest[:FIELDS_SHOWN]
+    ]
     more = len(rarest) - FIELDS_SHOWN
     return " · ".join(words) + (f" · {count(more)} more" if more > 0 else "")
 
