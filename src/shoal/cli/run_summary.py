@@ -29,6 +29,8 @@ def summary_lines(summary: RunSummary) -> list[str]:
     }[summary.end]
     failed = f"; {count(stats.failed, 'page')} failed" if stats.failed else ""
     after = f" after {format_duration(summary.seconds)}" if summary.seconds else ""
+    if summary.is_reread and words == "Done":
+        words = "Read again"
     lines = [
         f"{words}{after}: {count(stats.done, 'page')}, {count(stats.records, 'record')}, {size(stats.bytes)}{failed}.",
         format_account(stats),

@@ -353,6 +353,7 @@ class LocalRun:
                 concurrency=settings.concurrency,
                 robots=not settings.ignore_robots,
                 pace=describe_pace(self._settings, self._request, seeder.paces if seeder else ()),
+                is_reread=self._reread.pages is not None,
                 output=relative_path(self._output),
                 notes=(*self._notes(run), *(seeder.notes() if seeder else ()), *([offer] if offer else [])),
             )
@@ -383,5 +384,6 @@ class LocalRun:
         summary = await summarize_run(
             queue, run, stats, self._request, self._settings, self._outputs, exporter, output=self._output
         )
-        self._ui.finish(msgspec.structs.replace(summary, seconds=seconds, resume_command=self._resume_command))
+        summary = msgspec.structs.replace(summary, is_reread=self._reread.is_only, seconds=seconds)
+        self._ui.finish(msgspec.structs.replace(summary, resume_command=self._resume_command))
         return EXIT_CODES[summary.end]
