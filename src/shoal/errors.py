@@ -72,7 +72,7 @@ class InvalidUrl(UsageError):
 
 
 class OutputTaken(UsageError):
-    pass
+    is_replaceable = False  # the file is as another run wrote it
 
 
 class RunBusy(ActionRequired):

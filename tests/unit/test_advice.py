@@ -460,6 +460,9 @@ def test_memory_near_the_limit_and_code_that_holds_the_loop_up_are_told() -> Non
 def test_where_nothing_is_wrong_it_says_so() -> None:
     at_rest = recommend(snapshot(), NOTHING)
     assert kinds(at_rest) == ["idle"] and at_rest[0].level == "good"
+    idle = (worker_status("w0", state="idle"), worker_status("w1", state="idle"))
+    spare = recommend(snapshot(workers=idle), series(Sample(at=0, workers={"idle": 2})))
+    assert kinds(spare) == ["scale_down"], "not also that there is nothing to do"
     looked = snapshot(run(lanes=many_hosts(400), claimable=400, rate=30.0))
     fine = recommend(looked, series(Sample(0, done=300, ready=400, workers={"working": 1})))
     assert kinds(fine) == ["all_clear"] and "30.0 pages/s" in fine[0].why

@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import enum
+import time
 import uuid
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ import pydantic
 import pytest
 
 from shoal.worker.task.handler_output import HandlerOutput
+from shoal.worker.task.handler_runner import HandlerDeadline, _collect
 
 
 class Binding(enum.Enum):
@@ -93,3 +95,13 @@ def test_one_page_gives_several_records_of_several_kinds() -> None:
 def test_what_is_no_record_is_named(record: Any, says: str) -> None:
     with pytest.raises(TypeError, match=says):
         HandlerOutput().add_item(record)
+
+
+def test_what_is_no_record_is_told_with_the_line_that_yielded_it() -> None:
+    def handler() -> Any:
+        yield {"n": 1}
+        yield None
+
+    line = handler.__code__.co_firstlineno + 2
+    with pytest.raises(TypeError, match=rf"not NoneType \(test_extract_page_records\.py:{line}\)"):
+        _collect(handler(), HandlerOutput(), HandlerDeadline(time.monotonic, 60.0))

@@ -72,3 +72,10 @@ def test_of_many_hosts_the_worst_are_shown() -> None:
 def test_hosts_are_filtered_by_a_part_of_their_name() -> None:
     found = build_heatmap(series((10, {"shop.example": (1, 0), "news.example": (1, 0)})), 1, like="shop")
     assert ([row.host for row in found.rows], found.hosts) == (["shop.example"], 1)
+
+
+def test_mistakes_in_the_code_that_reads_pages_are_not_held_against_their_host() -> None:
+    point = HostPoint(done=2, failed=8, code_errors=7)
+    made = build_heatmap(Series(NOW, (Sample(NOW - 60, hosts={"a.test": point}),)), 1.0)
+    assert [(row.total.tried, row.total.failed) for row in made.rows] == [(10, 1)]
+    assert [(cell.tried, cell.failed) for cell in made.rows[0].cells if cell] == [(10, 1)]

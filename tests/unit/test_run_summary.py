@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.cli.progress import header_lines
 from shoal.cli.run_summary import fill_lines, summary_lines
+from shoal.cli.status import _filled
 from shoal.core.run import Run
+from shoal.core.run_counters import FieldFill
 from shoal.core.stats import Stats
 from shoal.queue.base import DeadLetterGroup
 from shoal.runs.no_records import NoRecords, is_without_records
-from shoal.runs.progress import RunSummary, describe_cause, describe_failures
+from shoal.runs.progress import RunInfo, RunSummary, describe_cause, describe_failures
 from shoal.view.no_records import describe_no_records
 
 RUN = Run(id=1, name="7KQ2", scraper="pages", key="k", state="finished", created_at=1, changed_at=1)
@@ -50,6 +53,20 @@ def test_fields_that_are_often_empty_are_pointed_out() -> None:
         "    tag     99 %  999 of 1,000",
     ]
     assert fill_lines((("title", 9, 9),)) == fill_lines(()) == []
+
+
+def test_where_no_field_was_ever_found_the_next_step_is_said() -> None:
+    stats, page = Stats(seen=9, done=9, records=9), "https://a.example/"
+    lines = summary_lines(RunSummary(RUN, stats, "no_records", fill=(("sku", 0, 9),), empty_page=page))
+    assert lines[-1].startswith("Next: shoal shell https://a.example/ ")
+
+
+def test_pages_that_were_read_again_are_not_called_a_crawl() -> None:
+    stats = Stats(seen=9, done=9, records=9)
+    assert summary_lines(RunSummary(RUN, stats, "complete", is_reread=True))[0].startswith("Read again: 9 pages")
+    info = RunInfo(RUN, stats, "here", pace="at most 1 page/s per site", is_reread=True)
+    assert "no site is asked while saved pages are read again" in (said := "\n".join(header_lines(info)))
+    assert "page/s" not in said and "robots" not in said
 
 
 def test_warnings_are_sentences_of_their_own() -> None:
@@ -108,3 +125,8 @@ def test_causes_with_the_same_words_are_counted_together() -> None:
         DeadLetterGroup("a", "timeout.slow", 1, "u", "", 1, 1),
     )
     assert describe_failures(groups) == "3 × no answer in time"
+
+
+def test_a_field_that_only_some_records_have_is_not_said_to_be_filled_in_all_of_them() -> None:
+    fill = {"type": FieldFill(9, 9, {}), "price": FieldFill(3, 3, {})}
+    assert _filled(fill, 9) == "type 100 % · price 100 % of the 3 that have it"

@@ -115,6 +115,22 @@ def test_of_a_shop_products_are_records_and_lists_are_followed() -> None:
     assert outline.template.pages[-1].paging is not None
 
 
+def shop_with_people(path: str) -> str | None:
+    """The shop, which every page links to, and its people, who have no price."""
+    if path == "/people/":
+        links = "".join(f'<a href="/people/name-{n}">Name {n}</a>' for n in range(6))
+        return html("People", links + '<a href="/c/garden/">garden</a>')
+    if path.startswith("/people/"):
+        return html(f"Name {path[-1]}", f'<p class="trade">Trade {path[-1]}</p>')
+    return shop(path)
+
+
+def test_where_a_list_is_named_as_the_start_its_entries_are_the_records() -> None:
+    patterns, fields = kind_of(FakeSite(shop_with_people).outline("/people/"), "item")
+    assert patterns == ("/people/name-*",) and "trade" in fields
+    assert kind_of(FakeSite(shop_with_people).outline("/"), "item")[0] == kind_of(FakeSite(shop).outline(), "item")[0]
+
+
 def test_of_a_blog_posts_are_records_and_numbered_pages_are_followed() -> None:
     outline = FakeSite(blog).outline()
     match, fields = kind_of(outline, "item")

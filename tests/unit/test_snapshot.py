@@ -311,6 +311,16 @@ async def test_a_url_is_explained_whatever_it_was_asked_for(queue: SqliteQueue, 
     ]
 
 
+async def test_a_url_that_waits_for_the_pace_of_another_run_says_so(queue: SqliteQueue, settings: Settings) -> None:
+    slow, fast = {"settings": {"delay": 9.0}}, {"settings": {"delay": 0.5}}
+    for name, spec, spacing in (("slow", slow, 9.0), ("fast", fast, 0.5)):
+        run = await queue.start_run(NewRun("books", name, name, spec=SHARED | spec))
+        tasks, _ = start_tasks(f"http://h.test/{name}/{n}" for n in range(3))
+        await queue.add(run.id, tasks, {"h.test": Pace(spacing)})
+    made = await explain_url(queue, settings, run, "http://h.test/fast/2")
+    assert "h.test at 1 page every 9 s" in made.reason and "run slow asks for that" in made.reason, made.reason
+
+
 @pytest.mark.parametrize(
     ("task", "words"),
     [

@@ -103,7 +103,7 @@ async def test_a_file_of_something_else_is_refused_and_kept_aside_by_fresh(kept:
     path.write_text("mine\n")
     with pytest.raises(OutputTaken, match=r"out\.jsonl exists") as caught:
         opened(kept, path)
-    assert "--fresh" in caught.value.hint
+    assert "--fresh" in caught.value.hint and not caught.value.is_replaceable
     assert path.read_text() == "mine\n"
     kept.add({"n": 1})
     exporter = opened(kept, path, fresh=True)
@@ -111,6 +111,7 @@ async def test_a_file_of_something_else_is_refused_and_kept_aside_by_fresh(kept:
     exporter.close()
     assert lines(path) == [{"n": 1}]
     assert (tmp_path / "out.jsonl.old").read_text() == "mine\n"
+    assert exporter.notes == ("out.jsonl was there already: it is kept as out.jsonl.old",)
 
 
 async def test_the_file_of_another_run_is_refused_and_replaced_by_fresh(kept: FakeRecords, tmp_path: Path) -> None:

@@ -253,9 +253,9 @@ def header_lines(info: RunInfo) -> list[str]:
             f"Continuing run {info.run.name}: {count(ended)} of {count(stats.seen)} pages"
             " already done.   --fresh starts over"
         )
+    asked = ["robots.txt obeyed" if info.robots else "robots.txt ignored", info.pace]
     parts = [
-        "robots.txt obeyed" if info.robots else "robots.txt ignored",
-        info.pace,
+        *(["no site is asked while saved pages are read again"] if info.is_reread else asked),
         f"{count(info.workers, 'worker')} × {info.concurrency} at once",
     ]
     lines.append(" · ".join(part for part in parts if part))

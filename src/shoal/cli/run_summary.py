@@ -10,7 +10,7 @@ from shoal.cli.console import clean, count, display_width, format_duration, size
 from shoal.runs.progress import RunSummary
 from shoal.view.cache import describe_usage
 from shoal.view.formatting import format_account, sitemap_words
-from shoal.view.no_records import describe_no_records
+from shoal.view.no_records import describe_no_records, shell_hint
 from shoal.view.page_limit import describe_limit_end
 
 CAUSES_SHOWN = 5
@@ -31,6 +31,8 @@ def summary_lines(summary: RunSummary) -> list[str]:
     failed = f"; {count(stats.failed, 'page')} failed" if stats.failed else ""
     after = f" after {format_duration(summary.seconds)}" if summary.seconds else ""
     pages = stats.done - (summary.sitemaps.read if summary.sitemaps else 0)
+    if summary.is_reread and words == "Done":
+        words = "Read again"
     lines = [
         f"{words}{after}: {count(pages, 'page')}, {count(stats.records, 'record')}, {size(stats.bytes)}{failed}.",
         format_account(stats),
@@ -51,6 +53,8 @@ def summary_lines(summary: RunSummary) -> list[str]:
     lines += fill_lines(summary.fill)
     lines += [f"  ! {text}" for text in summary.warnings]
     lines += _failure_lines(summary)
+    if summary.empty_page:
+        lines += ["None of the fields was found on any page: the selectors do not fit.", shell_hint(summary.empty_page)]
     if summary.no_records:
         lines += describe_no_records(summary.no_records)
     if summary.end == "interrupted":

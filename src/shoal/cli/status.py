@@ -79,7 +79,7 @@ def _show(found: Status) -> None:
         pairs.append(("open", f"{waiting}{later}"))
     if stats.outbox:
         pairs.append(("outbox", f"{count(stats.outbox)} waiting to be drained"))
-    pairs += _counted(found.counters)
+    pairs += _counted(found.counters, stats.records)
     if found.rate is not None:
         pairs.append(("pages/s", f"{found.rate:.1f}"))
     if found.seeding:
@@ -109,7 +109,7 @@ def _about_spec(run: Run) -> list[tuple[str, object]]:
     return [("output", clean(run.spec["output"]))] if run.spec.get("output") else []
 
 
-def _counted(counters: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+def _counted(counters: Mapping[str, int], records: int) -> Iterator[tuple[str, str]]:
     """What the run counted: what its pages took, how many the cache had, how their records are filled."""
     if usage := fetch_usage(counters):
         yield "cpu", f"{sum(one.cpu_seconds for one in usage):.1f} s of workers for {_usage(usage)}"
@@ -118,7 +118,7 @@ def _counted(counters: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     if cached := cache_usage(counters):
         yield "cache", describe_usage(cached)
     if fill := field_fill(counters):
-        yield "filled", _filled(fill)
+        yield "filled", _filled(fill, records)
 
 
 def _usage(usage: Sequence[FetchUsage]) -> str:
@@ -130,10 +130,14 @@ def _usage(usage: Sequence[FetchUsage]) -> str:
     return " · ".join(words)
 
 
-def _filled(fill: Mapping[str, FieldFill]) -> str:
-    """How often the fields have values; those that have them least often first."""
+def _filled(fill: Mapping[str, FieldFill], records: int) -> str:
+    """How often the fields have values, the rarest first; and of how many records, if not of all."""
     rarest = sorted(fill.items(), key=lambda pair: pair[1].filled / pair[1].total)
-    words = [f"{clean(name)} {format_share(one.filled, one.total)}" for name, one in rarest[:FIELDS_SHOWN]]
+    words = [
+        f"{clean(name)} {format_share(one.filled, one.total)}"
+        + (f" of the {count(one.total)} that have it" if one.total < records else "")
+        for name, one in rarest[:FIELDS_SHOWN]
+    ]
     more = len(rarest) - FIELDS_SHOWN
     return " · ".join(words) + (f" · {count(more)} more" if more > 0 else "")
 

@@ -29,6 +29,7 @@ class Reread:
     ) -> None:
         self.is_wanted = is_wanted
         self.pages: SavedPages | None = None
+        self.is_only = False  # nothing had to be fetched
         self._settings = settings
         self._request = request
         self._on_message = on_message
@@ -63,6 +64,7 @@ class Reread:
         """From now on pages are fetched; whether there are any that were not saved."""
         self.pages = None
         left = await revive_not_saved(queue, run, app.pace_rule(self._settings))
+        self.is_only = not left
         if left:
             self._on_message(f"{count(left, 'page')} {'was' if left == 1 else 'were'} not saved; fetching.")
         return bool(left)

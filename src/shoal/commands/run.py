@@ -186,7 +186,8 @@ class LocalRun:
             try:
                 started = await outputs.start_run(wanted, self._output, settings, replace=self._reread.is_wanted)
             except OutputTaken as error:
-                error.hint = await self._reread.offer(queue, otherwise=error.hint)
+                if error.is_replaceable:  # a file that no run wrote is not replaced by reading again either
+                    error.hint = await self._reread.offer(queue, otherwise=error.hint)
                 raise
             run, exporter = started.run, started.output
             self._changes = changes_since_last_time(run, settings)
@@ -366,6 +367,7 @@ class LocalRun:
                 concurrency=settings.concurrency,
                 robots=not settings.ignore_robots,
                 pace=describe_pace(self._settings, self._request, seeder.paces if seeder else ()),
+                is_reread=self._reread.pages is not None,
                 output=relative_path(self._output),
                 notes=(*self._notes(run), *(seeder.notes() if seeder else ()), *([offer] if offer else [])),
             )
@@ -398,5 +400,6 @@ class LocalRun:
         summary = await summarize_run(
             queue, run, stats, self._request, self._settings, self._outputs, exporter, output=self._output
         )
-        self._ui.finish(msgspec.structs.replace(summary, seconds=seconds, resume_command=self._resume_command))
+        summary = msgspec.structs.replace(summary, is_reread=self._reread.is_only, seconds=seconds)
+        self._ui.finish(msgspec.structs.replace(summary, resume_command=self._resume_command))
         return EXIT_CODES[summary.end]

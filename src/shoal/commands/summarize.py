@@ -58,6 +58,9 @@ async def summarize_run(
 
         final = end in ("complete", "dead")
         fill, warnings = await read_fill_rates(queue, outputs.records, run, request.chosen_fields, final=final)
+    page = ""
+    if end == "complete" and fill and not any(filled for _, filled, _ in fill):
+        end, page = "no_records", await _first_page(outputs, run)
     first = () if exporter else await outputs.records.records(run.id, limit=PREVIEW_RECORDS)
     counters = await queue.run_counters(run.id)
     changes = await count_changes(queue, run) if settings.changed_only else None
@@ -77,8 +80,16 @@ async def summarize_run(
         beyond=report.beyond,
         sitemaps=sitemap_usage(counters) if stats.aside else None,
         cache=cache_usage(counters),
+        empty_page=page,
         first=tuple(msgspec.json.decode(record.data) for record in first),
     )
+
+
+async def _first_page(outputs: RunOutputs, run: Run) -> str:
+    """The page of the first record."""
+    for record in await outputs.records.records(run.id, limit=1):
+        return str(msgspec.json.decode(record.data).get("url") or "")
+    return ""
 
 
 def _end_of(run: Run, stats: Stats) -> RunEnd:

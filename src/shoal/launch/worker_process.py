@@ -10,6 +10,7 @@ import msgspec
 from shoal import app
 from shoal.config.load import Settings
 from shoal.launch import worker_context
+from shoal.launch.debugger import refuse_breakpoints
 from shoal.launch.job import FleetJob, RunJob, run_plan
 from shoal.logs import setup_logging
 from shoal.queue.base import Queue
@@ -30,6 +31,7 @@ async def build(config: ChildConfig, note: CrashNote) -> tuple[WorkerContext, Wo
     )
     tools, plan = await (_build_for_run(job, note) if isinstance(job, RunJob) else _build_for_fleet(job, note))
     opentelemetry.enable_tracing(tools, settings)
+    refuse_breakpoints()
     # Modules and settings live as long as the process: the collector need not look at them again and again.
     gc.collect()
     gc.freeze()

@@ -30,6 +30,7 @@ class RunInfo(msgspec.Struct, frozen=True):
     concurrency: int = 16
     robots: bool = True
     pace: str = ""  # "at most 1 page/s per site", for people
+    is_reread: bool = False  # saved pages are read again, and no site is asked
     output: str = ""
     notes: tuple[str, ...] = ()  # "Read 500 lines of urls.txt: 488 to fetch, 9 duplicates"
 
@@ -66,6 +67,8 @@ class RunSummary(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()  # sentences: "price is filled in 3 % of records, last time 98 %"
     no_records: NoRecords | None = None  # why there are none
     now: int = 0  # by the store's clock
+    is_reread: bool = False  # saved pages were read again, and none was fetched
+    empty_page: str = ""  # no record has any of the fields that were asked for: a page to look at
     beyond: int = 0  # lines of its list that are past its page limit
     sitemaps: SitemapUsage | None = None
     cache: CacheUsage | None = None  # how much the cache helped; None: it was not asked

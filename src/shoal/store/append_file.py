@@ -86,14 +86,15 @@ def sync_file(path: Path) -> int:
         return os.fstat(file.fileno()).st_size
 
 
-def set_aside(path: Path) -> None:
-    """Keep a file that is not ours under another name."""
+def set_aside(path: Path) -> Path:
+    """Keep a file that is not ours under another name, and say which."""
     other = path.with_name(f"{path.name}.old")
     number = 2
     while other.exists():
         other = path.with_name(f"{path.name}.old{number}")
         number += 1
     path.replace(other)
+    return other
 
 
 def write_error(path: Path, error: OSError) -> ActionRequired:

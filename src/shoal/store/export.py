@@ -89,7 +89,9 @@ class Exporter:
     @property
     def notes(self) -> tuple[str, ...]:
         """What people should know about the file as it was written."""
-        return self._output.notes
+        kept = self._state.kept_as
+        aside = (f"{self.path.name} was there already: it is kept as {kept}",) if kept else ()
+        return (*aside, *self._output.notes)
 
     async def drain(self) -> int:
         """Copy what was settled since the last time, as far as that is cheap; says how many records.

@@ -32,6 +32,7 @@ class OutputState:
 
     def __init__(self, run: Run, path: Path, state: Path) -> None:
         self.path = path
+        self.kept_as = ""  # the name of what was there and is not ours
         self._run = run
         folder = state / "exports"
         folder.mkdir(parents=True, exist_ok=True)
@@ -102,11 +103,11 @@ class OutputState:
         if known and (fresh or replace):
             self.path.unlink()
         elif fresh:
-            set_aside(self.path)
+            self.kept_as = set_aside(self.path).name
         elif ours:
             raise self.conflict_error("was changed since this run wrote it")
         else:
-            raise self.conflict_error(f"holds the records of run {saved.run}" if saved else "")
+            raise self.conflict_error(f"holds the records of run {saved.run}" if saved else "", replaceable=known)
         return None
 
     def matching_checkpoint(self, saved: SavedState) -> Checkpoint | None:
@@ -130,9 +131,14 @@ class OutputState:
     def is_empty(self) -> bool:
         return not self.path.exists() or self.path.stat().st_size == 0
 
-    def conflict_error(self, why: str = "") -> OutputTaken:
+    def conflict_error(self, why: str = "", *, replaceable: bool = False) -> OutputTaken:
         why = why or "exists and was not written by this run"
-        return OutputTaken(f"{self.path.name} {why}", hint="another name after -o, or --fresh to start over")
+        hint = "another name after -o, or --fresh to start over"
+        if not replaceable:
+            hint += f"; what is in {self.path.name} now is kept under another name then"
+        error = OutputTaken(f"{self.path.name} {why}", hint=hint)
+        error.is_replaceable = replaceable
+        return error
 
     def release(self) -> None:
         for lock in self._locks:

@@ -158,14 +158,14 @@ def _claim(state: OutputState, fresh: bool, replace: bool) -> None:
     if owner == state.owner:
         return
     if owner is None and fresh:
-        set_aside(path)
+        state.kept_as = set_aside(path).name
         for end in _SIDE_FILES:
             if (side := Path(f"{path}{end}")).exists():
                 set_aside(side)
     elif owner is not None and (fresh or replace):
         _remove(path)
     else:
-        raise state.conflict_error(f"holds the records of run {owner[0]}" if owner else "")
+        raise state.conflict_error(f"holds the records of run {owner[0]}" if owner else "", replaceable=bool(owner))
 
 
 def _owner(path: Path) -> tuple[str, int] | None:

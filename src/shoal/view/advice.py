@@ -36,7 +36,8 @@ def recommend(
     found = capacity_of(snapshot, series, target)
     recommendations = [*scaling_recommendations(snapshot, series, found), *find_problems(snapshot, series, dead or {})]
     recommendations.sort(key=lambda one: LEVELS.index(one.level))
-    if not any(one.level == "act" for one in recommendations):
+    # With nothing open, whatever else is said (that workers can go, or what failed) is something to do.
+    if not any(one.level == "act" for one in recommendations) and (found.work.open or not recommendations):
         recommendations.append(_all_good(snapshot, found))
     return recommendations[:MAX_RECOMMENDATIONS]
 

@@ -21,7 +21,7 @@ class HeatmapCell(msgspec.Struct, gc=False):
     """What was tried at a host in a stretch of time."""
 
     tried: int = 0
-    failed: int = 0
+    failed: int = 0  # not for a mistake in the code that read the page: its host had answered
 
     @property
     def level(self) -> int:
@@ -60,8 +60,8 @@ def build_heatmap(
     tried, failed = dict[str, int](), dict[str, int]()
     for _, hosts in samples:
         for name, point in hosts.items():
-            if point.failed:
-                failed[name] = failed.get(name, 0) + point.failed
+            if hosts_own := point.failed - point.code_errors:
+                failed[name] = failed.get(name, 0) + hosts_own
             if point.done or point.failed:
                 tried[name] = tried.get(name, 0) + point.done + point.failed
     known = [name for name in tried if like in name] if like else list(tried)
@@ -82,5 +82,5 @@ def _cells(samples: Sequence[tuple[int, Mapping[str, HostPoint]]], name: str, wi
         if (point := hosts.get(name)) is not None and (point.done or point.failed):
             cell = cells[at] = cells[at] or HeatmapCell()
             cell.tried += point.done + point.failed
-            cell.failed += point.failed
+            cell.failed += point.failed - point.code_errors
     return cells

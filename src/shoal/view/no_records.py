@@ -27,9 +27,13 @@ def describe_no_records(found: NoRecords) -> list[str]:
     if not found.links and not found.selectors:
         lines.append("  the pages have no links: perhaps the site is filled in by scripts, which shoal does not run")
     if found.page:
-        private = " --allow-private" if looks_private(lane_of(found.page)) else ""
-        lines.append(f"Next: shoal shell {shlex.quote(clean(found.page))}{private}    try selectors on a page")
+        lines.append(shell_hint(found.page))
     return lines
+
+
+def shell_hint(page: str) -> str:
+    private = " --allow-private" if looks_private(lane_of(page)) else ""
+    return f"Next: shoal shell {shlex.quote(clean(page))}{private}    try selectors on a page"
 
 
 def _pages(number: int) -> str:

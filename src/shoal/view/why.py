@@ -14,8 +14,9 @@ from shoal.core.typed_task import TYPE_PREFIX
 from shoal.core.url import canonical, request_digest
 from shoal.errors import InvalidUrl
 from shoal.queue.base import MAX_OUTBOX_PER_RUN, Queue, TaskFilter, TaskView, UrlFailures
+from shoal.runs.host_limits import find_host_limits
 from shoal.runs.missing_capabilities import find_missing, no_worker_has
-from shoal.view.formatting import ago, count, format_duration, format_hold, format_pace
+from shoal.view.formatting import ago, count, format_duration, format_hold, format_host_limit, format_pace
 from shoal.view.run_state import display_state, live_workers_for_run, resume_hint
 from shoal.view.status import outbox_words
 
@@ -142,12 +143,17 @@ async def _explain(queue: Queue, settings: Settings, run: Run, task: TaskView, m
     workers = await live_workers_for_run(queue, settings, run)
     again = "" if workers else resume_hint(settings, run)
     missing = bool(task.needs and find_missing({shown(task.needs): 1}, workers))
+    reason = await _full_outbox_reason(queue, run, task) or waiting_reason(
+        run, task, lanes[0] if lanes else None, now, ahead, again, most=most, missing=missing
+    )
+    if task.state == "ready":
+        limits = await find_host_limits(queue, settings, run, lanes, now)
+        reason = "; ".join([reason, *(format_host_limit(one, now) for one in limits if one.kind == "other_run")])
     return Explanation(
         run=run,
         task=task,
         now=now,
-        reason=await _full_outbox_reason(queue, run, task)
-        or waiting_reason(run, task, lanes[0] if lanes else None, now, ahead, again, most=most, missing=missing),
+        reason=reason,
         chain=await _parent_chain(queue, run, task),
         run_state=await display_state(queue, settings, run),
         url=task.url,

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from urllib.parse import urlsplit
 
 from shoal.core.url import lane_of, path_of
 from shoal.extract.links import is_trap
@@ -98,7 +99,19 @@ def item_group(sample: SiteSample, groups: Sequence[UrlGroup]) -> UrlGroup | Non
             fields = common_fields(pages)
             if has_evidence(pages, fields):
                 found.append((any(one.type == "price" for one in fields.values()), len(group.urls), group))
-    return max(found, key=lambda one: one[:2])[2] if found else None
+    best = max(found, key=lambda one: one[:2])[2] if found else None
+    return _listed_by_start(sample, groups, best) or best
+
+
+def _listed_by_start(sample: SiteSample, groups: Sequence[UrlGroup], best: UrlGroup | None) -> UrlGroup | None:
+    """Of a site of several collections the one that is meant: that of the list which was named as the start."""
+    folder = sample.start.url.rpartition("/")[0] + "/"
+    if best is None or urlsplit(folder).path == "/" or _links_to(sample.start, best) >= MIN_ITEMS:
+        return None
+    below = [group for group in groups if all(url.startswith(folder) for url in group.urls)]
+    listed = [(_links_to(sample.start, group), group) for group in below if sample.pages_of(group)]
+    links, group = max(listed, key=lambda one: one[0], default=(0, None))
+    return group if links >= MIN_ITEMS else None
 
 
 class _Collection:

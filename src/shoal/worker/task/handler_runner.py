@@ -11,7 +11,8 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from types import GeneratorType, TracebackType
+from pathlib import Path
+from types import FrameType, GeneratorType, TracebackType
 from typing import Any
 
 from shoal.core.task import LeasedTask
@@ -193,13 +194,23 @@ def _collect(result: Any, output: HandlerOutput, deadline: HandlerDeadline) -> A
         return None
     if type(result) is GeneratorType or isinstance(result, Iterator | list | tuple):
         for item in result:
-            output.add_item(item)
+            _add_item(item, output, getattr(result, "gi_frame", None))
             deadline.check()
         return None
     if isinstance(result, Awaitable | AsyncIterator):
         return result
     output.add_item(result)
     return None
+
+
+def _add_item(item: Any, output: HandlerOutput, frame: FrameType | None) -> None:
+    """frame: of the generator, which waits where it yielded this: the line that no traceback has."""
+    try:
+        output.add_item(item)
+    except TypeError as error:
+        if frame is None:
+            raise
+        raise TypeError(f"{error} ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})") from error
 
 
 async def _collect_awaited(waiting: Any, step: UserCodeStep, output: HandlerOutput, deadline: HandlerDeadline) -> None:
@@ -223,7 +234,7 @@ async def _collect_async(
             except StopAsyncIteration:
                 return
             with step:
-                output.add_item(item)
+                _add_item(item, output, getattr(items, "ag_frame", None))
             # It may yield for ever without once waiting for anything; then no timer would ever fire.
             deadline.check()
     finally:
