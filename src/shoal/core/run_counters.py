@@ -1,7 +1,8 @@
 """What a run counts as its tasks are settled, by name: what fetching took, and how records are filled.
 
 Names are fetch.FETCHER.EXIT.WHAT (WHAT: responses, bytes, us, cpu_us), field.NAME.TYPE (a JSON type, or empty), and, of
-pages without a record where no page had any yet, empty.pages, empty.links and empty.selector.SELECTOR.
+pages without a record where no page had any yet, empty.pages, empty.links and empty.selector.SELECTOR. Of
+runs that keep records unique also unique.yielded.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import msgspec
 FIELD_PREFIX = "field."  # of what is counted of records: it counts only where they do
 FETCH_PREFIX = "fetch."
 EMPTY_PREFIX = "empty."
+UNIQUE_YIELDED = "unique.yielded"  # records before those were dropped that others had the key of
 _SELECTOR_PREFIX = f"{EMPTY_PREFIX}selector."
 MAX_SELECTOR = 80  # letters of a selector that found nothing; the rest is cut off
 MAX_SELECTORS = 5  # of one page

@@ -21,7 +21,7 @@ from shoal.logs import redact
 from shoal.queue import document_kinds as kinds
 from shoal.queue.base import Queue
 from shoal.runs.identity import run_key
-from shoal.runs.spec import RunMode, current_user, new_spec
+from shoal.runs.spec import LIST_COLUMNS_KEY, RunMode, current_user, new_spec
 from shoal.sources.arguments import ArgumentSource
 from shoal.sources.open import Input, open_input
 from shoal.sources.target_kind import target_kind, validate_target
@@ -40,6 +40,7 @@ class RunRequest:
     template: Template | None = None
     input: Input | None = None  # URLs beside the scraper's own; each is to be accounted for
     chosen_fields: frozenset[str] = frozenset()  # fields that somebody chose, whose filling is worth a word
+    list_columns: tuple[str, ...] = ()  # what else stands in its list and goes into its outputs
 
     @property
     def identity(self) -> list[str]:
@@ -139,7 +140,8 @@ def _template_request(template: Template, given: Input | None, chosen: frozenset
             f"template {template.name} has no start URL",
             hint="write start: https://… in it, or give a list or URLs after it",
         )
-    return RunRequest(scraper, template=template, input=given, chosen_fields=chosen)
+    columns = given.source.columns if given is not None and has_columns else ()
+    return RunRequest(scraper, template=template, input=given, chosen_fields=chosen, list_columns=columns)
 
 
 def _open_input(words: Sequence[str], column: str, folder: Path) -> Input:
@@ -184,6 +186,8 @@ async def run_spec(
         spec["command"] = redact(command)
     if request.input is not None:
         spec["input"] = request.input.source.name
+    if request.list_columns:
+        spec[LIST_COLUMNS_KEY] = list(request.list_columns)
     return spec
 
 

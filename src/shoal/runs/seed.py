@@ -16,6 +16,7 @@ from shoal.queue.base import Queue
 from shoal.queue.reconnect import reconnecting
 from shoal.runs.identity import finish_seeding
 from shoal.runs.list_reader import ListReader, ListReport, describe_report
+from shoal.runs.spec import list_columns
 from shoal.sources.open import Input
 from shoal.store.sidecars import RejectedFile
 
@@ -60,7 +61,9 @@ class ListSeeder:
             given.source,
             settings.state_folder,
             pace=app.pace_rule(settings_for_replay(settings) if reread else settings),
-            rejects=lambda size: RejectedFile(rejects, size, csv_safe=settings.csv_safe, csv_bom=settings.csv_bom),
+            rejects=lambda size: RejectedFile(
+                rejects, size, csv_safe=settings.csv_safe, csv_bom=settings.csv_bom, columns=list_columns(run)
+            ),
             rewrite=app.rewrite_rule(settings),
             outage_timeout=app.queue_outage_timeout(settings),
             settings=remembered,
