@@ -85,8 +85,9 @@ async def test_records_are_written_to_a_file_on_request(demo: Server, clean_fold
 
 
 async def test_private_addresses_are_refused_unless_allowed(demo: Server, clean_folder: Path) -> None:
-    result = await shoal.run(shop(demo.url))
-    assert (result.stats.dead, result.stats.done) == (1, 0) and not result.complete
+    with pytest.raises(shoal.ShoalError, match="private network") as error:
+        await shoal.run(shop(demo.url))
+    assert "allow_private=True" in error.value.hint
     assert not demo.hits
 
 

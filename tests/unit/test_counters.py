@@ -62,7 +62,7 @@ def test_every_cause_belongs_to_one_of_few_classes(cause: str, named: str) -> No
 def test_every_cause_with_a_rule_of_its_own_has_a_class_that_is_known() -> None:
     assert {error_class(cause) for cause in RULES} <= set(ERROR_CLASSES)
     unclear = {cause for cause in RULES if error_class(cause) == "other"}
-    assert unclear == {"http", "lane_busy", "stalled", "closed", "not_kept"}
+    assert unclear == {"http", "lane_busy", "stalled", "closed", "not_kept", "garbled"}
 
 
 @pytest.mark.parametrize(("value", "bucket"), [(0.0, 0), (0.005, 0), (0.0051, 1), (60.0, 12), (61.0, 13)])

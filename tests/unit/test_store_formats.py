@@ -558,3 +558,17 @@ def test_whole_numbers_with_gaps_stay_whole_in_pandas() -> None:
     frame = to_pandas([b'{"n":9007199254740993,"ok":true}', b"{}"])
     assert (str(frame["n"].dtype), str(frame["ok"].dtype)) == ("Int64", "boolean")
     assert frame["n"][0] == 9007199254740993
+
+
+@pytest.mark.parametrize("name", ["x.xlsx", "x.parquet", "x.sqlite", "x.csv", "x.tsv"])
+async def test_a_table_without_rows_has_its_columns(name: str, tmp_path: Path) -> None:
+    kept = FakeRecords()
+    out = opened(kept, tmp_path / name, columns=("url", "title"))
+    try:
+        await out.finish()
+        assert (out.rows, out.columns) == (0, ("url", "title"))
+        kept.add({"title": "Bees", "price": 1})
+        await out.finish()
+        assert out.rows == 1 and {"title", "price"} <= set(out.columns)
+    finally:
+        out.close()

@@ -147,3 +147,28 @@ def test_a_new_list_of_rejected_lines_takes_the_place_of_ours_only(tmp_path: Pat
     file.close()
     assert [row["line"] for row in table(path)] == ["2"]
     assert (tmp_path / "pages.rejected.csv.old").read_text() == "mine"
+
+
+async def test_other_columns_of_the_list_come_along(tmp_path: Path) -> None:
+    path, rows = tmp_path / "out.failed.csv", {"Note": "gamma", "size": 5, "tags": ["a"]}
+    letters = DeadLetter(1, meta={"line": 4, "row": rows}), DeadLetter(2, meta={"line": 9, "row": "garbled"})
+    columns = ("Note", "size", "tags", "none")
+    await write_failed(DeadLetterQueue(*letters), RUN, path, columns=columns)
+    assert [[row[name] for name in ("line", *columns)] for row in table(path)] == [
+        ["4", "gamma", "5", '["a"]', ""],
+        ["9", "", "", "", ""],
+    ]
+    rejected = RejectedFile(tmp_path / "out.rejected.csv", columns=("Note",))
+    rejected.add(3, "not a url", "not a URL", rows)
+    rejected.add(4, "", "nothing in column url")
+    rejected.flush()
+    rejected.close()
+    assert [row["Note"] for row in table(rejected.path)] == ["gamma", ""]
+
+
+def test_a_file_of_an_earlier_run_with_other_columns_is_ours(tmp_path: Path) -> None:
+    path = tmp_path / "out.rejected.csv"
+    path.write_text("line,input,reason,Shop\n1,x,y,z\n")
+    rejected = RejectedFile(path, columns=("Note",))
+    rejected.close()
+    assert not list(tmp_path.iterdir())

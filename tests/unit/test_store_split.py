@@ -123,3 +123,17 @@ def test_an_output_is_split_by_one_field(tmp_path: Path, name: str) -> None:
 )
 def test_what_failed_has_one_file_beside_all(output: str, failed: str) -> None:
     assert sidecar_paths(output)[0].name == failed
+
+
+async def test_a_field_that_no_record_has_is_said(tmp_path: Path) -> None:
+    for records, is_said in ([{"sku": 1}, {"sku": 2}], True), ([{"sku": 1}, {"type": "x"}], False):
+        kept = FakeRecords()
+        kept.add(*records)
+        (tmp_path / str(is_said)).mkdir()
+        out = opened(kept, tmp_path / str(is_said) / "{type}.csv")
+        try:
+            await out.finish()
+            said = ("no record has a field type, so all of them are in other.csv",)
+            assert out.notes == (said if is_said else ())
+        finally:
+            out.close()

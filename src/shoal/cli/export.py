@@ -23,13 +23,16 @@ from shoal.core.run import Run
 from shoal.errors import UsageError
 from shoal.queue.base import Queue
 from shoal.runs.outputs import RunOutputs
+from shoal.runs.spec import list_columns
 from shoal.store.base import RecordReader
 from shoal.store.export import FORMATS, Exporter, check_output
 from shoal.store.formats import require_package
 from shoal.store.ordered_records import OrderedRecords
 from shoal.store.sidecars import sidecar_paths, write_failed
 from shoal.store.stream_exporter import STREAM_KINDS, StreamExporter
+from shoal.view.formatting import relative_path
 
+SHOWN_FILES = 5  # of an output that is split
 POLL_INTERVAL = 0.5
 INTERRUPTED = 4
 _FORMAT_BY_KIND = {
@@ -100,7 +103,8 @@ def export(
             stack.callback(out.close)
             added = await _copy(queue, chosen, out, settings, follow=follow)
         if isinstance(out, Exporter):
-            print_line(f"{output}: {count(out.rows, 'record')}, {count(added)} of them new.")
+            shown = output if len(out.files) == 1 and out.files[0][0] == out.path else _split_files(out)
+            print_line(f"{shown}: {count(out.rows, 'record')}, {count(added)} of them new.")
             for note in out.notes:
                 print_line(f"  {note}")
             if failed:
@@ -115,6 +119,15 @@ def export(
         print_line(f"Stopped. What was written is complete{again}.", sys.stderr)
         return INTERRUPTED
     return 0
+
+
+def _split_files(out: Exporter) -> str:
+    """The files that an output was split into, by name; of many, the first."""
+    names = [relative_path(str(path)) for path, _, _ in out.files]
+    if not names:
+        return f"no file of the form {out.path.name}"
+    more = f" and {count(len(names) - SHOWN_FILES, 'more file')}" if len(names) > SHOWN_FILES else ""
+    return f"{', '.join(names[:SHOWN_FILES])}{more}"
 
 
 def _open_output(
@@ -200,7 +213,8 @@ async def _export_to_pipe(records: RecordReader, run: Run, kind: str, settings: 
 
 async def _write_failed(queue: Queue, run: Run, output: str, settings: Settings) -> None:
     path, _ = sidecar_paths(output)
-    number = await write_failed(queue, run, path, csv_safe=settings.csv_safe, csv_bom=settings.csv_bom)
+    columns, safe, bom = list_columns(run), settings.csv_safe, settings.csv_bom
+    number = await write_failed(queue, run, path, csv_safe=safe, csv_bom=bom, columns=columns)
     print_line(f"{path}: {count(number, 'page')}." if number else "No page failed.")
 
 

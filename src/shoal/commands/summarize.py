@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,6 +18,7 @@ from shoal.runs.list_report import ListReport, describe_rejected
 from shoal.runs.no_records import NoRecords, explain_no_records, is_without_records, wants_records
 from shoal.runs.outputs import RunOutputs
 from shoal.runs.progress import RunEnd, RunSummary
+from shoal.runs.record_notes import dropped_note, empty_field_notes, is_nothing_filled
 from shoal.runs.request import RunRequest
 from shoal.store.export import Exporter
 from shoal.view.changes import count_changes, describe_changes
@@ -25,6 +27,7 @@ from shoal.view.formatting import relative_path
 if TYPE_CHECKING:
     from shoal.runs.fill_rates import FieldRates
 
+SAMPLE_PAGES = 50  # looked at for one with a record
 PREVIEW_RECORDS = 3  # records, where no output was asked for
 
 
@@ -43,7 +46,9 @@ async def summarize_run(
     no_records = await _explain_no_records(queue, run, stats, request)
     end = _end_of(run, stats)
     nothing_added = request.input is not None and not stats.seen and not run.seen_set  # no line was a URL
-    if end == "complete" and (nothing_added or (no_records and (output or wants_records(run)))):
+    counters = await queue.run_counters(run.id)
+    is_nothing_in_them = request.template is None and is_nothing_filled(counters)
+    if end == "complete" and (nothing_added or ((no_records or is_nothing_in_them) and (output or wants_records(run)))):
         end = "no_records"
     dead = tuple(await queue.dead_groups(run.id, limit=100_000))
     files = await write_files(queue, run, exporter, settings, dead) if exporter else []
@@ -58,11 +63,11 @@ async def summarize_run(
 
         final = end in ("complete", "dead")
         fill, warnings = await read_fill_rates(queue, outputs.records, run, request.chosen_fields, final=final)
+    warnings += await _record_notes(queue, run, stats, request, settings, counters)
     page = ""
     if end == "complete" and fill and not any(filled for _, filled, _ in fill):
         end, page = "no_records", await _first_page(outputs, run)
     first = () if exporter else await outputs.records.records(run.id, limit=PREVIEW_RECORDS)
-    counters = await queue.run_counters(run.id)
     changes = await count_changes(queue, run) if settings.changed_only else None
     return RunSummary(
         run=run,
@@ -90,6 +95,19 @@ async def _first_page(outputs: RunOutputs, run: Run) -> str:
     for record in await outputs.records.records(run.id, limit=1):
         return str(msgspec.json.decode(record.data).get("url") or "")
     return ""
+
+
+async def _record_notes(
+    queue: Queue, run: Run, stats: Stats, request: RunRequest, settings: Settings, counters: Mapping[str, int]
+) -> tuple[str, ...]:
+    """What is odd about the records."""
+    notes: list[str] = []
+    if request.template is None and stats.records:  # how the fields of a template are filled is told in a table
+        done = await queue.list_tasks(run.id, state="done", limit=SAMPLE_PAGES)
+        sample = next((task.url for task in reversed(done) if task.records), "")
+        notes += empty_field_notes(counters, request.scraper, sample)
+    dropped = dropped_note(counters, stats, settings.unique) if settings.unique else ""
+    return tuple(note for note in (*notes, dropped) if note)
 
 
 def _end_of(run: Run, stats: Stats) -> RunEnd:

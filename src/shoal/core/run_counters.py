@@ -4,7 +4,8 @@ Names are fetch.FETCHER.EXIT.WHAT (WHAT: responses, bytes, us, cpu_us), field.NA
 pages without a record where no page had any yet, empty.pages, empty.links and empty.selector.SELECTOR; where
 pages are compared with those of the run before, recrawl.CHANGE, recrawl.not_modified and recrawl.not_asked; of runs
 with a cache, cache.hits, cache.revalidated, cache.misses, and cache.bytes, of bodies that were not fetched;
-and of sitemaps sitemap.read, sitemap.entries, sitemap.lost (entries) and sitemap.cut (files with more than are read).
+of sitemaps sitemap.read, sitemap.entries, sitemap.lost (entries) and sitemap.cut (files with more than are read);
+and of runs that keep records unique unique.yielded.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ _RECRAWL_PREFIX = "recrawl."
 CACHE_PREFIX = "cache."
 SITEMAP_PREFIX = "sitemap."
 HITS = f"{CACHE_PREFIX}hits"
+UNIQUE_YIELDED = "unique.yielded"  # records before those were dropped that others had the key of
 _SELECTOR_PREFIX = f"{EMPTY_PREFIX}selector."
 MAX_SELECTOR = 80  # letters of a selector that found nothing; the rest is cut off
 MAX_SELECTORS = 5  # of one page

@@ -11,6 +11,7 @@ from shoal.core.run import Run
 from shoal.errors import UsageError
 from shoal.queue.base import DeadLetterGroup, Queue
 from shoal.runs.progress import describe_failures
+from shoal.runs.spec import list_columns
 from shoal.store.export import Exporter
 from shoal.store.sidecars import sidecar_paths, write_failed
 
@@ -27,7 +28,8 @@ async def write_files(
     stats = await queue.stats(run.id)
     if stats.discarded and not stats.dead:
         return files  # what failed is known to that file alone by now
-    if count := await write_failed(queue, run, failed, csv_safe=settings.csv_safe, csv_bom=settings.csv_bom):
+    columns, safe, bom = list_columns(run), settings.csv_safe, settings.csv_bom
+    if count := await write_failed(queue, run, failed, csv_safe=safe, csv_bom=bom, columns=columns):
         files.append((str(failed), count, describe_failures(dead)))
     return files
 

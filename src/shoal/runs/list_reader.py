@@ -283,7 +283,7 @@ class ListReader:
 
     def _reject(self, entry: UrlEntry, reason: str) -> None:
         assert self._rejects is not None
-        self._rejects.add(entry.line, entry.text, reason)
+        self._rejects.add(entry.line, entry.text, reason, entry.extra)
 
     async def _save_position(self, position: ListPosition) -> None:
         """Write a position, after the rejected lines it speaks of; also if we are cancelled meanwhile."""

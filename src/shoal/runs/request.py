@@ -22,7 +22,7 @@ from shoal.logs import redact
 from shoal.queue import document_kinds as kinds
 from shoal.queue.base import Queue
 from shoal.runs.identity import run_key
-from shoal.runs.spec import RunMode, current_user, new_spec
+from shoal.runs.spec import LIST_COLUMNS_KEY, RunMode, current_user, new_spec
 from shoal.sources.arguments import ArgumentSource
 from shoal.sources.folder import FolderSource
 from shoal.sources.open import Input, PrefetchedSource, open_input
@@ -45,6 +45,7 @@ class RunRequest:
     input: Input | None = None  # URLs beside the scraper's own; each is to be accounted for
     folder: str = ""  # whose files are the pages; empty: they are fetched
     chosen_fields: frozenset[str] = frozenset()  # fields that somebody chose, whose filling is worth a word
+    list_columns: tuple[str, ...] = ()  # what else stands in its list and goes into its outputs
 
     @property
     def identity(self) -> list[str]:
@@ -164,7 +165,8 @@ def _template_request(
             f"template {template.name} has no start URL",
             hint="write start: https://… in it, or give a list or URLs after it",
         )
-    return RunRequest(scraper, template=template, input=given, chosen_fields=chosen)
+    columns = given.source.columns if given is not None and has_columns else ()
+    return RunRequest(scraper, template=template, input=given, chosen_fields=chosen, list_columns=columns)
 
 
 def _folder_of(words: Sequence[str]) -> str:
@@ -239,6 +241,8 @@ async def run_spec(
         spec["command"] = redact(command)
     if request.input is not None:
         spec["input"] = request.input.source.name
+    if request.list_columns:
+        spec[LIST_COLUMNS_KEY] = list(request.list_columns)
     return spec
 
 

@@ -18,6 +18,7 @@ from shoal.runs.cached_starts import free_cached_starts
 from shoal.runs.identity import finish_seeding
 from shoal.runs.list_reader import ListReader
 from shoal.runs.list_report import ListReport, describe_report
+from shoal.runs.spec import list_columns
 from shoal.sources.open import Input
 from shoal.store.sidecars import RejectedFile
 
@@ -62,7 +63,9 @@ class ListSeeder:
             given.source,
             settings.state_folder,
             pace=app.pace_rule(settings_for_replay(settings) if reread else settings),
-            rejects=lambda size: RejectedFile(rejects, size, csv_safe=settings.csv_safe, csv_bom=settings.csv_bom),
+            rejects=lambda size: RejectedFile(
+                rejects, size, csv_safe=settings.csv_safe, csv_bom=settings.csv_bom, columns=list_columns(run)
+            ),
             rewrite=app.rewrite_rule(settings),
             routes=app.route_rules(settings),
             outage_timeout=app.queue_outage_timeout(settings),

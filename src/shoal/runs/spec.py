@@ -8,6 +8,8 @@ import socket
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from shoal.core.run import Run
+
 # Whoever started it works on it alone; or workers anywhere; or the processes of a server.
 RunMode = Literal["single", "distributed", "here"]
 
@@ -21,6 +23,15 @@ def current_user() -> str:
     except (KeyError, OSError):  # a container may have no such user
         name = f"user {os.getuid()}"
     return f"{name}@{socket.gethostname()}"
+
+
+LIST_COLUMNS_KEY = "list_columns"  # of a list's rows, beside the URL, where they go into its outputs
+
+
+def list_columns(run: Run) -> tuple[str, ...]:
+    """What else stands in the rows of a run's list and belongs into its outputs."""
+    given = run.spec.get(LIST_COLUMNS_KEY)
+    return tuple(name for name in given if isinstance(name, str)) if isinstance(given, list) else ()
 
 
 def new_spec(

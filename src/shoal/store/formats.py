@@ -98,7 +98,7 @@ def open_output(
             )
         from shoal.store.sqlite_writer import SqliteWriter
 
-        return SqliteWriter(queue, run, state, fresh=fresh, replace=replace)
+        return SqliteWriter(queue, run, state, fresh=fresh, replace=replace, header=columns)
     is_text_table = output_format.kind in ("csv", "tsv")
     form = Checkpoint(safe=form.safe and is_text_table, bom=form.bom and is_text_table, in_order=form.in_order)
     checkpoint = state.recover(
@@ -112,7 +112,7 @@ def open_output(
     if not output_format.is_incremental:
         from shoal.store.rewrite_writer import RewriteWriter
 
-        return RewriteWriter(queue, run, state, make_whole, checkpoint=checkpoint)
+        return RewriteWriter(queue, run, state, make_whole, checkpoint=checkpoint, header=columns)
     from shoal.store.append_writer import AppendWriter
 
     header = columns if output_format.kind != "jsonl" else ()

@@ -24,13 +24,18 @@ class RewriteWriter:
         *,
         checkpoint: Checkpoint | None,
         form: Checkpoint = Checkpoint(),
+        header: tuple[str, ...] = (),
     ) -> None:
-        """form: how rows are to be written; a file that is written otherwise is written anew."""
+        """form: how rows are to be written; a file that is written otherwise is written anew.
+
+        header: the columns of a table without rows.
+        """
         self._queue = queue
         self._run = run
         self._state = state
         self._make_format = make_format
         self._form = form
+        self._header = header
         if checkpoint is None:
             state.save(form)
         self._checkpoint = checkpoint or form
@@ -81,6 +86,8 @@ class RewriteWriter:
             async for batch in RecordBatches(self._queue, self._run).all():
                 await run_in_thread(output.scan, [record.data for record in batch])
                 last = batch[-1].seq
+            if not last and self._header:
+                await run_in_thread(output.scan, [msgspec.json.encode(dict.fromkeys(self._header))])
         await run_in_thread(output.begin, self._state.begin_temporary())
         seq = rows = 0
         async for batch in RecordBatches(self._queue, self._run).all(until=last):

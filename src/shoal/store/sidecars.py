@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol
+
+import msgspec
 
 from shoal.core.run import Run
 from shoal.core.task import Attempt
@@ -20,6 +22,7 @@ from shoal.store.split_writer import without_field
 FAILED_COLUMNS = ("url", "cause", "status", "message", "attempts", "at")
 ORIGIN_COLUMNS = ("line", "input")  # of URLs that came from a list
 REJECTED_COLUMNS = ("line", "input", "reason")
+LIST_ROW = "row"  # of a task's meta: what else stood in its line
 BATCH_SIZE = 200
 
 
@@ -66,23 +69,32 @@ async def failures(queue: DeadLetterReader, run: int) -> AsyncIterator[dict[str,
 
 
 async def write_failed(
-    queue: DeadLetterReader, run: Run, path: Path, *, csv_safe: bool = False, csv_bom: bool = False
+    queue: DeadLetterReader,
+    run: Run,
+    path: Path,
+    *,
+    csv_safe: bool = False,
+    csv_bom: bool = False,
+    columns: Sequence[str] = (),
 ) -> int:
     """Write every dead letter of a run to a CSV file, in place of an earlier one; says how many.
 
-    Where there are none, there is no file. A file that is not ours is kept under another name.
+    columns: of the list that its URLs came from, behind the others. Where no page failed, there is no file. A file
+    that is not ours is kept under another name.
     """
-    columns: tuple[str, ...] = FAILED_COLUMNS
+    own: tuple[str, ...] = FAILED_COLUMNS
     async for found in failures(queue, run.id):
         if len(found) > len(FAILED_COLUMNS):
-            columns = (*FAILED_COLUMNS, *ORIGIN_COLUMNS)
+            own = (*FAILED_COLUMNS, *ORIGIN_COLUMNS)
             break
     other = path.with_name(f".{path.name}.shoal")
     encoder, rows, count = CsvEncoder(safe=csv_safe, bom=csv_bom), AppendFile(other), 0
     try:
-        rows.append(encoder.header(columns))
+        rows.append(encoder.header((*own, *columns)))
         async for found in failures(queue, run.id):
-            rows.append(encoder.lines([[str(found.get(name, "")) for name in columns]]))
+            listed = found.get(LIST_ROW) or {}
+            cells = [*(found.get(name, "") for name in own), *_cells(listed, columns)]
+            rows.append(encoder.lines([[str(cell) for cell in cells]]))
             count += 1
         await run_in_thread(rows.sync)
     except BaseException:
@@ -101,19 +113,28 @@ class RejectedFile:
     `keep`: how many bytes of the file are known to be whole, as flush() said; the rest is cut off.
     """
 
-    def __init__(self, path: Path, keep: int = 0, *, csv_safe: bool = False, csv_bom: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        keep: int = 0,
+        *,
+        csv_safe: bool = False,
+        csv_bom: bool = False,
+        columns: Sequence[str] = (),  # of the input, behind our own
+    ) -> None:
         self.path = path
         self._encoder = CsvEncoder(safe=csv_safe, bom=csv_bom)
-        self._header = self._encoder.header(REJECTED_COLUMNS)
+        self._columns = tuple(columns)
+        self._header = self._encoder.header((*REJECTED_COLUMNS, *columns))
         self._pending: list[Sequence[str]] = []
         self._rows: AppendFile | None = None
         if keep and path.exists() and path.stat().st_size >= keep:
             self._rows = AppendFile(path, keep)
         else:  # removed or cut by somebody, or never there
-            _remove_previous(path, self._header.rstrip())
+            _remove_previous(path, self._encoder.header(REJECTED_COLUMNS).rstrip())
 
-    def add(self, line: int, text: str, reason: str) -> None:
-        self._pending.append((str(line), text, reason))
+    def add(self, line: int, text: str, reason: str, row: Mapping[str, Any] | None = None) -> None:
+        self._pending.append((str(line), text, reason, *(str(cell) for cell in _cells(row or {}, self._columns))))
         if len(self._pending) >= BATCH_SIZE:
             self._write()
 
@@ -150,7 +171,15 @@ def failure_row(letter: FailedTask) -> dict[str, Any]:
     meta = getattr(letter, "meta", None) or {}
     if "line" in meta or "input" in meta:
         found |= {"line": meta.get("line", ""), "input": meta.get("input", letter.url)}
+    if isinstance(meta.get(LIST_ROW), dict):
+        found[LIST_ROW] = meta[LIST_ROW]
     return found
+
+
+def _cells(row: Mapping[str, Any], columns: Sequence[str]) -> list[object]:
+    """What stood in a list's row, as texts; anything else in there as it is written in JSON."""
+    values = (row.get(name) for name in columns)
+    return ["" if it is None else it if isinstance(it, str) else msgspec.json.encode(it).decode() for it in values]
 
 
 def _time(at: int) -> str:

@@ -94,6 +94,7 @@ class SplitWriter:
         self._files: dict[str, FileExporter] = {}
         self._batches = RecordBatches(queue, run)
         self._seq = 0  # up to which all values are known
+        self._has_field = False  # whether any record has it
 
     @property
     def rows(self) -> int:
@@ -105,7 +106,11 @@ class SplitWriter:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return tuple(note for file in self._files.values() for note in file.notes)
+        notes = tuple(note for file in self._files.values() for note in file.notes)
+        if self._has_field or NO_VALUE not in self._files:
+            return notes
+        where = self._files[NO_VALUE].path.name
+        return (f"no record has a field {self._field}, so all of them are in {where}", *notes)
 
     @property
     def files(self) -> list[WrittenOutput]:
@@ -125,6 +130,8 @@ class SplitWriter:
 
     async def _find_values(self) -> None:
         while batch := await self._batches.next_after(self._seq):
+            if not self._has_field:
+                self._has_field = any(cells.decode(record.data).get(self._field) is not None for record in batch)
             for value in dict.fromkeys(file_value(record.data, self._field) for record in batch):
                 if value not in self._files:
                     self._files[value] = self._open(value)

@@ -43,9 +43,17 @@ class SqliteWriter:
     notes: tuple[str, ...] = ()
 
     def __init__(
-        self, queue: RecordReader, run: int, state: OutputState, *, fresh: bool = False, replace: bool = False
+        self,
+        queue: RecordReader,
+        run: int,
+        state: OutputState,
+        *,
+        fresh: bool = False,
+        replace: bool = False,
+        header: tuple[str, ...] = (),
     ) -> None:
         self._state = state
+        self._header = header
         self._batches = RecordBatches(queue, run)
         _claim(state, fresh, replace)
         self._open()
@@ -62,7 +70,10 @@ class SqliteWriter:
         return await self._copy(cheap_only=True)
 
     async def finish(self) -> int:
-        return await self._copy(cheap_only=False)
+        new = await self._copy(cheap_only=False)
+        if self._header and not self._position.names:
+            await run_in_thread(self._write_header)
+        return new
 
     def close(self) -> None:
         self._db.close()
@@ -121,6 +132,15 @@ class SqliteWriter:
             packed = msgspec.json.encode(names).decode()
             self._db.execute("UPDATE shoal_export SET seq = ?, rows = ?, names = ?", (seq, at.rows, packed))
         self._position = at
+
+    def _write_header(self) -> None:
+        """The columns of a table without rows."""
+        names = dict(self._position.names)
+        with self._transaction(LOCK_TIMEOUT):
+            for key in self._header:
+                self._add_column(names, key)
+            self._db.execute("UPDATE shoal_export SET names = ?", (msgspec.json.encode(names).decode(),))
+        self._position = TablePosition(self._position.seq, self._position.rows, names)
 
     def _add_column(self, names: dict[str, str], key: str) -> None:
         if len(names) >= MAX_COLUMNS:

@@ -29,13 +29,14 @@ _encode_meta = msgspec.json.Encoder().encode  # as queues do: what travels comes
 
 
 class HandlerOutput:
-    __slots__ = ("bytes", "follows", "links", "missed", "record_keys", "records", "skipped", "tasks")
+    __slots__ = ("bytes", "follows", "links", "missed", "record_keys", "records", "skipped", "tasks", "yielded")
 
     def __init__(self) -> None:
         self.records: list[bytes] = []
         self.record_keys: list[bytes] = []  # one per record, where they are unique by a key
         self.follows: list[Follow] = []
         self.tasks: list[Task] = []
+        self.yielded = 0  # records before they were made unique
         self.bytes = 0
         self.links = 0  # of a page without a handler
         self.missed: list[str] = []  # selectors that found nothing
@@ -67,6 +68,7 @@ class HandlerOutput:
 
     def make_unique(self, fields: Sequence[str]) -> None:
         """Of records with the same values of these fields keep the first; between pages the queue decides."""
+        self.yielded = len(self.records)
         first: dict[bytes | int, tuple[bytes, bytes]] = {}
         for at, record in enumerate(self.records):
             key = record_key(record, fields)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from shoal.core.page import Response
-from shoal.core.run_counters import FETCH_PREFIX, count_empty_page, count_fields, count_hit, count_miss
+from shoal.core.run_counters import FETCH_PREFIX, UNIQUE_YIELDED, count_empty_page, count_fields, count_hit, count_miss
 from shoal.worker.context import RunContext
 from shoal.worker.task.attempt import TaskAttempt
 from shoal.worker.task.handler_output import HandlerOutput
@@ -29,6 +29,8 @@ def page_counters(attempt: TaskAttempt, output: HandlerOutput | None = None) -> 
     if output.records:
         run_context.record_watch.has_records = True
         counters.update(count_fields(output.records))
+        if run_context.unique:
+            counters[UNIQUE_YIELDED] = output.yielded
     elif not run_context.record_watch.has_records:
         links = output.links or sum(len(follow.hrefs) for follow in output.follows)
         counters.update(count_empty_page(links, output.missed))
