@@ -351,6 +351,7 @@ class ModelQueue(ModelPush, ModelSettle, ModelInspect, ModelSeen, ModelMove):
         for outcome in outcomes:
             verdicts.append(self.may_answer(outcome)[0])
             self.make_true(outcome, verdicts[-1], paces or {})
+        self.stop_settled(outcomes)
         return verdicts
 
     # outbox

@@ -29,6 +29,7 @@ ELSEWHERE = {"max_pages", "rate", "seen", "seen_for", "dead_retention"}
 SPECIAL: dict[str, Any] = {
     "scope": "site",
     "seen": "prices",
+    "sitemap_since": "7d",
     "dead_retention": 86_400.0,
     "header": ("Accept-Language: de",),
     "proxy": "out",
