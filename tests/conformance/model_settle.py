@@ -10,6 +10,7 @@ from conformance.model_state import ENDED, ModelLease, ModelRun, ModelTask, iden
 from shoal.core.capability import Needs
 from shoal.core.lane import Pace
 from shoal.core.needs import skip_refused
+from shoal.core.run import run_of
 from shoal.core.task import SEEN, Admission, LaneChange, Outcome, Task, Verdict
 from shoal.queue.base import LEASE_SECONDS, LIMIT_SECONDS, MAX_COUNTER_NAMES, StoredEntry, StoredRecord
 
@@ -70,7 +71,6 @@ class ModelSettle:
         else:
             self.end_late(task, outcome, about)
         self.count(about, outcome, with_records=kept)
-        self.stop_at_limit(about)
 
     def count(self, about: ModelRun, outcome: Outcome, *, with_records: bool) -> None:
         for name, number in outcome.counters.items():
@@ -108,6 +108,12 @@ class ModelSettle:
         self.keep_links(task, outcome, paces, late=late)
         self.keep_entries(task, outcome, late=late)
         return True
+
+    def stop_settled(self, outcomes: Sequence[Outcome]) -> None:
+        """Once per commit: what an outcome found is taken whatever came before it in the same one."""
+        for run in {run_of(outcome.task) for outcome in outcomes if outcome.result != "part"}:
+            if run in self.all_runs:
+                self.stop_at_limit(self.all_runs[run])
 
     def stop_at_limit(self, about: ModelRun) -> None:
         """When as many pages have ended as were asked for, the rest is cancelled and so has the run."""

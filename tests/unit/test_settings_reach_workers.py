@@ -30,6 +30,7 @@ SPECIAL: dict[str, Any] = {
     "scope": "site",
     "cache": "60s",
     "seen": "prices",
+    "sitemap_since": "7d",
     "dead_retention": 86_400.0,
     "header": ("Accept-Language: de",),
     "routes": ("* ttl=1s",),

@@ -100,7 +100,7 @@ def _parse_seen_set(value: object) -> str:
 
 def _parse_since(value: object) -> str:
     """A date, or a time before the moment at which a sitemap is read."""
-    text = units.text(str(value) if isinstance(value, int | float) else value)
+    text = units.text(value)
     if text and not (is_date(text) or units.seconds()(text)):
         raise ValueError(value)
     return text

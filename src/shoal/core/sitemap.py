@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-
-import msgspec
+from typing import NamedTuple
 
 from shoal.core.task_kind import BUILT_IN_PREFIX
 
@@ -27,7 +25,7 @@ _date = re.compile(
 ).fullmatch
 
 
-class SitemapEntry(msgspec.Struct, frozen=True, gc=False):
+class SitemapEntry(NamedTuple):
     url: str  # as written
     lastmod: str = ""  # likewise, if it is a date
     is_sitemap: bool = False  # of an index: another sitemap
@@ -70,6 +68,8 @@ def parse_date(text: str) -> float | None:
             iso = f"{year}-{month or '01'}-{day or '01'}T{clock or '00:00'}"
             moment = datetime.fromisoformat(iso + (zone or "Z"))
         else:
+            from email.utils import parsedate_to_datetime  # late: only feeds need it
+
             moment = parsedate_to_datetime(text)
             moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
         return moment.timestamp()
