@@ -25,7 +25,8 @@ async def test_rows_of_postgresql_are_read_in_steps_and_nothing_can_be_written()
     table, rows = f"items_{uuid.uuid4().hex}", 2 * STEP + 5
     db = await asyncpg.connect(url)
     try:
-        await db.execute(f"create table {table} as select 'https://a.example/' || n as url, n::numeric as price, now() as at from generate_series(1, {rows}) n")  # fmt: skip
+        columns = "'https://a.example/' || n as url, n::numeric as price, now() as at"
+        await db.execute(f"create table {table} as select {columns} from generate_series(1, {rows}) n")
         found = [row async for row in query_rows(url, f"select * from {table} order by price")]
         assert [row["url"] for row in found] == [f"https://a.example/{n}" for n in range(1, rows + 1)]
         changes = f"with gone as (delete from {table} returning 1) select count(*) from gone"
