@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     shoal run https://example.com --sitemap -o site.csv      what its sitemaps list
     shoal run shop.yaml -o shop.xlsx                   with a template
     cat urls | shoal run - -o pages.csv                from a pipe
-    shoal run ./saved/ -f title=h1 -o pages.csv        saved pages, nothing is fetched
-    shoal run --from-run k3f --column link -o more.csv the links of another run's records
-    shoal run --from-sql shop.db --query 'select url, sku from items' -o items.csv
+    shoal run ./saved/ -f title=h1 -o pages.csv        a folder of saved pages
+    shoal run --from-run k3f --column link -o new.csv  another run's records
+    shoal run --from-sql shop.db --query 'select url from items' -o items.csv
     shoal run books.py -o books.jsonl --fresh          start over
     shoal run books.py -o books.jsonl --dashboard      and watch it in a browser
     """,
