@@ -32,6 +32,7 @@ class ChangingSite:
         self.statuses: dict[str, int] = {}
         self.has_etags = True
         self.requests: list[str] = []  # of the last run, with how each was answered: "/a 304"
+        self.conditional: list[str] = []  # paths that were asked for only if they have changed
         self.parsed: list[str] = []  # paths that the handler saw in the last run
         self.rules: tuple[object, ...] | None = ("v1",)
         self.personal = False
@@ -52,6 +53,8 @@ class ChangingSite:
     async def fetch(self, request: Request) -> Response:
         path = request.url.removeprefix(HOME.rstrip("/"))
         response = self._answer(path, dict(request.headers))
+        if "if-none-match" in dict(request.headers):
+            self.conditional.append(path)
         self.requests.append(f"{path} {response.status}")
         return Response(request.url, response.status, response.headers, response.body)
 
@@ -76,6 +79,7 @@ class ChangingSite:
         self.runs += 1
         self.wall_clock += 3_600_000_000
         self.requests.clear()
+        self.conditional.clear()
         self.parsed.clear()
         run = await self.queue.start_run(NewRun(scraper="site", key=f"k{self.runs}", name=f"run-{self.runs}", **more))
         task = start_task(HOME, meta=self.meta)

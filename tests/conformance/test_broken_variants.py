@@ -13,6 +13,7 @@ from conformance import (
     broken_discard,
     broken_failing,
     broken_page_limit,
+    broken_page_states,
     broken_push,
     broken_sqlite,
 )
@@ -36,6 +37,7 @@ from conformance import test_contract_move as move
 from conformance import test_contract_needs as needs
 from conformance import test_contract_outbox as outbox
 from conformance import test_contract_page_limit as page_limit
+from conformance import test_contract_page_states as page_states
 from conformance import test_contract_priority as priority
 from conformance import test_contract_push as push
 from conformance import test_contract_reap as reap
@@ -174,6 +176,8 @@ BY_A_TEST: dict[type[ModelQueue], Callable[[QueueHarness], Awaitable[None]]] = {
     broken_page_limit.LimitRunsAll: page_limit.test_a_run_that_was_paused_is_paused_again,
     broken_page_limit.ReviveDropsTheRest: page_limit.test_reviving_keeps_what_a_page_limit_left,
     broken_page_limit.RevivedQueueUp: page_limit.test_revived_pages_come_first_under_a_limit,
+    broken_page_states.FirstStateStays: page_states.test_what_is_saved_again_takes_the_place_of_the_former,
+    broken_page_states.StatesOutliveRuns: page_states.test_they_go_with_their_run_and_none_comes_after_it,
     broken_push.PushOfTheKnown: push.test_known_tasks_are_told_as_known_and_stay_where_they_are,
     broken_push.PushWithoutAName: push.test_a_repeated_request_returns_the_same_batch,
     broken_push.PushedToAnybody: push.test_only_a_worker_that_has_what_it_needs_is_given_it,
@@ -184,7 +188,7 @@ BY_A_TEST: dict[type[ModelQueue], Callable[[QueueHarness], Awaitable[None]]] = {
 }
 ALL = [
     kind
-    for module in (broken, broken_push, broken_discard, broken_page_limit)
+    for module in (broken, broken_push, broken_discard, broken_page_limit, broken_page_states)
     for kind in vars(module).values()
     if isinstance(kind, type) and issubclass(kind, ModelQueue) and kind is not ModelQueue
 ]

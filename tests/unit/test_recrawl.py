@@ -139,6 +139,7 @@ async def test_validators_go_to_where_a_redirect_leads_and_nowhere_else(site: Ch
     second = await site.crawl()
     assert "/old 301" in site.requests
     assert "/a 304" in site.requests
+    assert sorted(site.conditional) == ["/", "/a", "/c"]
     assert await site.records(second) == await site.records(first)
     site.redirects["/old"] = "/b"
     third = await site.crawl()
