@@ -78,4 +78,25 @@ MUTANTS = (
         '"http.501": RetryRule(3),',
         "unit/test_retry.py",
     ),
+    Mutant(
+        "the longer of two TTLs wins",
+        "core/route.py",
+        "task.ttl > float(self.ttl)",
+        "task.ttl < float(self.ttl)",
+        "unit/test_routes.py",
+    ),
+    Mutant(
+        "a rule's session makes another task of a page",
+        "core/route.py",
+        "rule_session=session, cache",
+        "session=session, cache",
+        "unit/test_routes.py",
+    ),
+    Mutant(
+        "a rule that is never reached is taken",
+        "core/routes.py",
+        'if one.kind == "host" or one.matches(last.text):',
+        'if one.kind == "host":',
+        "unit/test_routes.py",
+    ),
 )
