@@ -24,7 +24,7 @@ PageUrl = Annotated[str, Query(max_length=4_000, description="Only responses of 
 @router.get("", summary="The response cache", responses=response_docs(CacheDocument))
 async def show_cache(context: ContextDep, caller: ReaderDep) -> Response:
     """How many responses are stored, what they take, and the age of the oldest."""
-    return json_response(stats_document(await context.cached("cache", context.queue.cache_stats)))
+    return json_response(stats_document(await context.cached(("cache",), context.queue.cache_stats)))
 
 
 @router.delete("", summary="Clear the response cache", responses=response_docs(RemovedResponses, 422))
