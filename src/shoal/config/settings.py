@@ -15,7 +15,6 @@ from typing import Any
 
 from shoal.config.setting import Setting, choice, count, declare, duration, lines, size, switch
 from shoal.core import units
-from shoal.core.cache_rules import HTTP_RULES
 from shoal.core.capability import MAX_CAPABILITIES, Needs, capability_names
 from shoal.core.dead_retention import MIN_DEAD_RETENTION
 from shoal.core.name_format import RUN_ID_FORMAT, RUN_ID_PARTS, WORKER_ID_FORMAT, WORKER_ID_PARTS, name_format
@@ -576,6 +575,8 @@ class Settings:
     def cache_age(self) -> float:
         """How old a stored response may be, as requests carry it: seconds, HTTP_RULES, or 0 for none."""
         if self.cache == HTTP_CACHE:
+            from shoal.core.cache_rules import HTTP_RULES  # late: --help needs no rules
+
             return HTTP_RULES
         return float(self.cache.removesuffix("s")) if self.cache else 0.0
 
