@@ -625,6 +625,8 @@ class Settings:
         from shoal.core.cache_rules import HTTP_RULES  # late: `shoal --help` needs none of it
 
         if self.cache == HTTP_CACHE:
+            from shoal.core.cache_rules import HTTP_RULES  # late: --help needs no rules
+
             return HTTP_RULES
         return float(self.cache.removesuffix("s")) if self.cache else 0.0
 
