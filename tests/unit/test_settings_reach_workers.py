@@ -27,7 +27,6 @@ OF_A_RUN = [setting for setting in SETTINGS.values() if setting.scope == "run"]
 # Where they are used instead: the queue counts pages, keeps seen-sets and removes dead letters, and a rate is a delay.
 ELSEWHERE = {"max_pages", "rate", "seen", "seen_for", "dead_retention"}
 SPECIAL: dict[str, Any] = {
-    "sitemap_since": "2024-05-31",
     "scope": "site",
     "cache": "60s",
     "seen": "prices",

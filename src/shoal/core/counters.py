@@ -89,8 +89,8 @@ _CLASS_OF = {
     "refused": "refused", "private": "refused", "scope": "refused", "bad_url": "refused",
     "bad_request": "refused", "too_large": "too_large", "decode": "content", "content": "content",
     "parse": "content", "bad_response": "content", "too_complex": "content", "missing_field": "content",
-    "bad_field": "content", "not_a_sitemap": "content", "handler": "handler", "handler_timeout": "handler", "memory": "handler",
-    "client": "handler", "no_handler": "handler", "error": "handler", "worker_lost": "worker_lost",
+    "bad_field": "content", "not_a_sitemap": "content", "handler": "handler", "handler_timeout": "handler",
+    "memory": "handler", "client": "handler", "no_handler": "handler", "error": "handler", "worker_lost": "worker_lost",
     "unacknowledged": "worker_lost", "expired": "expired",
 }  # fmt: skip
 
