@@ -11,6 +11,7 @@ from pipeline_harness import HOME, PipelineHarness, html
 from shoal.core.lane import CACHE_PREFIX, cache_lane, lane_without_cache
 from shoal.core.page import Request
 from shoal.core.run_counters import cache_usage
+from shoal.core.sitemap import SITEMAP
 from shoal.core.task import LeasedTask, Outcome, RequestOptions, is_plain
 from shoal.core.url import request_digest
 from shoal.errors import FetchFailed
@@ -108,6 +109,16 @@ async def test_links_to_pages_in_the_cache_wait_in_a_lane_without_a_pace() -> No
         ("http://a.test/c", "a.test"),
     ]
     assert outcome.found[0].digest == request_digest("http://a.test/b")
+
+
+async def test_entries_of_a_sitemap_in_the_cache_wait_in_a_lane_without_a_pace() -> None:
+    harness = await cached()
+    harness.answers["http://a.test/s.txt"] = html("http://a.test/b\nhttp://a.test/c")
+    outcome = await harness.page(url="http://a.test/s.txt", kind=SITEMAP)
+    assert [(task.url, task.lane) for task in outcome.found] == [
+        ("http://a.test/b", FREE),
+        ("http://a.test/c", "a.test"),
+    ]
 
 
 async def test_what_has_gone_from_the_cache_takes_a_slot_of_its_host_and_no_attempt() -> None:

@@ -622,8 +622,6 @@ class Settings:
     @property
     def cache_age(self) -> float:
         """How old a stored response may be, as requests carry it: seconds, HTTP_RULES, or 0 for none."""
-        from shoal.core.cache_rules import HTTP_RULES  # late: `shoal --help` needs none of it
-
         if self.cache == HTTP_CACHE:
             from shoal.core.cache_rules import HTTP_RULES  # late: --help needs no rules
 

@@ -6,7 +6,6 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from shoal.core.failing import FAILING
 from shoal.core.page import Response
 from shoal.core.retry import status_cause
 from shoal.core.sitemap import SITEMAP, is_robots
@@ -19,12 +18,10 @@ from shoal.extract.page import Page
 from shoal.extract.selection import missed_selectors
 from shoal.fetch.base import Turn
 from shoal.logs import bind_lazy
-from shoal.queue.failing import failing_tasks
 from shoal.worker.context import RunContext, WorkerContext
 from shoal.worker.task import slot
 from shoal.worker.task.attempt import TaskAttempt, log_fields
 from shoal.worker.task.built_in_handlers import PageFunction, page_function
-from shoal.worker.task.cache_lane import free_cached
 from shoal.worker.task.exchange import exchange, take_slot
 from shoal.worker.task.failure import failure_outcome, is_last_attempt
 from shoal.worker.task.follow_up_tasks import outbox_entries, with_keys
@@ -32,6 +29,7 @@ from shoal.worker.task.handler_output import HandlerOutput
 from shoal.worker.task.handler_runner import HandlerDeadline, run_handler
 from shoal.worker.task.page_counters import page_counters
 from shoal.worker.task.page_fetch import build_page
+from shoal.worker.task.queue_look_up import ask_queue
 from shoal.worker.task.recrawl import restored
 from shoal.worker.task.robots_check import check_robots
 from shoal.worker.task.sitemap import is_missing, read_sitemap
@@ -65,9 +63,7 @@ async def process_task(task: LeasedTask, context: WorkerContext, start_at: float
         if output is None:
             output = await visit(attempt, run_context, start_at)
         found = admit_links(attempt, run_context, output)
-        if run_context.skip_failing and found.tasks:
-            found = await skip_failing(attempt, run_context, found)
-        found = await skip_lanes_of_cached(run_context, found)
+        found = await ask_queue(attempt, run_context, found)
         counters = page_counters(attempt, output) | remember(attempt, run_context, output)
         return attempt.success_outcome(output, found, follow_ups(attempt, output), counters)
     except BaseException as error:
@@ -233,21 +229,6 @@ def admit_links(attempt: TaskAttempt, run_context: RunContext, output: HandlerOu
             output.follows = [follow for follow in output.follows if follow.again]
             return AdmittedLinks(kept, (("trap", attempt.final_url),) if kept != found.tasks else ())
         return replace(found, skipped=found.skipped + output.skipped) if output.skipped else found
-
-
-async def skip_failing(attempt: TaskAttempt, run_context: RunContext, found: AdmittedLinks) -> AdmittedLinks:
-    """Leave out links to URLs that failed too often before."""
-    failing = await failing_tasks(attempt.context.queue, found.tasks, run_context.skip_failing)
-    kept = tuple(task for task in found.tasks if task.digest not in failing)
-    left_out = tuple((FAILING, task.url) for task in found.tasks if task.digest in failing)
-    return AdmittedLinks(kept, found.skipped + left_out)
-
-
-async def skip_lanes_of_cached(run_context: RunContext, found: AdmittedLinks) -> AdmittedLinks:
-    """Links to pages in the cache wait for no slot of their hosts."""
-    if run_context.cached is None or not found.tasks:
-        return found
-    return replace(found, tasks=await free_cached(found.tasks, run_context.request_builder, run_context.cached))
 
 
 def follow_ups(attempt: TaskAttempt, output: HandlerOutput) -> tuple[OutboxEntry, ...]:

@@ -17,6 +17,7 @@ from shoal.sources.sitemap import SitemapReader
 from shoal.worker.context import RunContext
 from shoal.worker.task.attempt import TaskAttempt
 from shoal.worker.task.failure import ExcludedByRule
+from shoal.worker.task.queue_look_up import ask_queue
 from shoal.worker.task.slot import TaskPostponed
 
 CHUNK = 65_536  # bytes parsed before others get their turn
@@ -92,7 +93,8 @@ class _Found:
         if nested:  # by a verb that takes them again whatever a seen-set has
             await attempt.context.queue.add(attempt.task.run, nested, self._paces(nested))
         pages = tuple(task for task in admitted.tasks if task.kind != SITEMAP)
-        self.last = AdmittedLinks(pages, (*admitted.skipped, *skipped))
+        links = AdmittedLinks(pages, (*admitted.skipped, *skipped))
+        self.last = await ask_queue(attempt, run_context, links)
 
     async def _settle(self, links: AdmittedLinks) -> None:
         """Part of the outcome goes ahead: what is found again after a crash is known."""
