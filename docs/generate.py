@@ -76,7 +76,7 @@ MEANING = {
     "too_complex": "parsing it would take longer than `--parse-timeout`, or too much memory",
     "missing_field": "a template's required field is not on the page",
     "bad_field": "a template's required field cannot be converted to its type",
-    "garbled": "what the queue keeps of the task cannot be read: somebody else wrote it (see [security](security.md))",
+    "garbled": "what the queue keeps of the task cannot be read: others wrote it (see [security](../security.md))",
     "not_kept": "with `--from-raw`: the run did not save this page",
     "not_a_sitemap": "named as a sitemap, but HTML, JSON or something else",
     "bad_url": "a URL that cannot be requested",

@@ -16,7 +16,7 @@ from shoal.extract import parse_budget
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "shoal"
-STEPS = ("slot", "robots", "exchange", "parse_budget", "handler_runner", "links")  # of the pipeline, in order
+STEPS = ("exchange", "slot", "robots", "parse_budget", "handler_runner", "links")  # of the pipeline, in order
 
 
 def picture() -> str:

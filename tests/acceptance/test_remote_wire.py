@@ -314,7 +314,9 @@ ODD: tuple[Any, ...] = (
 PLAIN: dict[str, Any] = {
     "run": 1, "worker": "w", "limit": 1, "max_pages": 5, "lane": "a.test", "leases": {}, "outcomes": [], "runs": [1],
     "tasks": [], "seqs": [], "digests": [], "digest": b"x" * 16, "upto": 0, "action": "pause", "kind": "note",
-    "name": "n", "text": "t", "expected": 0, "command": "", "seconds": 0.0, "change": {"lane": "a.test"},
+    "name": "n", "text": "t", "expected": 0, "command": "", "seconds": 0.0,
+    "keys": [], "urls": [], "states": [], "max_bytes": 1_000_000,
+    "entry": {"key": b"k", "host": "a.test", "url": "http://a.test/", "data": b"d"}, "change": {"lane": "a.test"},
     "new": {"scraper": "s", "key": "k", "name": "n"},
     "status": {"id": "w", "name": "w", "host": "h", "pid": 1, "version": "1", "started_at": 0, "seen_at": 0},
 }  # fmt: skip

@@ -71,5 +71,5 @@ def test_a_run_that_was_sent_reads_no_responses_that_others_saved(sqlite_fleet: 
     worker = sqlite_fleet.user.start("worker", "plain.py", "--log-file", str(said))
     wait_until(lambda: said.exists() and "run_refused" in said.read_text())
     assert stop_process(worker).code == 0
-    assert "which only commands on this machine read" in said.read_text()
+    assert "which only commands on that machine read" in said.read_text()
     assert len(sqlite_fleet.site.hits_for("/")) == 1

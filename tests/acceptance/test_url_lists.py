@@ -228,7 +228,7 @@ def test_five_hundred_urls_of_forty_hosts_take_one_command(user: ShellUser) -> N
         (("books.py", "--column", "url"), "--column is for lists"),
         (("urls.txt", "more.txt"), "a list takes no further arguments"),
         (("https://a.example/", "urls.txt"), "urls.txt is not a URL"),
-        (("t.yaml", "books.py"), "a template takes one list, or URLs"),
+        (("t.yaml", "books.py"), "a template takes one list or folder, or URLs"),
         (("ulrs.txt",), "did you mean urls.txt?"),
         (("more.failed.csv", "-o", "more.csv"), "more.failed.csv is the input"),
         (("more.rejected.csv", "-o", "more.csv", "--fresh"), "more.rejected.csv is the input"),

@@ -358,7 +358,7 @@ class ModelQueue(ModelPush, ModelSettle, ModelInspect, ModelSeen, ModelFailing, 
         for outcome in outcomes:
             verdicts.append(self.may_answer(outcome)[0])
             self.make_true(outcome, verdicts[-1], paces or {})
-        self.stop_settled(outcomes)
+        self.stop_settled(outcomes, verdicts)
         return verdicts
 
     # outbox

@@ -109,9 +109,10 @@ class ModelSettle:
         self.keep_entries(task, outcome, late=late)
         return True
 
-    def stop_settled(self, outcomes: Sequence[Outcome]) -> None:
+    def stop_settled(self, outcomes: Sequence[Outcome], verdicts: Sequence[Verdict]) -> None:
         """Once per commit: what an outcome found is taken whatever came before it in the same one."""
-        for run in {run_of(outcome.task) for outcome in outcomes if outcome.result != "part"}:
+        settled = zip(outcomes, verdicts, strict=True)
+        for run in {run_of(it.task) for it, verdict in settled if verdict == "ok" and it.result != "part"}:
             if run in self.all_runs:
                 self.stop_at_limit(self.all_runs[run])
 

@@ -418,7 +418,7 @@ class QueueMachine(RuleBasedStateMachine):
             if verdict == "ok":
                 self.learn(self.model.tasks[outcome.task].run, outcome.found)
             self.model.make_true(outcome, verdict, PACES)
-        self.model.stop_settled(outcomes)
+        self.model.stop_settled(outcomes, verdicts)
 
     @rule(worker=worker, limit=st.integers(1, 6), result=results)
     def work(self, worker: str, limit: int, result: Any) -> None:

@@ -25,7 +25,7 @@ EMPTY = "The cache is empty: runs with --cache fill it."
 @click.group(
     cls=Group,
     examples="""
-    shoal run urls.txt -o pages.csv --cache 1h     use what the fleet fetched in the last hour
+    shoal run urls.txt -o pages.csv --cache 1h     use what was fetched within 1 h
     shoal cache list --host shop.example
     shoal cache show https://shop.example/item/7 > page.html
     shoal cache clear --host shop.example

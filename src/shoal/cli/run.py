@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     shoal run urls.txt -o pages.csv                    a list in, a table out
     shoal run urls.txt -f title=h1::text -o pages.csv  with your own columns
     shoal run urls.csv --column link -o pages.parquet  the URLs in one column
-    shoal run https://example.com --sitemap -o site.csv      what its sitemaps list
+    shoal run https://example.com --sitemap -o site.csv      what sitemaps list
     shoal run shop.yaml -o shop.xlsx                   with a template
     cat urls | shoal run - -o pages.csv                from a pipe
     shoal run ./saved/ -f title=h1 -o pages.csv        a folder of saved pages

@@ -9,6 +9,7 @@ import msgspec
 
 from shoal.core import failing
 from shoal.core.task import RequestOptions, digest
+from shoal.queue.cells import UNREADABLE
 from shoal.queue.sqlite.lanes import micros
 from shoal.queue.values import UrlFailures
 
@@ -28,7 +29,7 @@ _decode_options = msgspec.json.Decoder(RequestOptions).decode
 def count(db: sqlite3.Connection, now: int, task: int, cause: str) -> None:
     """A task becomes a dead letter: one more failure of its URL."""
     url, options = db.execute("SELECT url, request_options FROM tasks WHERE id = ?", (task,)).fetchone()
-    if failing.is_counted(url, _decode_options(options) if options else None):
+    if failing.is_counted(url, _read_options(options)):
         key = digest(url)
         row = db.execute("SELECT causes FROM failing WHERE key = ?", (key,)).fetchone()
         causes = failing.with_failure(_decode_causes(row[0]) if row else {}, cause)
@@ -45,8 +46,16 @@ def forget_done(db: sqlite3.Connection, tasks: Iterable[tuple[int, str]], table:
         if key not in found:
             continue
         (options,) = db.execute(f"SELECT request_options FROM {table} WHERE id = ?", (task,)).fetchone()
-        if failing.is_counted(url, _decode_options(options) if options else None):
+        if failing.is_counted(url, _read_options(options)):
             db.execute("DELETE FROM failing WHERE key = ?", (key,))
+
+
+def _read_options(cell: str | None) -> RequestOptions | None:
+    """Somebody else may have written it: what cannot be read asks for nothing."""
+    try:
+        return _decode_options(cell) if cell else None
+    except UNREADABLE:
+        return None
 
 
 def _remembered(db: sqlite3.Connection, keys: list[bytes]) -> list[bytes]:

@@ -5,12 +5,13 @@ local failing
 -- Under which key failures of a task count, if any: those of a form say nothing of the next, and typed tasks have no page.
 local function failure_key(body)
   local size = unpack_struct('>I3', body, 2)
-  local url = cmsgpack.unpack(sub(body, 5, 4 + size))[1]
-  if sub(url, 1, 5) == 'task:' then
+  local has_view, view = pcall(cmsgpack.unpack, sub(body, 5, 4 + size))
+  local url = has_view and type(view) == 'table' and view[1]
+  if type(url) ~= 'string' or sub(url, 1, 5) == 'task:' then  -- somebody else may have written it
     return nil
   end
   local is_read, work = pcall(cjson.decode, sub(body, 5 + size))
-  local options = is_read and work[2]
+  local options = is_read and type(work) == 'table' and work[2]
   if type(options) == 'table' and ((options.method or 'GET') ~= 'GET' or (options.body or cjson.null) ~= cjson.null) then
     return nil
   end
