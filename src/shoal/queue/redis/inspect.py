@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from shoal.core.glob import compile_glob
+from shoal.core.glob import Glob
 from shoal.core.run import TASK_BITS
 from shoal.core.task import GARBLED, State
 from shoal.queue.base import TaskFilter, TaskView
@@ -84,7 +84,7 @@ def _row_view(id: int, run: int, lane: str, text: bytes) -> TaskView:
 class Filter:
     def __init__(self, state: State | None, where: TaskFilter) -> None:
         self._state, self._where = state, where
-        self._cause, self._url = compile_glob(where.cause), compile_glob(where.url)
+        self._cause, self._url = Glob(where.cause), Glob(where.url)
 
     def fits(self, view: TaskView) -> bool:
         where = self._where
