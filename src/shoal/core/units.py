@@ -75,7 +75,7 @@ def _parse_quantity(value: object, units: Mapping[str, float]) -> float:
     match = _QUANTITY.fullmatch(value)
     if match is None or match[2].lower() not in units:
         raise ValueError(value)
-    return float(match[1]) * units[match[2].lower()]
+    return number(float(match[1]) * units[match[2].lower()])
 
 
 def seconds(*, zero: bool = False) -> Callable[[object], float]:

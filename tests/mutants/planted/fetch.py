@@ -6,6 +6,13 @@ from mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "a stored response may be larger than the run allows",
+        "fetch/cached_response.py",
+        " or len(stored.body) > max_body",
+        "",
+        "unit/test_caching_fetcher.py",
+    ),
+    Mutant(
         "an IPv4 address inside IPv6 is not looked at",
         "fetch/guard.py",
         "    if any(address in network for network in _EMBEDS_IPV4):\n        return _ipv4_range(inside)\n",

@@ -77,6 +77,8 @@ async def call_verb(verb: str, request: Request, context: ContextDep, caller: Wo
         )
     if verb == "wait":
         args = [max(0.0, min(float(args[0]), MAX_WAIT))]
+    if verb == "cache_put":
+        args[1] = min(args[1], context.settings.cache_size)  # what the queue's machine has room for
     about = await _removal_target(context.queue, verb, args, named)
     try:
         result = await _call(context, verb, args, named)
