@@ -7,8 +7,10 @@ import shlex
 from collections.abc import Sequence
 
 from shoal.cli.console import clean, count, display_width, format_duration, size, truncate
+from shoal.core.counters import CODE_ERRORS, error_class
 from shoal.runs.progress import RunSummary
 from shoal.view.cache import describe_usage
+from shoal.view.common_causes import is_permanent
 from shoal.view.formatting import format_account, sitemap_words
 from shoal.view.no_records import describe_no_records, shell_hint
 from shoal.view.page_limit import describe_limit_end
@@ -129,8 +131,9 @@ def _failure_lines(summary: RunSummary) -> list[str]:
     lines = _cause_lines(causes, messages)
     name = summary.run.name
     lines.append(f"Next: shoal dead {name}            what failed, by host and cause")
-    if summary.end in ("complete", "dead"):
-        lines.append(f"      shoal revive {name} --all    requeue it, then run the same command")
+    if summary.end in ("complete", "dead") and not all(map(is_permanent, causes)):
+        fixed = "when the code is fixed, " if all(error_class(it) in CODE_ERRORS for it in causes) else ""
+        lines.append(f"      shoal revive {name} --all    {fixed}requeue it, then run the same command")
     return lines
 
 
