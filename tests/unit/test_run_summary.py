@@ -49,6 +49,18 @@ def test_what_would_fail_again_is_not_to_be_requeued(causes: tuple[str, ...], wo
     stats = Stats(seen=9, done=9 - len(dead), dead=len(dead), records=5)
     shown = "\n".join(summary_lines(RunSummary(RUN, stats, "dead", dead=dead)))
     assert ("shoal revive" in shown) == bool(words) and words in shown and "shoal dead 7KQ2" in shown
+    assert ("--allow-private" in shown) == ("blocked.private" in causes)
+
+
+@pytest.mark.parametrize(("cause", "is_explained"), [("handler.KeyError", False), ("http.404", True)])
+def test_where_the_code_failed_no_selector_is_blamed_and_next_is_said_once(cause: str, is_explained: bool) -> None:
+    dead = (DeadLetterGroup("a", cause, 3, "u", "", 1, 1),)
+    found = NoRecords(6, 9, 5, page="https://a.example/")
+    stats = Stats(seen=9, done=6, dead=3)
+    lines = summary_lines(RunSummary(RUN, stats, "dead", dead=dead, no_records=found))
+    shown = "\n".join(lines)
+    assert ("No records: " in shown) == ("shoal shell https://a.example/" in shown) == is_explained
+    assert shown.count("Next: ") == 1 and lines[-1].startswith(("Next: ", "      shoal "))
 
 
 def test_without_a_file_some_records_are_shown_and_how_to_keep_them() -> None:
