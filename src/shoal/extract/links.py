@@ -151,6 +151,7 @@ class LinkFilter:
         self._shapes = shapes
         self._routes = routes or None  # without a single rule it is false
         self._seen = SeenLinks(cache_size)
+        self._has_refused = False  # a URL, for whatever reason
         self._resolver = Resolver("http://localhost/")
 
     def admit(
@@ -167,7 +168,7 @@ class LinkFilter:
 
         A page's own host is always in scope: a start URL may have been redirected there.
         again: how many pages in a row, this one included, were asked for again. listed: by the site itself, so that
-        many of one shape are no trap.
+        many of one shape are no trap; most are new, so the queue is asked at once which are not.
         """
         tasks: list[Task] = []
         skipped: list[tuple[str, str]] = []
@@ -178,7 +179,7 @@ class LinkFilter:
             resolver = self._resolver_for(follow.base)
             request_options = follow.request_options
             is_plain = request_options is None and not follow.handler and not follow.again and not follow.kind
-            if is_plain:
+            if is_plain and not listed:
                 fresh = self._seen.unseen(resolver.origin, follow.hrefs)
                 if fresh:
                     self._seen.drop_known(resolver.origin, fresh, resolver.paths(tuple(fresh)))
@@ -190,7 +191,7 @@ class LinkFilter:
                 if href not in fresh:
                     continue
                 fresh.discard(href)
-                url = self._new_url(resolver, href, skipped, is_plain)
+                url = self._new_url(resolver, href, skipped, is_plain and not listed)
                 if url is None:
                     continue
                 key = url if is_plain else _digest(url, follow, parent).hex()
@@ -225,17 +226,14 @@ class LinkFilter:
             if task.kind != PAGE or (options is not None and not options.is_plain):
                 self._seen.add(_WITH_OPTIONS, task.digest.hex())  # the plain page at the URL is another task
                 continue
-            url = task.url
-            path = path_of(url)
-            group = url[: len(url) - len(path)]
-            self._seen.add(group, path if path[1:2] != "/" else url)
+            self._seen.add(*_place(task.url))
 
     def _resolver_for(self, base: str) -> Resolver:
         if self._resolver.base != base:  # a handler often follows link by link
             self._resolver = Resolver(base)
         return self._resolver
 
-    def _new_url(self, resolver: Resolver, href: str, skipped: list[tuple[str, str]], is_plain: bool) -> str | None:
+    def _new_url(self, resolver: Resolver, href: str, skipped: list[tuple[str, str]], look_up: bool) -> str | None:
         """The URL of a link that has still to be judged."""
         url = resolver.resolve(href)
         if url is None:
@@ -243,10 +241,7 @@ class LinkFilter:
             return None
         if self._rewrite is not None:
             url = self._rewrite(url)
-        path = path_of(url)
-        group = url[: len(url) - len(path)]
-        key = path if path[1:2] != "/" else url
-        if (is_plain and self._seen.has(group, key)) or self._seen.has(_REFUSED, url):
+        if (look_up and self._seen.has(*_place(url))) or (self._has_refused and self._seen.has(_REFUSED, url)):
             self._remember_href(resolver, href)
             return None
         return url
@@ -289,6 +284,7 @@ class LinkFilter:
 
     def _remember_refused(self, reason: str, url: str, skipped: list[tuple[str, str]]) -> None:
         skipped.append((reason, url))
+        self._has_refused = True
         self._seen.add(_REFUSED, url)
 
     def _too_deep(self, url: str, skipped: list[tuple[str, str]]) -> None:
@@ -301,6 +297,12 @@ class LinkFilter:
         """Remember a link as written, if it leads to the same URL from every page of the origin."""
         if href[0] == "/" or href.startswith(("http://", "https://")):
             self._seen.add(resolver.origin, href)
+
+
+def _place(url: str) -> tuple[str, str]:
+    """The group and the key by which a URL is known."""
+    path = path_of(url)
+    return url[: len(url) - len(path)], path if path[1:2] != "/" else url
 
 
 def is_trap(url: str) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from shoal.core.lane import Pace
 from shoal.core.page import Request
@@ -179,6 +181,7 @@ class WorkerContext:
     clients: HandlerClients = field(default_factory=HandlerClients)  # of handlers of typed tasks
     on_attempt: Callable[[LeasedTask, Outcome, str], None] | None = None  # with the run's name
     cpu_meter: CpuMeter = field(default_factory=CpuMeter)
+    sitemap_places: WeakValueDictionary[str, asyncio.Semaphore] = field(default_factory=WeakValueDictionary)  # by lane
     lane_holds: LaneHolds = field(init=False)
     counters: CounterRecorder = field(init=False)
     _run_contexts: dict[int, RunContext] = field(default_factory=dict)
