@@ -10,6 +10,7 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,8 @@ MAX_PATH = 2_000
 MAX_SEGMENTS = 30
 MAX_REPEATS = 5
 MAX_AGAIN = 100  # pages in a row that are asked for again
+
+JUDGED_PER_SEEN = 3  # links as written: of a URL there are some
 
 _NONE: frozenset[str] = frozenset()
 _userinfo = re.compile(r"//[^/?#]*@")  # passwords are neither kept nor shown
@@ -121,6 +124,29 @@ class SeenLinks:
         return sum(len(keys) for part in (self._young, self._old) for keys in part.values())
 
 
+class JudgedLinks:
+    """Links as they are written on the pages of a directory, that lead to nothing new from any of them.
+
+    A page that has no others is done with in one step. At the bound all are forgotten: soon most are known again.
+    """
+
+    __slots__ = ("_count", "_links", "_most")
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._count = 0
+        self._links: dict[str, set[str]] = {}
+
+    def of(self, directory: str) -> AbstractSet[str]:
+        return self._links.get(directory, _NONE)
+
+    def add(self, directory: str, hrefs: set[str]) -> None:
+        self._count += 3 + len(hrefs) + sum(map(len, hrefs)) // 128  # long ones count for several
+        if self._count > self._most:
+            self._links, self._count = {}, 0
+        self._links.setdefault(directory, set()).update(hrefs)
+
+
 class LinkFilter:
     """Admits the links of pages of one run, as one worker sees them.
 
@@ -151,6 +177,7 @@ class LinkFilter:
         self._shapes = shapes
         self._routes = routes or None  # without a single rule it is false
         self._seen = SeenLinks(cache_size)
+        self._judged = JudgedLinks(JUDGED_PER_SEEN * cache_size)
         self._has_refused = False  # a URL, for whatever reason
         self._resolver = Resolver("http://localhost/")
 
@@ -180,9 +207,7 @@ class LinkFilter:
             request_options = follow.request_options
             is_plain = request_options is None and not follow.handler and not follow.again and not follow.kind
             if is_plain and not listed:
-                fresh = self._seen.unseen(resolver.origin, follow.hrefs)
-                if fresh:
-                    self._seen.drop_known(resolver.origin, fresh, resolver.paths(tuple(fresh)))
+                fresh = self._fresh(resolver, follow.hrefs)
             else:
                 fresh = set(follow.hrefs)
             if not fresh:
@@ -232,6 +257,18 @@ class LinkFilter:
         if self._resolver.base != base:  # a handler often follows link by link
             self._resolver = Resolver(base)
         return self._resolver
+
+    def _fresh(self, resolver: Resolver, hrefs: Sequence[str]) -> set[str]:
+        """Which links of a page are not known by what is written."""
+        judged = self._judged.of(resolver.directory)
+        if judged.issuperset(hrefs):
+            return set()
+        unjudged = set(hrefs).difference(judged)
+        fresh = self._seen.unseen(resolver.origin, unjudged)
+        if fresh:
+            self._seen.drop_known(resolver.origin, fresh, resolver.paths(tuple(fresh)))
+        self._judged.add(resolver.directory, unjudged - fresh)
+        return fresh
 
     def _new_url(self, resolver: Resolver, href: str, skipped: list[tuple[str, str]], look_up: bool) -> str | None:
         """The URL of a link that has still to be judged."""

@@ -33,6 +33,7 @@ from shoal.worker.task.clients import HandlerClients
 from shoal.worker.task.recrawl import Recrawl
 from shoal.worker.task.request_builder import RequestBuilder
 
+CPU_INTERVAL = 0.001  # seconds
 Cached = Callable[[Sequence[Request]], Awaitable[Sequence[bool]]]
 
 
@@ -122,9 +123,14 @@ class CpuMeter:
 
     def __init__(self) -> None:
         self._taken_ns = time.process_time_ns()
+        self._asked_at = 0.0
 
     def take(self) -> int:
-        """Microseconds since it was last asked."""
+        """Microseconds since it was last asked; none within a millisecond, for to ask the kernel takes a while."""
+        now = time.monotonic()
+        if now < self._asked_at + CPU_INTERVAL:
+            return 0
+        self._asked_at = now
         micros = (time.process_time_ns() - self._taken_ns) // 1000
         self._taken_ns += micros * 1000
         return micros
