@@ -206,10 +206,7 @@ class LinkFilter:
             resolver = self._resolver_for(follow.base)
             request_options = follow.request_options
             is_plain = request_options is None and not follow.handler and not follow.again and not follow.kind
-            if is_plain and not listed:
-                fresh = self._fresh(resolver, follow.hrefs)
-            else:
-                fresh = set(follow.hrefs)
+            fresh = self._fresh(resolver, follow.hrefs) if is_plain and not listed else set(follow.hrefs)
             if not fresh:
                 continue
             for href in follow.hrefs:
