@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import NamedTuple
 
 from shoal.core.task_kind import BUILT_IN_PREFIX
@@ -57,6 +58,7 @@ def is_robots(url: str) -> bool:
     return url[url.find("/", 8) :] == ROBOTS_PATH
 
 
+@lru_cache(1_000)  # most entries of a sitemap have the date of others
 def parse_date(text: str) -> float | None:
     """Seconds since 1970 of a date as sitemaps (W3C) and feeds (RFC 822) write it; without a zone it is UTC."""
     text = text.strip()

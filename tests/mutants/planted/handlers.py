@@ -61,8 +61,8 @@ MUTANTS = (
     Mutant(
         "the plain page counts as visited when it was for a certain handler",
         "extract/links.py",
-        "if task.request_options is not None or task.kind != PAGE:",
-        "if task.request_options is not None:",
+        "if task.kind != PAGE or (options is not None and not options.is_plain):",
+        "if options is not None and not options.is_plain:",
         _NAMED,
     ),
     Mutant(
