@@ -146,7 +146,7 @@ def _consequences(
         [n for n, _ in records],
         [data.decode() for _, data in records],
         [n for n, _ in found],
-        *(columns.task_columns([task for _, task in found], given) if found else columns.EMPTY),
+        *(columns.short_task_columns([task for _, task in found], given) if found else columns.EMPTY),
         *(columns.pace_columns(lanes, paces) if found else columns.EMPTY_PACES),
         *columns.DEFAULTS,
         text(changes or None),

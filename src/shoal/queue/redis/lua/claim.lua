@@ -3,7 +3,7 @@
 -- Order: runs by priority and weighted share, lanes by when they come due, in a lane the most urgent run and of equals the
 -- one served least there, then band and age; every 16th pick takes the oldest (core/claim_plan.py says the same in Python).
 -- The cost is that of the lanes touched.
-local PROMOTED, RUNS_CONSIDERED, ROUNDS = 200, 32, 8
+local PROMOTED, RUNS_CONSIDERED, ROUNDS = 200, 16, 8
 local LAYOUT = 2  -- as in server.py
 local SECOND, HORIZON, ACTIVE_WITHIN, LONGEST_WAIT = 1000000, 2000000, 10000000, 60000000
 local UNLIMITED = 2 ^ 40
@@ -63,9 +63,10 @@ do  -- Lua counts the local names that are in sight, and allows 200
   local function about_run(id)
     local about = call('HMGET', P .. 'run:' .. id, 'state', 'name', 'scraper', 'outbox', 'ready', 'delayed', 'priority', 'share', 'weight',
       'last_claim_at', 'max_pages', 'isolated')
-    return {id = id, state = about[1], name = about[2], scraper = about[3], outbox = tonumber(about[4] or 0), ready = tonumber(about[5] or 0),
-      delayed = tonumber(about[6] or 0), priority = tonumber(about[7] or 0), share = tonumber(about[8] or 0), weight = tonumber(about[9] or 0),
-      last_claim_at = tonumber(about[10] or 0), max_pages = tonumber(about[11] or 0), isolated = tonumber(about[12] or 0)}
+    return {id = tonumber(id), state = about[1], name = about[2], scraper = about[3], outbox = about[4] and tonumber(about[4]) or 0,
+      ready = about[5] and tonumber(about[5]) or 0, delayed = about[6] and tonumber(about[6]) or 0, priority = about[7] and tonumber(about[7]) or 0,
+      share = about[8] and tonumber(about[8]) or 0, weight = about[9] and tonumber(about[9]) or 0, last_claim_at = about[10] and tonumber(about[10]) or 0,
+      max_pages = about[11] and tonumber(about[11]) or 0, isolated = about[12] and tonumber(about[12]) or 0}
   end
 
   -- Delayed tasks and page limits are seen to before anything is planned. Answers: the run, how many it may hand out, and whether
