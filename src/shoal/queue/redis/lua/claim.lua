@@ -81,6 +81,7 @@ do  -- Lua counts the local names that are in sight, and allows 200
     return run, run.max_pages > 0 and run.max_pages - run.done - run.dead - run.discarded - run.leased + run.aside or UNLIMITED, all_counted
   end
 
+  local noted, MAX_NOTED = 0, 32
   local live = call('ZRANGE', P .. 'live_runs', 0, -1)
   local read_run = #live <= READ_WHOLE and get_run or about_run
   for _, id in ipairs(live) do
@@ -96,7 +97,10 @@ do  -- Lua counts the local names that are in sight, and allows 200
             competitors[run.id] = {max(1, run.weight), run.priority}
           end
         else
-          if now - run.last_claim_at > SECOND then
+          -- Of very many runs a few at a time, unless others would soon take it for nobody's.
+          local since = now - run.last_claim_at
+          if since > SECOND and (noted < MAX_NOTED or since > ACTIVE_WITHIN / 2) then
+            noted = noted + 1
             call('HSET', P .. 'run:' .. run.id, 'last_claim_at', int(now))
           end
           if left > 0 then
