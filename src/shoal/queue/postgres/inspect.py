@@ -180,12 +180,8 @@ async def skipped(engine: Engine, run: int, limit: int = 100) -> list[tuple[str,
 
 
 async def ids(engine: Engine, run: int, digests: Sequence[bytes]) -> list[int]:
-    rows = await engine.rows(
-        """SELECT s.digest, abs(s.task) FROM {s}.seen s JOIN {s}.runs r ON r.id = s.run WHERE s.run = $1 AND s.digest = ANY ($2::bytea[])""",
-        run, [digest[:SHORT_DIGEST] for digest in digests],
-    )  # fmt: skip
-    known = dict(map(tuple, rows))
-    return [known.get(digest[:SHORT_DIGEST], 0) for digest in digests]
+    found = await engine.value("SELECT {s}.ids_of($1, $2)", run, [digest[:SHORT_DIGEST] for digest in digests])
+    return list(found) or [0] * len(digests)
 
 
 async def records(

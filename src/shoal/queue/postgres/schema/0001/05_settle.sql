@@ -136,8 +136,10 @@ BEGIN
   SELECT array_agg(id) FILTER (WHERE state IN ('running', 'paused')), bool_or(max_pages > 0) FILTER (WHERE state IN ('running', 'paused')),
          array_agg(id) FILTER (WHERE undo_until > clock_micros(p_now)) INTO v_open, v_limited, v_keeping
   FROM runs WHERE id = ANY (p_runs);
-  v_lanes := ARRAY(SELECT DISTINCT lane FROM leased WHERE id = ANY (p_tasks));
-  IF NOT p_plain AND cardinality(v_lanes) > 0 THEN
+  IF NOT p_plain THEN
+    v_lanes := ARRAY(SELECT DISTINCT lane FROM leased WHERE id = ANY (p_tasks));
+  END IF;
+  IF cardinality(v_lanes) > 0 THEN
     -- By the key: all tasks of a batch have the same lease, which the planner does not expect.
     v_held := ARRAY(SELECT o.ord::integer FROM unnest(p_tasks, p_leases) WITH ORDINALITY o(task, lease, ord) JOIN leased l ON l.id = o.task AND l.lease + 0 = o.lease);
     IF cardinality(p_found_of) > 0 THEN
@@ -166,7 +168,9 @@ BEGIN
       v_lanes := v_lanes || ARRAY(SELECT id FROM lanes WHERE name = ANY (v_names));
     END IF;
   END IF;
-  PERFORM lock_lanes(v_lanes);
+  IF NOT p_plain THEN
+    PERFORM lock_lanes(v_lanes);
+  END IF;
   v_now := clock_micros(p_now);
   IF NOT p_plain THEN
     v_idle := is_idle(v_now, p_runs);
@@ -206,6 +210,8 @@ BEGIN
     IF v_failing THEN
       DELETE FROM failing WHERE key = ANY (v_well);
     END IF;
+    -- Only now, so that claims wait for as short a time as may be: what was done so far concerns nobody but who holds the leases.
+    PERFORM lock_lanes(v_gone_lane);
     IF cardinality(v_gone_ord) = cardinality(p_tasks) AND cardinality(p_runs) = 1 AND NOT false = ANY (v_gone_live) THEN
       -- What is true of most calls: one run, all as it was handed out.
       PERFORM leave_lanes(v_gone_lane, p_leases);
@@ -389,3 +395,23 @@ BEGIN
   RETURN v_verdicts;
 END
 $$;
+
+-- Settle, and answer when it is durable, though its locks are given back before: whoever builds on it cannot become durable earlier.
+-- Not within a transaction of the caller's.
+DO $do$ BEGIN
+  EXECUTE format($make$
+CREATE PROCEDURE settle_early(p_now bigint, p_plain boolean, p_runs integer[], p_tasks bigint[], p_leases bigint[], p_attempts text[], p_sizes bigint[], p_counts integer[],
+                       p_results smallint[], p_afters bigint[], p_causes text[], p_evidence text[], p_same bytea[],
+                       p_record_of integer[], p_records text[],
+                       p_found_of integer[], p_digests bytea[], p_lanes text[], p_urls text[], p_kinds text[], p_priorities bigint[], p_bands smallint[],
+                       p_depths integer[], p_parents bigint[], p_metas text[], p_request_options text[], p_auto_acks boolean[], p_needs smallint[], p_delays bigint[], p_ttls bigint[],
+                       p_pace_lanes text[], p_pace_spacings bigint[], p_pace_places integer[], p_spacing bigint, p_place integer,
+                       p_changes json, p_skips json, p_outbox json, p_totals json, p_counters json, INOUT o_verdicts smallint[]) LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true);
+  o_verdicts := %1$I.settle(p_now, p_plain, p_runs, p_tasks, p_leases, p_attempts, p_sizes, p_counts, p_results, p_afters, p_causes, p_evidence, p_same, p_record_of, p_records, p_found_of, p_digests, p_lanes, p_urls, p_kinds, p_priorities, p_bands, p_depths, p_parents, p_metas, p_request_options, p_auto_acks, p_needs, p_delays, p_ttls, p_pace_lanes, p_pace_spacings, p_pace_places, p_spacing, p_place, p_changes, p_skips, p_outbox, p_totals, p_counters);
+  COMMIT;
+  PERFORM pg_logical_emit_message(true, 'shoal', '');  -- a commit that has something to write waits for the disk, and all before it is there, too
+END
+$$ $make$, current_schema());
+END $do$;
