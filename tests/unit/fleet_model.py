@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from shoal.core.autoscale import SECOND, Decision, ScaleLimits, ScaleLoad, ScaleMemory, decide
 from shoal.core.scaling import Workload, WorkSample, estimate_capacity
@@ -27,7 +28,7 @@ class FleetModel:
     delayed: deque[tuple[int, float]] = field(default_factory=deque)
     started: dict[int, int] = field(default_factory=dict)  # second: workers that answer from then on
     decisions: list[Decision] = field(default_factory=list)
-    memory: ScaleMemory = ScaleMemory()
+    memory: ScaleMemory = field(default_factory=ScaleMemory)
     samples: deque[WorkSample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
     work_done: float = 0.0
     alive: int = 0
@@ -88,5 +89,5 @@ class FleetModel:
 
     def turns(self) -> int:
         """How often the fleet changed its direction."""
-        moves = [b - a for a, b in zip(self.sizes, self.sizes[1:], strict=False) if b != a]
-        return sum((a > 0) != (b > 0) for a, b in zip(moves, moves[1:], strict=False))
+        moves = [b - a for a, b in pairwise(self.sizes) if b != a]
+        return sum((a > 0) != (b > 0) for a, b in pairwise(moves))

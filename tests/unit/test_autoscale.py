@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from fleet_model import FleetModel
 
 from shoal.core.autoscale import POLICY_NAMES, SECOND, Decision, ScaleLimits, ScaleLoad, ScaleMemory, decide
 from shoal.core.scaling import Capacity, Workload
-from fleet_model import FleetModel
 
 LIMITS = ScaleLimits(minimum=1, maximum=20, up_cooldown=60, down_cooldown=300, interval=30)
 
@@ -23,11 +23,7 @@ def capacity(desired: int = 1, *, rate: float | None = 10.0, saturated: bool = F
 
 def choose(capacity: Capacity, limits: ScaleLimits = LIMITS, *, current: int = 1, **load: Any) -> Decision:
     whole = {"at": 1_000 * SECOND, "current": current, "capacity": capacity}
-    return decide(ScaleLoad(**whole | load), limits, load_memory(load))[0]
-
-
-def load_memory(load: dict[str, Any]) -> ScaleMemory:
-    return ScaleMemory(since=1, changed_at=1)
+    return decide(ScaleLoad(**whole | load), limits, ScaleMemory(since=1, changed_at=1))[0]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Autoscale: how many workers there should be now, and why, from the load, the limits and what was done before. Pure.
 
+A worker here is what a driver starts: a process, a container or a pod, which may have several processes.
+
 A decision is made in steps: what the policy asks for, what the near future adds, what growth cannot help,
 minimum and maximum, and at last the cool-downs. Fewer workers are wanted only if nothing in the whole
 cool-down asked for more, so that a load that comes and goes does not drive the fleet up and down.
@@ -32,6 +34,7 @@ class ScaleLimits(msgspec.Struct, frozen=True):
     up_above: float = 10.0  # tasks per worker (policy jobs_per_worker)
     down_below: float = 2.0
     pending_per_worker: int = 1_000  # (policy per_pending)
+    processes: int = 1  # that each worker of the driver has; the work is shared by processes
 
 
 class ScaleLoad(msgspec.Struct, frozen=True):
@@ -41,10 +44,10 @@ class ScaleLoad(msgspec.Struct, frozen=True):
     current: int  # workers that the driver has
     capacity: Capacity
     explanation: str = ""  # of the capacity, in words
-    others: int = 0  # workers that somebody else started
+    others: int = 0  # processes that somebody else started
     room: int | None = None  # workers that would still fit; None: nobody knows
     room_limit: str = ""  # what limits it, in words
-    silent: int = 0  # workers that the driver has had for a while and that the queue has not heard of
+    silent: int = 0  # processes that the driver has had for a while and that the queue has not heard of
     fixed: int | None = None  # the number a person has set
     fixed_by: str = ""
 
@@ -84,7 +87,7 @@ def decide(load: ScaleLoad, limits: ScaleLimits, memory: ScaleMemory) -> tuple[D
     wanted, limit = _expected(needed, memory), ""
     if wanted > needed:
         words += f"; at this rate {wanted} soon"
-    elif wanted < load.current and (keeping := _keeping_up(load, speed)) > wanted:
+    elif wanted < load.current and (keeping := _keeping_up(load, limits, speed)) > wanted:
         wanted = needed = keeping
         words += f"; {_workers(keeping)} needed to keep up"
     if wanted > load.current:
@@ -119,7 +122,7 @@ def _needed(load: ScaleLoad, limits: ScaleLimits) -> tuple[int, str]:
     number, words = POLICIES[limits.policy](load, limits)
     if load.others and number:
         words += f"; {load.others} of them were started by others"
-    return max(0, number - load.others), words
+    return max(0, math.ceil((number - load.others) / limits.processes)), words
 
 
 def _expected(needed: int, memory: ScaleMemory) -> int:
@@ -131,13 +134,14 @@ def _expected(needed: int, memory: ScaleMemory) -> int:
     return min(needed + rise, int(needed * MAX_FORECAST)) if rise > 0 else needed
 
 
-def _keeping_up(load: ScaleLoad, speed: float) -> int:
+def _keeping_up(load: ScaleLoad, limits: ScaleLimits, speed: float) -> int:
     """How many the present pace takes: work that is done as it comes leaves no backlog to judge by."""
     work = load.capacity.work
     attempts = work.rate + work.failing
     if not work.open or not speed:
         return 0
-    return max(0, min(load.current, math.ceil(attempts / (FULL_LOAD * speed)) - load.others))
+    processes = math.ceil(attempts / (FULL_LOAD * speed)) - load.others
+    return max(0, min(load.current, math.ceil(processes / limits.processes)))
 
 
 def _helpful(wanted: int, load: ScaleLoad) -> tuple[int, str]:
@@ -197,13 +201,13 @@ def _remember(memory: ScaleMemory, at: int, needed: int, speed: float, limits: S
 def _claimable(load: ScaleLoad, limits: ScaleLimits) -> tuple[int, str]:
     """As many as it takes to fetch in time what hosts allow; while nobody knows how fast they are, as many as now."""
     if load.capacity.is_unknown:
-        return load.current + load.others, load.explanation or "the speed of a worker is not known yet"
+        return _there(load, limits), load.explanation or "the speed of a worker is not known yet"
     return load.capacity.desired, load.explanation or f"{load.capacity.desired} would do it in time"
 
 
 def _jobs_per_worker(load: ScaleLoad, limits: ScaleLimits) -> tuple[int, str]:
     """Between two thresholds nothing changes; beyond them there are as many as the upper one asks for."""
-    work, there = load.capacity.work, load.current + load.others
+    work, there = load.capacity.work, _there(load, limits)
     jobs = work.claimable + work.in_flight
     each = jobs / there if there else math.inf if jobs else 0.0
     words = f"{jobs} tasks to do now for {_workers(there)}"
@@ -219,6 +223,11 @@ def _per_pending(load: ScaleLoad, limits: ScaleLimits) -> tuple[int, str]:
     work = load.capacity.work
     pending = min(work.waiting, work.fetchable) + work.in_flight
     return math.ceil(pending / limits.pending_per_worker), f"{pending} pending, {limits.pending_per_worker} per worker"
+
+
+def _there(load: ScaleLoad, limits: ScaleLimits) -> int:
+    """Processes, whoever started them."""
+    return load.current * limits.processes + load.others
 
 
 def _workers(number: int) -> str:

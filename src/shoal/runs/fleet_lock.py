@@ -47,7 +47,7 @@ class LockHolder(msgspec.Struct, frozen=True):
             return True
         except PermissionError:
             pass
-        born = _process_start(self.pid)
+        born = process_start(self.pid)
         return bool(self.born and born) and born != self.born
 
 
@@ -61,7 +61,7 @@ def process_namespace() -> str:
         return socket.gethostname()
 
 
-def _process_start(pid: int) -> str:
+def process_start(pid: int) -> str:
     """When a process began, in ticks; empty where that cannot be known."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
@@ -72,7 +72,7 @@ def _process_start(pid: int) -> str:
 def _new_holder(now: int, until: int) -> LockHolder:
     pid = os.getpid()
     return LockHolder(
-        secrets.token_hex(8), socket.gethostname(), pid, now, until, process_namespace(), _process_start(pid)
+        secrets.token_hex(8), socket.gethostname(), pid, now, until, process_namespace(), process_start(pid)
     )
 
 
