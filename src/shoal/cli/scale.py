@@ -62,21 +62,23 @@ def auto(settings: Settings, arguments: tuple[str, ...], dry_run: bool, once: bo
     from shoal.logs import setup_logging
 
     setup_logging(format=settings.log_format, level=settings.log_level, file=settings.log_file)
-    said = ""
+    said: object = None
 
-    def tell(words: str) -> None:
+    def tell(words: str, about: object = None) -> None:
+        """Not again for as long as it is about the same."""
         nonlocal said
-        if words != said:
+        if (about or words) != said:
             print_line(f"{local_time(time.time_ns() // 1000)}  {words}", sys.stderr)
             sys.stderr.flush()
-        said = words
+        said = about or words
 
     def show(state: ScaleState) -> None:
         decision, problem = state.decision, f"  problem: {clean(state.problem)}" if state.problem else ""
         if decision is None:
             tell(f"no decision{problem}")
         elif decision.wanted == decision.current:
-            tell(f"{count(decision.current, 'worker')}: {clean(decision.reason)}{problem}")
+            about = decision.current, state.problem
+            tell(f"{count(decision.current, 'worker')}: {clean(decision.reason)}{problem}", about)
         else:
             would = "would go " if dry_run else ""
             tell(f"{would}{decision.current} → {decision.wanted} workers: {clean(decision.reason)}{problem}")

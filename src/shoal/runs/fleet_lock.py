@@ -48,7 +48,7 @@ class LockHolder(msgspec.Struct, frozen=True):
         except PermissionError:
             pass
         born = process_start(self.pid)
-        return bool(self.born and born) and born != self.born
+        return (bool(self.born and born) and born != self.born) or is_zombie(self.pid)
 
 
 @cache
@@ -63,8 +63,18 @@ def process_namespace() -> str:
 
 def process_start(pid: int) -> str:
     """When a process began, in ticks; empty where that cannot be known."""
+    return _process_field(pid, 19)
+
+
+def is_zombie(pid: int) -> bool:
+    """Whether it has ended, and whoever started it has not noticed yet."""
+    return _process_field(pid, 0) == "Z"
+
+
+def _process_field(pid: int, index: int) -> str:
+    """Of what the system says about a process, behind its name."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[index]
     except (OSError, IndexError):
         return ""
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from shoal.control.scaling.base import Replicas, ScalerFailed
-from shoal.runs.fleet_lock import process_namespace, process_start
+from shoal.runs.fleet_lock import is_zombie, process_namespace, process_start
 
 PREFIX = "auto-"
 KILL_AFTER = 15.0  # seconds between SIGTERM and SIGKILL, on top of the time a worker has to stop
@@ -54,15 +54,7 @@ class LocalWorker(msgspec.Struct, frozen=True):
             return False
         except PermissionError:
             pass
-        return process_start(self.pid) == self.born and not self._is_zombie
-
-    @property
-    def _is_zombie(self) -> bool:
-        """It has ended, and whoever started it has not noticed yet."""
-        try:
-            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-        except (OSError, IndexError):
-            return False
+        return process_start(self.pid) == self.born and not is_zombie(self.pid)
 
 
 class LocalScaler:
