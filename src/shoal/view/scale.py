@@ -21,9 +21,9 @@ from shoal.view.metric_family import MetricFamily
 
 
 class ScaleStatus(msgspec.Struct, frozen=True):
-    at: int
-    state: ScaleState | None
-    request: ScaleRequest
+    at: int = 0
+    state: ScaleState | None = None  # None: there never was a scaler
+    request: ScaleRequest = ScaleRequest()
 
     @property
     def is_acting(self) -> bool:
