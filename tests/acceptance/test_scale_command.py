@@ -12,7 +12,7 @@ from scaled_fleet import QUICK, scaled_fleet, status_of
 from small_site import GatedPage, page, slow_page
 from wait import wait_until
 
-POLICY = ("--scale-policy", "jobs_per_worker", "--scale-up-above", "5", "--max-workers", "8", "--", "--concurrency", "2")
+POLICY = ("--scale-policy", "jobs_per_worker", "--scale-up-above", "5", "--max-workers", "8", "--", "--concurrency=2")
 
 
 def test_step_of_the_load_brings_workers_and_its_end_drains_them_and_a_restart_forgets_nobody(

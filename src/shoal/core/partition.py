@@ -81,7 +81,7 @@ def partition(
 def rebalance(
     parts: Sequence[Sequence[str]],
     n: int,
-    strategy: Literal["domain_hash", "domain_grouping"] = "domain_hash",
+    strategy: Strategy = "domain_hash",
     *,
     weights: Sequence[float] | None = None,
 ) -> Rebalancing:

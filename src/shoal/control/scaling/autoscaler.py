@@ -68,6 +68,10 @@ class _Asked(msgspec.Struct, frozen=True):
     tries: int
     at: int
 
+    def is_under_way(self, count: int) -> bool:
+        """Whether the number has moved towards what was asked for, and not beyond."""
+        return count != self.before and min(self.before, self.wanted) <= count <= max(self.before, self.wanted)
+
 
 class Autoscaler:
     """`evaluate` it at its interval; it acts from the first time at which nobody else does."""
@@ -205,7 +209,7 @@ class Autoscaler:
     def _next_try(self, decision: Decision, replicas: Replicas) -> _Asked | None:
         """None: what was asked for last has not happened, and it is too early to ask again."""
         asked, tries = self._asked, 0
-        if asked is not None and abs(asked.wanted - replicas.count) >= abs(asked.wanted - asked.before):
+        if asked is not None and not asked.is_under_way(replicas.count):
             tries = asked.tries
             pause = min(MAX_PAUSE, self._limits.interval * 2 ** min(tries, 10))
             if decision.at < asked.at + pause * SECOND:
