@@ -38,6 +38,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cache": ("cache", "Responses that runs share (--cache): list, show or clear them."),
     "failures": ("failures", "Show how often URLs failed, over runs; forget it."),
     "advice": ("advice", "What to do next: more workers, fewer, or something else."),
+    "scale": ("scale", "Start and stop workers as the work needs them."),
+    "resources": ("resources", "What this machine has, and how many workers it can take."),
     "scrapers": ("scrapers", "List scrapers that can be found by name."),
     "schedule": ("schedule", "Start runs at set times."),
     "serve": ("serve", "Serve the dashboard, API and metrics, and do the queue's maintenance."),

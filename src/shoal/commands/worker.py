@@ -46,8 +46,7 @@ POLL_EVERY = 0.25
 RUNS_EVERY = 0.5
 NAMES_SHOWN = 5  # scrapers
 CHECKUP_TIMEOUT = 3.0  # seconds for a look at the server at the start
-# Seconds from the first signal on: for pages in progress, and until the end. Many kill what takes longer than ten.
-FINISH, STOP_WITHIN = 6.0, 9.0
+FINISH_SHARE = 2 / 3  # of the grace period, for pages in progress; the rest is for returning them
 AWAY_GRACE = 2.0  # seconds for processes to end while nothing can be handed back
 PROBE_INTERVAL = 2.0
 SILENCE_LIMIT = 15.0  # seconds without an answer of the queue after which we are not ready
@@ -325,10 +324,11 @@ class FleetWorker:
         if not self._stopped.is_set():
             await pool.stop()
             return
-        draining, away = asyncio.create_task(pool.drain(FINISH)), asyncio.create_task(queue_away.wait())
+        seconds = FINISH_SHARE * self._settings.stop_grace
+        draining, away = asyncio.create_task(pool.drain(seconds)), asyncio.create_task(queue_away.wait())
         await asyncio.wait((draining, away), return_when=asyncio.FIRST_COMPLETED)
         await cancel_all(draining, away)
-        left = max(AWAY_GRACE, self._stopped_at + STOP_WITHIN - time.monotonic())
+        left = max(AWAY_GRACE, self._stopped_at + self._settings.stop_grace - time.monotonic())
         if queue_away.is_set():
             await pool.stop(AWAY_GRACE, report_timeout=0.5)
         else:

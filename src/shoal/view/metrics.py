@@ -16,7 +16,9 @@ from shoal.core.counters import DURATION_BOUNDS, ERROR_CLASSES, SIZE_BOUNDS, Cou
 from shoal.core.lane import WorkerStatus
 from shoal.core.stats import Stats
 from shoal.version import __version__
+from shoal.view.machines import machine_families, machine_views, pressure_family
 from shoal.view.metric_family import MetricFamily, prometheus_text
+from shoal.view.scale import scale_families
 from shoal.view.snapshot import RunSnapshot, Snapshot
 from shoal.view.workers import count_by_state
 from shoal.worker.pool.totals import PoolTotals
@@ -180,6 +182,9 @@ def _queue_families(snapshot: Snapshot) -> list[MetricFamily]:
         MetricFamily("cache_entries", "gauge", "Responses in the response cache.").add(snapshot.cache.entries),
         MetricFamily("cache_bytes", "gauge", "Size of the response cache, compressed.").add(snapshot.cache.bytes),
         workers,
+        pressure_family(snapshot.alive),
+        *machine_families(machine_views(snapshot.alive)),
+        *scale_families(snapshot.scale),
     ]
 
 

@@ -20,6 +20,7 @@ from shoal.control.document_gc import DocumentGc
 from shoal.control.maintenance import Maintenance, PeriodicJob
 from shoal.control.stalls import INTERVAL as STALLS_EVERY
 from shoal.errors import ActionRequired
+from shoal.launch.scaler import make_autoscaler
 from shoal.queue.base import Queue
 from shoal.queue.reconnect import reconnecting
 from shoal.runs.cleanup import remove_leftovers
@@ -160,6 +161,9 @@ class Application:
             self.maintenance = self._make_maintenance(context)
             self._tasks.append(asyncio.create_task(self.maintenance.run(self.stopping), name="maintenance"))
         self._tasks.append(asyncio.create_task(context.worker_pool.run(self.stopping), name="worker-pool"))
+        if settings.scaler != "none" and self._with_maintenance:
+            scaler = make_autoscaler(queue, settings)
+            self._tasks.append(asyncio.create_task(scaler.run_or_stand_by(self.stopping), name="scaler"))
         self._background_tasks.append(asyncio.create_task(asyncio.to_thread(compile_templates), name="templates"))
         made = self.app = build_app(context)
         made.state.server = self

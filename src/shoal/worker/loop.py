@@ -24,6 +24,7 @@ from shoal.worker.leases import Leases
 from shoal.worker.outbox_drain import OutboxDrain
 from shoal.worker.plan import WorkerPlan
 from shoal.worker.pool.final_counts import counters_of, save_final_counts
+from shoal.worker.resource_guard import ResourceGuard
 from shoal.worker.settler import Settler
 from shoal.worker.status_report import StatusReport, TaskCounts
 from shoal.worker.task.pipeline import process_task
@@ -66,6 +67,7 @@ class Worker:
         self._all_finished = asyncio.Event()
         self._has_ended = False
         self._is_draining = False
+        self._guard = ResourceGuard(context.worker, plan.resources, plan.folder) if plan.resources else None
         self._status_report = StatusReport(
             context.worker,
             plan,
@@ -74,6 +76,7 @@ class Worker:
             context.run_title,
             context.clients.progress,
             context.counters.snapshot,
+            self._guard,
         )
         self._paced_lanes: dict[int, set[str]] = {}
         self._ticked_at = context.clock()
@@ -338,6 +341,11 @@ class Worker:
             log.warning("leases_in_doubt", extra={"worker": self._context.worker, "leases": len(old)})
             self._release_unstarted(old)
             self._cancel_runners(runner for runner, buffered in self._running.items() if buffered.task.lease in old)
+        if self._guard is not None:
+            self._claimer.limit(self._guard.pressure)
+            if self._guard.needs_fresh_start(now, idle=self.is_idle):
+                log.warning("fresh_start", extra={"worker": self._context.worker, "why": self._guard.reason})
+                self._claimer.stop()
         if len(self._paced_lanes) > MAX_PACED_RUNS:
             self._paced_lanes = {
                 run: paced for run, paced in self._paced_lanes.items() if self._context.known_run_context(run)

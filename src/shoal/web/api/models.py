@@ -380,6 +380,29 @@ class RemovedResponses(ExtensibleModel):
     count: int
 
 
+class ScaleRequestBody(RequestBody):
+    workers: Annotated[int, Field(ge=0, le=100_000)] | None = Field(
+        description="How many; null lets the scaler decide again."
+    )
+    dry_run: bool = Field(False, description="Only check whether it can be done.")
+
+
+class ScaleDocument(ExtensibleModel):
+    acting: bool
+    fixed_workers: int | None
+    workers: int | None
+    decision: dict[str, Any] | None
+    problem: str | None
+
+
+class EventList(ExtensibleModel):
+    items: list[dict[str, Any]]
+
+
+class MachineList(ExtensibleModel):
+    items: list[dict[str, Any]]
+
+
 class TemplateDocument(ExtensibleModel):
     name: str
     version: int

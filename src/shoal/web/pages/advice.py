@@ -9,6 +9,7 @@ from urllib.parse import unquote
 from fastapi import Request
 from starlette.responses import Response
 
+from shoal.view.scale import history_documents, scale_document
 from shoal.web.api.advice import advice_of
 from shoal.web.context import ServerContext
 from shoal.web.pages.actions import FILTER
@@ -16,6 +17,7 @@ from shoal.web.pages.queries import ContextDep, ReaderDep, page_router
 from shoal.web.pages.render import page, segment
 
 router = page_router()
+DECISIONS = 20  # shown
 _CALL = re.compile(r"/api/v1/(runs|hosts|workers)/([^/]+)/(\w+)").fullmatch
 _ACTIONS_BY_CALL = {
     ("runs", "pause"): "run.pause",
@@ -36,6 +38,8 @@ async def advice(request: Request, context: ContextDep, caller: ReaderDep) -> Re
         return {
             "items": [advice_item(one) for one in listing["advice"]],
             "scale": listing["autoscale"],
+            "scaler": scale_document(found.scale),
+            "decisions": await context.cached(("scale-history",), lambda: history_documents(context.queue, DECISIONS)),
             "s": found,
             "as_of": found.at,
             "alive": len(found.alive),
