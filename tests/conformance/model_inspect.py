@@ -140,6 +140,7 @@ class ModelInspect:
             task.cause, task.records, tuple(task.history), task.evidence,
             None if task.state in ("done", "cancelled") else what.meta,
             () if task.state in ("done", "cancelled") else capability_names(what.needs),
+            what.ack if task.state == "leased" else "manual",
         )  # fmt: skip
 
     async def dead_groups(self, run: int, limit: int = 100) -> list[DeadLetterGroup]:

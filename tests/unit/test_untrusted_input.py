@@ -23,6 +23,7 @@ from shoal.extract import scope
 from shoal.extract.template import TemplateError, from_fields
 from shoal.queue import document_kinds as kinds
 from shoal.queue.base import Queue, TaskFilter
+from shoal.queue.request_cost import RequestTooCostly, limit_cost
 from shoal.queue.sqlite import SqliteQueue
 from shoal.queue.wire import VERBS
 from shoal.runs.local_lock import LocalLock
@@ -31,7 +32,6 @@ from shoal.web.auth import tokens
 from shoal.web.auth.access import LOOPBACK_CALLER, Caller
 from shoal.web.auth.authenticate import TokenAuthenticator
 from shoal.web.context import ServerContext
-from shoal.web.http.request_cost import RequestTooCostly, limit_cost
 
 
 def test_the_key_of_a_run_names_no_file_elsewhere(tmp_path: Path) -> None:

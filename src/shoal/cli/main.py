@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("run", "Crawl with a scraper, or fetch a list into a table; run it again to resume."),
     "submit": ("submit", "Put a run into the queue for workers anywhere."),
     "worker": ("worker", "Start a worker."),
+    "relay": ("relay", "Connect RabbitMQ with the queue that keeps the work."),
     "new": ("new", "Write a commented scraper to start from."),
     "shell": ("shell", "Try selectors on a page and see what each finds."),
     "demo": ("demo", "Serve a small demo site on this machine."),
