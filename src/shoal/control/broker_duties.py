@@ -1,0 +1,97 @@
+"""Broker duties: what a relay does in RabbitMQ for other programs, over connections that it makes again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+
+from shoal.amqp.address import BrokerAddress
+from shoal.amqp.connection import Connection
+from shoal.amqp.errors import AmqpError, ChannelClosed, ConnectionLost, ConnectionRefused
+from shoal.config.load import Settings
+from shoal.control.broker_queues import BrokerQueues
+from shoal.control.intake import Intake
+from shoal.control.letter_copies import LetterCopies
+from shoal.errors import ActionRequired
+from shoal.logs import log
+from shoal.queue.base import Queue
+
+FIRST_DELAY, LONGEST_DELAY = 0.2, 10.0  # seconds before a broker that failed is tried again
+WORKED_FOR = 10.0  # seconds after which a connection counts as sound
+
+Duty = Callable[[Connection], Awaitable[None]]
+
+
+class BrokerDuties:
+    """Takes in what others publish, and copies dead letters; any number of relays may do so at once."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        settings: Settings,
+        address: BrokerAddress,
+        namespace: str,
+        *,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        queues = BrokerQueues(namespace, settings.letter_ttl)
+        self._address = address
+        self._tls = tls
+        self.intake = Intake(queue, settings, queues)
+        self.letters = LetterCopies(queue, queues)
+        self._duties: Sequence[Duty] = (self.intake.serve, self.letters.serve)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until stopped. A broker or ledger that fails is waited for; what keeps failing is said once."""
+        async with asyncio.TaskGroup() as group:
+            for duty in self._duties:
+                group.create_task(self._repeat(duty, stop))
+
+    async def _repeat(self, duty: Duty, stop: asyncio.Event) -> None:
+        """Each has a connection of its own: what the broker refuses to one does not end the other."""
+        loop = asyncio.get_running_loop()
+        delay, told = FIRST_DELAY, ""
+        stopped = loop.create_task(stop.wait())
+        try:
+            while not stop.is_set():
+                began = loop.time()
+                work = loop.create_task(self._serve(duty))
+                await asyncio.wait((work, stopped), return_when=asyncio.FIRST_COMPLETED)
+                if not work.done():
+                    work.cancel()
+                problem, hint = _problem((await asyncio.gather(work, return_exceptions=True))[0])
+                if stop.is_set():
+                    return
+                if loop.time() - began > WORKED_FOR:
+                    delay, told = FIRST_DELAY, ""
+                if problem != told:
+                    log("broker.waiting", "warning", broker=str(self._address), error=problem, hint=hint)
+                    told = problem
+                await asyncio.wait((stopped,), timeout=delay * random.uniform(0.5, 1.0))
+                delay = min(LONGEST_DELAY, delay * 2)
+        finally:
+            stopped.cancel()
+
+    async def _serve(self, duty: Duty) -> None:
+        connection = await Connection.open(self._address, tls=self._tls, name="shoal relay")
+        try:
+            await duty(connection)
+        finally:
+            await connection.close()
+
+
+def _problem(ended: object) -> tuple[str, str]:
+    """What a person needs to know of how a duty ended; whatever nobody expects is raised."""
+    if isinstance(ended, ActionRequired):
+        return str(ended), ended.hint
+    if isinstance(ended, ConnectionLost | ssl.SSLError):
+        return str(ended), "it is tried again"
+    if isinstance(ended, ConnectionRefused | ChannelClosed):
+        return str(ended), "check the user's permissions: rabbitmqctl list_permissions"
+    if isinstance(ended, AmqpError):
+        return str(ended), "check host and port"
+    if isinstance(ended, BaseException) and not isinstance(ended, asyncio.CancelledError):
+        raise ended
+    return "", ""
