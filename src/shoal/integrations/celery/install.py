@@ -39,7 +39,7 @@ class Installation:
         with self._lock:
             known = self._worker
             if known is None or known.pid != os.getpid() or not known.is_alive:
-                known = ProcessWorker(self.setup, self.app, self.main_pid or os.getpid())
+                known = ProcessWorker(self.setup, self.app, self.main_pid or os.getpid(), claims=not self.has_pool)
                 known.start()
                 self._worker = known
             return known

@@ -6,6 +6,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from shoal.control.celery.engine import CRAWL
 from shoal.control.celery.work_messages import WORK
 from shoal.errors import ShoalError
 from shoal.integrations.celery.crawl_runs import CrawlRuns
@@ -15,8 +16,8 @@ from shoal.integrations.celery.process_worker import ProcessWorker
 if TYPE_CHECKING:
     from shoal.integrations.celery.install import Installation
 
-CRAWL_URL, CRAWL, MAINTAIN = "shoal.crawl_url", "shoal.crawl", "shoal.maintain"
-REQUEST = "shoal.integrations.celery.request:JsonRequest"
+CRAWL_URL, MAINTAIN = "shoal.crawl_url", "shoal.maintain"
+STRATEGY = "shoal.integrations.celery.json_only:json_only"
 PROGRESS = "PROGRESS"  # the state of a run that goes on
 PROGRESS_EVERY = 1.0  # seconds
 IDLE_LIMIT = 3.0  # seconds without work after which a process is given back to Celery
@@ -41,7 +42,7 @@ def register_tasks(app: Any, installation: Installation) -> None:
         "reject_on_worker_lost": True,
         "max_retries": None,  # the queue counts attempts
         "serializer": "json",
-        "Request": REQUEST,
+        "Strategy": STRATEGY,
         "throws": (PageFailed, TaskRefused),
     }
 
