@@ -1,6 +1,6 @@
 """Daily runs: runs to which work comes all day, one per name and UTC day, started when first needed.
 
-Typed tasks are in such runs, by their type, and what other programs publish, by its scraper.
+Typed tasks are in such runs, by their type, pages that messages of Celery ask for, and what other programs publish.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ CLOCK_REFRESH_SECONDS = 600.0  # seconds for which the store's clock need not be
 MAX_TRIES = 4
 ALL_RUNS = 100_000
 INTAKE_PREFIX = "intake/"  # of the keys of runs for what other programs publish
+CELERY_PREFIX = "celery:"  # likewise for pages for which messages of Celery ask
 
 
 def daily_key(prefix: str, day: date) -> str:
@@ -90,6 +91,11 @@ class DailyRuns:
         if now - self._clock_read_at > CLOCK_REFRESH_SECONDS:
             self._clock_offset, self._clock_read_at = await self._queue.now() / 1e6 - now, now
         return datetime.fromtimestamp(now + self._clock_offset, UTC).date()
+
+
+def is_daily(run: Run) -> bool:
+    """Whether it stands for a day, with work or without; its key ends with the date."""
+    return run.scraper.startswith(TYPE_PREFIX) or run.key.startswith((INTAKE_PREFIX, CELERY_PREFIX))
 
 
 async def list_daily_runs(queue: Queue, type: str = "") -> list[Run]:
