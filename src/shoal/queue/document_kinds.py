@@ -24,6 +24,7 @@ SCHEDULE_START = "schedule.start"  # by schedule and number: what a scheduled ru
 # The fleet
 HISTORY = "history"  # samples by time
 FINAL_COUNTS = "final"  # by worker that has ended: what it counted last
+WORKER_PORT = "worker-port"  # by supervisor: where tasks can be pushed to its workers
 
 # The server's own
 TOKEN = "token"  # noqa: S105 - by name

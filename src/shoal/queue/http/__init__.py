@@ -17,7 +17,6 @@ from shoal.errors import QueueUnavailable, UsageError
 from shoal.queue.base import CacheEntry, Finding, PageState, Promises, PushResult
 from shoal.queue.cache_limits import check_cache_keys
 from shoal.queue.counter_totals import counter_totals
-from shoal.queue.http.connection import HttpConnection, ServerResponse
 from shoal.queue.http.failure import (
     TOO_MANY_GUESSES,
     not_a_shoal_server,
@@ -26,6 +25,7 @@ from shoal.queue.http.failure import (
     translate_response,
 )
 from shoal.queue.http.server_url import HttpServerUrl, parse_server_url
+from shoal.queue.http_connection import HttpConnection, ServerResponse
 from shoal.queue.outbox_limits import check_outbox
 from shoal.queue.page_state_limits import check_page_states
 from shoal.queue.pushed import check_push
