@@ -263,8 +263,10 @@ class LoadBalancer:
             yield chosen
 
     async def _refresh(self) -> None:
-        """Ask those that answered the last time how busy they are, unless that is known; all callers share one look."""
-        old = [worker for worker in self._healthy if worker.age > FRESH_SECONDS]
+        """Ask those that are new, or answered the last time, how busy they are; all callers share one look."""
+        old = [
+            worker for worker in self.workers if worker.age > (FRESH_SECONDS if worker.is_healthy else self._interval)
+        ]
         if self._looking is None and old:
             self._looking = asyncio.ensure_future(_check_all(old))
             self._looking.add_done_callback(self._end_look)
