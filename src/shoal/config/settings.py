@@ -423,6 +423,14 @@ class Settings:
         accepts="sqlite:///results.db or postgresql://…",
         commands="all",
     )
+    rabbitmq_management: str = declare(
+        "",
+        "RabbitMQ's management API; default: port 15672 of the queue's broker.",
+        "State",
+        scope="machine",
+        accepts="http://user:password@broker:15672",
+        commands="all",
+    )
     outbox_limit: int = count(
         50_000,
         "Records that may wait for the store before workers pause.",
