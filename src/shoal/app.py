@@ -178,3 +178,8 @@ def worker_name() -> str:
 def crash_notes_folder(settings: Settings) -> Path:
     """Where workers on this machine keep their crash notes: one folder for each queue."""
     return settings.state_folder / "workers"
+
+
+def rate_file(settings: Settings, worker: str) -> Path:
+    """Where the processes of a worker count the pages that they start."""
+    return settings.state_folder / "rates" / worker

@@ -16,6 +16,7 @@ from shoal.commands.worker_ui import PlainWorkerUi, WorkerSnapshot, WorkerUi
 from shoal.config.load import Settings
 from shoal.config.run_settings import settings_for_run
 from shoal.control import join_command, schedule_runner
+from shoal.control.celery.duties import celery_duties
 from shoal.control.maintenance import RUNNING_STATES, Maintenance
 from shoal.control.queue_probe import QueueProbe
 from shoal.core.run import Run
@@ -70,6 +71,11 @@ def worker_command(
     return asyncio.run(worker.work())
 
 
+def work_for_fleet(fleet_job: FleetJob) -> int:
+    """The same for a job that another program has put together."""
+    return asyncio.run(_fleet_worker(fleet_job, None).work())
+
+
 async def work(settings: Settings, *, targets: tuple[str, ...] = (), ui: WorkerUi | None = None) -> int:
     """The same inside the event loop of another program, until it is cancelled."""
     fleet_job = FleetJob(settings, supervisor_name(settings), tuple(targets))
@@ -118,6 +124,7 @@ class FleetWorker:
                     await store.close()
         finally:
             await queue.close()
+            app.rate_file(self._settings, self._fleet_job.name).unlink(missing_ok=True)
 
     async def _prepare(self, queue: Queue) -> bool:
         name = await unused_supervisor_name(queue, self._settings, self._fleet_job.name)
@@ -135,6 +142,7 @@ class FleetWorker:
             tick=schedule_runner.tick,
             relay=Relay(queue, store) if store is not None else None,
             stale_after=settings.stale_after,
+            extra_jobs=celery_duties(queue, settings, messages=False),  # here nobody needs to be told to work
         )
         pool = self._pool = self._supervisor(queue)
         pool.reaper.interval = self._maintenance.reap_interval

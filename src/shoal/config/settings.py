@@ -16,6 +16,7 @@ from typing import Any
 from shoal.config.setting import Setting, choice, count, declare, duration, lines, size, switch
 from shoal.core import units
 from shoal.core.capability import MAX_CAPABILITIES, Needs, capability_names
+from shoal.core.celery_task import is_task_name, is_task_pattern
 from shoal.core.dead_retention import MIN_DEAD_RETENTION
 from shoal.core.name_format import RUN_ID_FORMAT, RUN_ID_PARTS, WORKER_ID_FORMAT, WORKER_ID_PARTS, name_format
 from shoal.core.request_header import header_lines
@@ -88,6 +89,28 @@ def _parse_cache(value: object) -> str:
         return ""
     seconds: float = units.seconds(zero=True)(value)
     return f"{seconds:g}s" if seconds else ""
+
+
+def _parse_worker_rate(value: object) -> float:
+    """Pages per second; 0 is no limit."""
+    if isinstance(value, int | float | str) and str(value).strip().lower() in ("0", "0.0", "none"):
+        return 0.0
+    return units.rate(value)
+
+
+def _parse_celery_task(value: object) -> str:
+    name = units.text(value)
+    if name and not is_task_name(name):
+        raise ValueError(value)
+    return name
+
+
+def _parse_celery_allow(value: object) -> tuple[str, ...]:
+    """Names and patterns, several also in one text."""
+    names = tuple(word for line in units.lines(value) for word in line.replace(",", " ").split())
+    if not all(is_task_pattern(name) for name in names):
+        raise ValueError(value)
+    return names
 
 
 def _parse_seen_set(value: object) -> str:
@@ -445,6 +468,41 @@ class Settings:
         "Pace",
         scope="machine",
         accepts="a whole number; 0 is as many as are needed",
+    )
+    worker_rate: float = declare(
+        0.0,
+        "Pages that one worker starts per second, on all hosts together; 0 is no limit.",
+        "Pace",
+        scope="machine",
+        parse=_parse_worker_rate,
+        accepts="a number, or a rate such as 10/m; 0 is no limit",
+        commands="run and serve",
+    )
+    engine: str = choice(
+        "shoal",
+        ("shoal", "celery"),
+        "Whose processes work on what is submitted: those of shoal worker, or those of Celery.",
+        "Fleet",
+        scope="machine",
+        commands="run and serve",
+    )
+    celery_task: str = declare(
+        "",
+        "A Celery task to send after each page that is done; it gets the URL and the records.",
+        "Output",
+        scope="run",
+        parse=_parse_celery_task,
+        accepts="the name of a task such as shop.tasks.index",
+        replay="",
+    )
+    celery_allow: tuple[str, ...] = declare(
+        (),
+        "A Celery task that pages may send; may be given several times.",
+        "Fleet",
+        scope="machine",
+        parse=_parse_celery_allow,
+        accepts="names of tasks, or patterns such as shop.tasks.*",
+        commands="run and serve",
     )
     name: str = declare(
         "",

@@ -16,9 +16,9 @@ import msgspec
 from shoal.control.history import History
 from shoal.control.worker_states import STALE_AFTER
 from shoal.core.run import Run, RunState
-from shoal.core.typed_task import TYPE_PREFIX
 from shoal.errors import ActionRequired, ShoalError
 from shoal.queue.base import LEASE_SECONDS, REAP_EVERY, Queue
+from shoal.queue.daily_runs import is_daily
 from shoal.queue.follow_ups import FollowUps
 from shoal.runs.fleet_lock import remove_expired_locks
 from shoal.runs.identity import is_seeding, is_single_process
@@ -235,8 +235,8 @@ class Maintenance:
 
 
 def _may_end(run: Run, now: int) -> bool:
-    """A standing run of typed tasks, scraper task:TYPE and key task:TYPE/2026-11-15, ends with its day."""
-    if not run.scraper.startswith(TYPE_PREFIX):
+    """A daily run, of typed tasks (key task:TYPE/2026-11-15) or of Celery's pages, ends with its day."""
+    if not is_daily(run):
         return True
     try:
         day = datetime.strptime(run.key.rpartition("/")[2], "%Y-%m-%d").replace(tzinfo=UTC)

@@ -35,6 +35,7 @@ class FleetJob(msgspec.Struct, frozen=True, tag="fleet"):
     scrapers: tuple[str, ...] = ()  # only these; empty: all
     run: str = ""  # only this run; empty: all
     on_server: bool = False  # of a server: only runs that were left to it
+    rate_name: str = ""  # the worker whose rate of starting pages it shares; empty: its own
 
 
 def run_plan(settings: Settings, run: Run, *, stay_when_empty: bool = False) -> WorkerPlan:

@@ -81,6 +81,7 @@ def build_run_context(
         skip_failing=settings.skip_failing,
         max_same_content=settings.max_same_content,
         unique=settings.unique,
+        celery_task=settings.celery_task,
         handler_timeout=settings.handler_timeout,
         retries=settings.retry_limits,
         retry_delay=settings.retry_delay,

@@ -13,7 +13,7 @@ import time
 
 import msgspec
 
-from shoal.app import open_queue
+from shoal.app import open_queue, rate_file
 from shoal.config.load import with_defaults
 from shoal.config.run_settings import settings_for_run, settings_for_template
 from shoal.core.name_format import file_name_of
@@ -38,6 +38,7 @@ from shoal.worker.page_states import PageStateBuffer
 from shoal.worker.plan import WorkerPlan
 from shoal.worker.pool.crash_note import CrashNote
 from shoal.worker.run_list import MAX_RUNS, RunList
+from shoal.worker.start_rate import StartRate
 
 log = logging.getLogger("shoal.worker")
 
@@ -108,6 +109,7 @@ class FleetContextFactory:
         self._refused: dict[int, str] = {}
         self._closing_fetchers: set[asyncio.Task[None]] = set()
         self._tools: WorkerContext | None = None
+        self._start_rate = start_rate(fleet_job)
         limit = fleet_job.settings.outbox_limit if fleet_job.settings.store else 0
         self._run_list = RunList(
             queue,
@@ -132,6 +134,7 @@ class FleetContextFactory:
             budget=ParseBudget(settings.parse_timeout),
             run_list=self._run_list,
             on_close=self._close,
+            start_limit=self._start_rate,
         )
         return self._tools
 
@@ -245,8 +248,18 @@ class FleetContextFactory:
 
     async def _close(self) -> None:
         self._response_cache.close()
+        if self._start_rate is not None:
+            self._start_rate.close()
         for budget in self._budgets.values():
             await budget.close()
+
+
+def start_rate(fleet_job: FleetJob) -> StartRate | None:
+    """What all processes of one worker share, if it is to start no more than so many pages per second."""
+    settings = fleet_job.settings
+    if not settings.worker_rate:
+        return None
+    return StartRate(rate_file(settings, fleet_job.rate_name or fleet_job.name), settings.worker_rate)
 
 
 def fleet_plan(fleet_job: FleetJob, scraper_set: ScraperSet) -> WorkerPlan:

@@ -1,4 +1,4 @@
-"""Daily runs: the runs that hold typed tasks, one per type and UTC day, started when first needed."""
+"""Daily runs: runs that tasks are added to one by one, one per type and UTC day, started when first needed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from shoal.queue.base import Queue
 CLOCK_REFRESH_SECONDS = 600.0  # seconds for which the store's clock need not be asked again
 MAX_TRIES = 4
 ALL_RUNS = 100_000
+CELERY_PREFIX = "celery:"  # of the keys of runs that hold pages for which messages of Celery ask
 
 Put = Callable[[int, Sequence[Task]], Awaitable[Sequence[str]]]  # into a run; one answer per task
 
 
 class DailyRuns:
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, new_run: Callable[[str, date], NewRun] | None = None) -> None:
+        """new_run: the run of a type and a day; without it, that of typed tasks."""
         self._queue = queue
+        self._new_run = new_run or _new_run
         self._today: dict[str, tuple[date, int, int]] = {}  # by type: day, its run, the day before's if open
         self._clock_offset, self._clock_read_at = 0.0, float("-inf")  # of the store's clock before our own
 
@@ -47,7 +50,7 @@ class DailyRuns:
             self._clock_read_at = float("-inf")  # a machine that slept believes in a day that is over
         raise QueueRefused(
             f"the queue takes no tasks of type {type}: its run ends again and again",
-            hint=f"`shoal runs` shows the runs of {daily_scraper_name(type)}",
+            hint=f"`shoal runs` shows them: {self._new_run(type, await self._day()).scraper}",
         )
 
     async def _known_ids(self, before: int, tasks: Sequence[Task], keyed: Sequence[bool]) -> list[int]:
@@ -61,9 +64,9 @@ class DailyRuns:
         day = await self._day()
         found = self._today.get(type)
         if found is None or found[0] != day:
-            before = await self._queue.runs(key=_key(type, day - timedelta(days=1)), limit=1)
+            before = await self._queue.runs(key=self._new_run(type, day - timedelta(days=1)).key, limit=1)
             unended = before[0].id if before and before[0].state in ("running", "paused") else 0
-            run = await self._queue.start_run(_new_run(type, day))
+            run = await self._queue.start_run(self._new_run(type, day))
             found = self._today[type] = day, run.id, unended
         return found[1], found[2]
 
@@ -86,6 +89,11 @@ def _new_run(type: str, day: date) -> NewRun:
         name=f"{day:%Y%m%d}_{type.lower()}_{suffix}",
         spec={"scraper": daily_scraper_name(type), "each": True},
     )
+
+
+def is_daily(run: Run) -> bool:
+    """Whether it stands for a day, with work or without; its key ends with the date."""
+    return run.scraper.startswith(TYPE_PREFIX) or run.key.startswith(CELERY_PREFIX)
 
 
 async def list_daily_runs(queue: Queue, type: str = "") -> list[Run]:

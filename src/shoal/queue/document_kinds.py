@@ -23,6 +23,7 @@ SCHEDULE_START = "schedule.start"  # by schedule and number: what a scheduled ru
 
 # The fleet
 HISTORY = "history"  # samples by time
+CELERY_WORK = "celery-work"  # by number: a message that lets a process of Celery work on this queue
 FINAL_COUNTS = "final"  # by worker that has ended: what it counted last
 WORKER_PORT = "worker-port"  # by supervisor: where tasks can be pushed to its workers
 

@@ -90,7 +90,12 @@ class Claimer:
             if limit <= 0:
                 await self._sleep(POLL_MAX)
                 continue
+            if (start_limit := self._context.start_limit) is not None and (limit := start_limit.take(limit)) <= 0:
+                await self._sleep(min(POLL_MAX, start_limit.wait_seconds()))
+                continue
             claim = await self._claim(limit, fresh=pause > POLL_MIN)
+            if start_limit is not None:
+                start_limit.give_back(limit - (len(claim.tasks) if claim is not None else 0))
             if claim is None:
                 return
             self.may_have_more = len(claim.tasks) >= limit or any(task.lost for task in claim.tasks)

@@ -27,6 +27,7 @@ from shoal.worker.counters import CounterRecorder
 from shoal.worker.page_states import PageStateBuffer
 from shoal.worker.pool.crash_note import CrashNote
 from shoal.worker.run_list import RunList
+from shoal.worker.start_rate import StartLimit
 from shoal.worker.task.clients import HandlerClients
 from shoal.worker.task.recrawl import Recrawl
 from shoal.worker.task.request_builder import RequestBuilder
@@ -91,6 +92,7 @@ class RunContext:
     budget: ParseBudget | None = None  # None: the worker's
     sitemap_since: Callable[[float], float] = lambda now: 0.0  # older entries of sitemaps are left out; 0: none is
     record_watch: RecordWatch = field(default_factory=RecordWatch)
+    celery_task: str = ""  # sent after each page; empty: none
     recrawl: Recrawl | None = None  # None: pages are not compared with those of the run before
 
 
@@ -176,6 +178,7 @@ class WorkerContext:
     budget: ParseBudget | None = None  # None: pages are parsed whatever it may cost
     run_list: RunList | None = None  # None: the plan says what is served, once and for all
     on_close: Callable[[], Awaitable[None]] | None = None  # what else is to be closed
+    start_limit: StartLimit | None = None  # how many tasks it may start, beside what lanes allow
     clients: HandlerClients = field(default_factory=HandlerClients)  # of handlers of typed tasks
     on_attempt: Callable[[LeasedTask, Outcome, str], None] | None = None  # with the run's name
     cpu_meter: CpuMeter = field(default_factory=CpuMeter)

@@ -105,6 +105,10 @@ class Worker:
         if self._is_draining:
             self._all_finished.set()
 
+    def wake(self) -> None:
+        """There may be work, or leave to start some: look now."""
+        self._claimer.wake()
+
     def drain(self) -> None:
         """Like stop, but what is in progress is finished first, within reason."""
         self._is_draining = True

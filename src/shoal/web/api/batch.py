@@ -9,19 +9,18 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import APIRouter, Path, Request
-from pydantic import BaseModel, Field, StringConstraints
+from pydantic import BaseModel, Field
 from starlette.responses import Response, StreamingResponse
 
 from shoal.control.idempotency import IdempotencyEntry, keep_locked
 from shoal.core.run import Run
 from shoal.errors import ActionRequired
-from shoal.extract.template.content import Content, page_template, with_content
 from shoal.queue.registry import backend_of
 from shoal.view.run_state import live_workers
 from shoal.web.api.models import RequestBody, response_docs
 from shoal.web.auth.access import Caller, OperatorDep, ReaderDep
 from shoal.web.context import ContextDep, ServerContext
-from shoal.web.http.fields import NonEmptyLine, Url, refuse_render
+from shoal.web.http.fields import Url
 from shoal.web.http.idempotency import (
     REPLAYED_HEADER,
     IdempotencyKey,
@@ -31,10 +30,10 @@ from shoal.web.http.idempotency import (
     store_result,
 )
 from shoal.web.http.json_response import json_response
-from shoal.web.http.problem import Problem, not_found
-from shoal.web.submit.inline_templates import store_template
+from shoal.web.http.problem import not_found
+from shoal.web.submit.batch_options import BatchOptions, batch_template
 from shoal.web.submit.results import ResultCounts, UrlResults
-from shoal.web.submit.template_run import TemplateRun, override_settings, settings_in, stored_template
+from shoal.web.submit.template_run import TemplateRun
 from shoal.web.submit.url_lists import urls_of_run
 
 router = APIRouter(tags=["batch"])
@@ -44,40 +43,6 @@ PAUSE, MAX_PAUSE = 0.05, 0.5  # seconds between two looks at what is open
 QUEUE_TIMEOUT = 2.0  # seconds after which a queue is taken for not available
 CHUNK_SIZE = 65_536  # bytes gathered before some of an answer is sent
 _encode = msgspec.json.Encoder().encode
-
-
-class BatchOptions(RequestBody):
-    template: NonEmptyLine | None = Field(default=None, description="The name of a template stored in the queue.")
-    fields: dict[NonEmptyLine, Annotated[str, StringConstraints(max_length=2_000)]] | None = Field(
-        default=None, max_length=100, description='Fields of each record: {"price:number": ".price"}.'
-    )
-    content: Content | None = Field(
-        default=None,
-        description="What `content` holds of a page: its readable text (default, unless there is a template"
-        " or fields), its HTML, or none.",
-    )
-    headers: dict[NonEmptyLine, NonEmptyLine] | None = Field(
-        default=None, max_length=50, description="Headers of every request; secrets are refused."
-    )
-    timeout: float | None = Field(default=None, gt=0, le=3600, description="Seconds for one request.")
-    retries: int | None = Field(default=None, ge=0, le=100)
-    retry_delay: float | None = Field(
-        default=None, ge=0, le=86_400, description="Seconds before the first retry; doubled each time."
-    )
-    priority: int = Field(
-        default=0, ge=-1_000_000, le=1_000_000, description="Runs of higher priority come first on hosts they share."
-    )
-    rate: float | None = Field(default=None, gt=0, le=10_000, description="Requests per second and host.")
-    delay: float | None = Field(default=None, ge=0, le=86_400, description="Seconds between two requests to a host.")
-    user_agent: NonEmptyLine | None = None
-    cache: NonEmptyLine | None = Field(
-        default=None, description='Use responses that the fleet fetched so recently ("60s", "1d"), or "http".'
-    )
-    ignore_robots: bool | None = None
-    routes: list[NonEmptyLine] | None = Field(
-        default=None, max_length=200, description='Rules by host or URL: "*/urgent/* priority=10 ttl=30m".'
-    )
-    render: Literal["none", "browser"] = "none"
 
 
 class BatchRequest(RequestBody):
@@ -210,20 +175,7 @@ async def _start_or_replay(
 
 async def _start_run(context: ServerContext, body: BatchRequest, seed: str) -> Run:
     options = body.options
-    refuse_render(options.render)
-    settings = override_settings(context.settings, settings_in(options), "options")
-    if options.template and options.fields:
-        raise Problem(422, "validation-error", "options: give a template or fields, not both")
-    if options.template:
-        template, template_ref = await stored_template(context.queue, options.template)
-        whole, content = with_content(template, options.content or "none")
-        if whole is not template and whole != template:
-            template_ref = await store_template(context.queue, whole)
-        template = whole
-    else:
-        wanted: Content = options.content or ("none" if options.fields else "text")
-        template, content = await asyncio.to_thread(page_template, "batch", options.fields or {}, wanted)
-        template_ref = await store_template(context.queue, template)
+    template, template_ref, content, settings = await batch_template(context.queue, context.settings, options)
     return await TemplateRun(
         template=template,
         template_ref=template_ref,

@@ -15,8 +15,8 @@ from shoal.errors import UsageError
 from shoal.queue.base import PushResult, Queue
 from shoal.queue.daily_runs import DailyRuns
 from shoal.runs.identity import is_single_process, resolve_run
+from shoal.runs.url_policy import UrlPolicy, run_settings
 from shoal.web.push.request import PushAnswer, PushRequest, typed_task
-from shoal.web.submit.url_policy import UrlPolicy, run_settings
 from shoal.worker.pool.child_protocol import PushedBatch
 from shoal.worker.pool.push_targets import PushTarget, PushTargets
 

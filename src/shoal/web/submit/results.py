@@ -66,6 +66,15 @@ class UrlResults:
                 for url, task, number in few:
                     yield self._result(url, task, views.get(number), number, found.get(number, ()))
 
+    async def of_task(self, url: str, number: int) -> JsonObject | None:
+        """The result of one task by its number; None while it is open."""
+        views = await self._views({number})
+        view = views.get(number)
+        if view is not None and view.state in ("ready", "delayed", "leased"):
+            return None
+        found = await self._records_by_task(list(views.values()))
+        return self._result(url, "", view, number, found.get(number, ()))
+
     async def _views(self, ids: Collection[int]) -> dict[int, TaskView]:
         if not ids:
             return {}

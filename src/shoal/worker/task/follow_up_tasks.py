@@ -29,14 +29,14 @@ def with_keys(parent: int, tasks: Iterable[Task]) -> list[tuple[Task, str]]:
     return found
 
 
-def outbox_entries(tasks: Sequence[tuple[Task, str]]) -> tuple[OutboxEntry, ...]:
-    """Tasks of other runs, added when whoever asked for them is settled."""
-    entries = tuple(follow_up_entry(task.to_queue_task(key), task.pace()) for task, key in tasks)
+def outbox_entries(tasks: Sequence[tuple[Task, str]], celery: Iterable[OutboxEntry] = ()) -> tuple[OutboxEntry, ...]:
+    """Tasks of other runs and of Celery, added or sent when whoever asked for them is settled."""
+    entries = (*(follow_up_entry(task.to_queue_task(key), task.pace()) for task, key in tasks), *celery)
     size = sum(len(entry.key) + len(entry.data) + len(entry.kind) for entry in entries)
     if len(entries) > MAX_OUTBOX_ENTRIES or size > MAX_OUTBOX_BYTES:
         raise GiveUp(
             "too_many_tasks",
-            f"one handler asked for {len(entries):,} tasks of other types ({size:,} bytes): at most"
+            f"one handler asked for {len(entries):,} tasks of other types or of Celery ({size:,} bytes): at most"
             f" {MAX_OUTBOX_ENTRIES:,} of {MAX_OUTBOX_BYTES:,} bytes; put several into one payload",
         )
     return entries

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from shoal.core.celery_task import CeleryTask
 from shoal.core.record_key import record_key
 from shoal.core.typed_task import Task
 from shoal.errors import GiveUp
@@ -29,13 +30,25 @@ _encode_meta = msgspec.json.Encoder().encode  # as queues do: what travels comes
 
 
 class HandlerOutput:
-    __slots__ = ("bytes", "follows", "links", "missed", "record_keys", "records", "skipped", "tasks", "yielded")
+    __slots__ = (
+        "bytes",
+        "celery_tasks",
+        "follows",
+        "links",
+        "missed",
+        "record_keys",
+        "records",
+        "skipped",
+        "tasks",
+        "yielded",
+    )
 
     def __init__(self) -> None:
         self.records: list[bytes] = []
         self.record_keys: list[bytes] = []  # one per record, where they are unique by a key
         self.follows: list[Follow] = []
         self.tasks: list[Task] = []
+        self.celery_tasks: list[CeleryTask] = []
         self.yielded = 0  # records before they were made unique
         self.bytes = 0
         self.links = 0  # of a page without a handler
@@ -43,7 +56,7 @@ class HandlerOutput:
         self.skipped: tuple[tuple[str, str], ...] = ()  # (reason, url) of links beside those to be followed
 
     def add_item(self, item: Any) -> None:
-        """One yielded thing: a record, links to follow, a task of another type, or a list of such."""
+        """One yielded thing: a record, links to follow, a task of another type or of Celery, or a list of such."""
         if type(item) is tuple or type(item) is list:
             for one in item:
                 self.add_item(one)
@@ -55,6 +68,9 @@ class HandlerOutput:
             return
         if isinstance(item, Task):
             self.tasks.append(item)
+            return
+        if isinstance(item, CeleryTask):
+            self.celery_tasks.append(item)
             return
         # Encoded at once: a handler may go on changing the dict it yielded.
         self.add_record(_encode_record(item))

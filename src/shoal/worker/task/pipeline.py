@@ -6,6 +6,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from shoal.core.celery_task import after_page, celery_entries
 from shoal.core.page import Response
 from shoal.core.retry import status_cause
 from shoal.core.sitemap import SITEMAP, is_robots
@@ -139,7 +140,7 @@ def remember(attempt: TaskAttempt, run_context: RunContext, output: HandlerOutpu
         return recrawl.remember_unchanged(task, former, attempt.started_at, response)
     if response is None:
         return {}
-    reusable = not (attempt.has_fetched_more or output.tasks)
+    reusable = not (attempt.has_fetched_more or output.tasks or output.celery_tasks)
     return recrawl.remember(task, former, attempt.started_at, response, output, reusable=reusable)
 
 
@@ -232,8 +233,14 @@ def admit_links(attempt: TaskAttempt, run_context: RunContext, output: HandlerOu
 
 
 def follow_ups(attempt: TaskAttempt, output: HandlerOutput) -> tuple[OutboxEntry, ...]:
-    """Typed tasks that the page's handler asked for."""
-    return outbox_entries(with_keys(attempt.task.id, output.tasks)) if output.tasks else ()
+    """Tasks that the page's handler asked for, and the one that its run sends after each page."""
+    run_context = attempt.run_context
+    if not output.tasks and not output.celery_tasks and not (run_context and run_context.celery_task):
+        return ()
+    celery_tasks, run, task = list(output.celery_tasks), run_context.name if run_context else "", attempt.task.id
+    if run_context and run_context.celery_task:
+        celery_tasks.append(after_page(run_context.celery_task, run, attempt.final_url, task, output.records))
+    return outbox_entries(with_keys(task, output.tasks), celery_entries(run, task, celery_tasks))
 
 
 def _is_repeated_content(attempt: TaskAttempt, run_context: RunContext) -> bool:

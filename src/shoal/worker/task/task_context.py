@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from shoal.core.celery_task import CeleryTask
 from shoal.core.task import LeasedTask
 from shoal.core.typed_task import Task, backoff_of, payload_of, retries_of
 from shoal.errors import UsageError
@@ -26,13 +27,17 @@ class TaskContext:
         self._meta = meta
         self._progress = progress
         self._enqueued: list[Task] = []
+        self.celery_tasks: list[CeleryTask] = []
 
-    def enqueue(self, *tasks: Task) -> None:
+    def enqueue(self, *tasks: Task | CeleryTask) -> None:
         """More work, queued when this task is settled as done, and not otherwise.
 
         The same task is queued once, however often this one is tried.
         """
         for task in tasks:
+            if isinstance(task, CeleryTask):
+                self.celery_tasks.append(task)
+                continue
             if not isinstance(task, Task):
                 raise UsageError(
                     f"task.enqueue takes tasks, not {type(task).__name__}", hint="shoal.Task(type=…, payload=…)"
@@ -53,7 +58,7 @@ class TaskContext:
 
     @property
     def has_enqueued(self) -> bool:
-        return bool(self._enqueued)
+        return bool(self._enqueued or self.celery_tasks)
 
     def enqueued_tasks(self) -> list[tuple[Task, str]]:
         """What was asked for, each with the key that makes it the same when this task is tried again."""

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from shoal.core.celery_task import celery_entries
 from shoal.core.task import OutboxEntry, Outcome, Task
 from shoal.core.typed_task import Task as TypedTask
 from shoal.core.typed_task import is_wrapped
@@ -216,4 +217,5 @@ def _split_enqueued(task_context: TaskContext) -> tuple[list[Task], tuple[Outbox
             found.append(task.to_queue_task(key, parent=task_context.id))
         else:
             others.append((task, key))
-    return found, outbox_entries(others)
+    celery = celery_entries(task_context.run, task_context.id, task_context.celery_tasks)
+    return found, outbox_entries(others, celery)

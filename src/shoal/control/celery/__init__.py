@@ -1,0 +1,1 @@
+"""What the coordinator has to do with Celery: its broker, messages that keep workers busy, tasks that follow pages."""

@@ -1,0 +1,1 @@
+"""shoal inside the processes of other systems."""

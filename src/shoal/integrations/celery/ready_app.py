@@ -1,0 +1,15 @@
+"""The ready app: everything from the environment, nothing to write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.control.celery.broker import celery_app
+from shoal.control.celery.options import read_options
+from shoal.integrations.celery.install import install
+
+
+def ready_app() -> Any:
+    options = read_options()
+    app = celery_app(options)
+    return install(app, options=options, eager=True)
