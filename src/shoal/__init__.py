@@ -10,6 +10,7 @@ from shoal.version import __version__
 if TYPE_CHECKING:
     from shoal.client.client import Client, connect
     from shoal.client.coordinator import Coordinator
+    from shoal.client.load_balancer import LoadBalancer
     from shoal.client.result_store import ResultStore
     from shoal.client.worker import Worker
     from shoal.client.wrap import wrap
@@ -30,6 +31,7 @@ _HOMES = {
     "Coordinator": "shoal.client.coordinator",
     "Client": "shoal.client.client",
     "GiveUp": "shoal.errors",
+    "LoadBalancer": "shoal.client.load_balancer",
     "Orchestrator": "shoal.commands.orchestrator",
     "Page": "shoal.extract.page",
     "Result": "shoal.commands.run_in_process",
@@ -56,6 +58,7 @@ __all__ = [
     "Client",
     "Coordinator",
     "GiveUp",
+    "LoadBalancer",
     "Orchestrator",
     "Page",
     "Result",

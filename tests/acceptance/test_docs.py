@@ -46,6 +46,7 @@ PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"
 DEMO_SITE = "127.0.0.1:8808"  # where the documentation has the demo site
 SERVER = "127.0.0.1:8080"  # and the server
 WEBHOOK_RECEIVER = "127.0.0.1:8900"  # and a program that hears of what ended
+WORKER_PORT = "127.0.0.1:9470"  # and a worker that accepts tasks
 LOGIN_SITE = "https://members.example"  # and where it has a site with a login
 REDIS = "redis://queue.internal/0"  # and servers of a fleet
 POSTGRES = "postgresql://shoal@db.internal/shoal"
@@ -120,6 +121,7 @@ class DocsReader:
             DEMO_SITE: f"127.0.0.1:{user.site.port}",
             SERVER: f"127.0.0.1:{free_port()}",
             WEBHOOK_RECEIVER: f"127.0.0.1:{free_port()}",
+            WORKER_PORT: f"127.0.0.1:{free_port()}",
         }
         self.login_site = login_site
         self.namespace = f"docs_{uuid4().hex[:12]}"

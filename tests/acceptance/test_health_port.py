@@ -10,8 +10,9 @@ import httpx
 import pytest
 from wait import HANG, until
 
-from shoal.view import health_server
-from shoal.view.health_server import MAX_CONNECTIONS, HealthServer
+from shoal.view import small_server
+from shoal.view.health_server import HealthServer
+from shoal.view.small_server import MAX_CONNECTIONS
 
 
 class Watched:
@@ -46,22 +47,22 @@ async def close(clients: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
 
 @pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\n"], ids=["silent", "half a request"])
 async def test_hundreds_of_idle_connections_keep_nobody_out(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health_server, "TIMEOUT", HANG)
+    monkeypatch.setattr(small_server, "TIMEOUT", HANG)
     async with health_port() as server, httpx.AsyncClient(trust_env=False, timeout=HANG) as client:
         idle = await connect(server, 4 * MAX_CONNECTIONS)
         for _, writer in idle:
             writer.write(sent)
         for _ in range(3):
             assert (await client.get(f"{server.url}/health")).json() == {"status": "ok"}
-        await until(lambda: len(server._connections) <= MAX_CONNECTIONS)
+        await until(lambda: server.server.connections <= MAX_CONNECTIONS)
         await close(idle)
 
 
 async def test_slow_ones_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health_server, "TIMEOUT", 0.2)
+    monkeypatch.setattr(small_server, "TIMEOUT", 0.2)
     async with health_port() as server:
         silent, unread = await connect(server, 2)
         unread[1].write(b"GET /metrics HTTP/1.1\r\n\r\n")  # and never reads all that
         assert await silent[0].read() == b""
-        await until(lambda: not server._connections)
+        await until(lambda: not server.server.connections)
         await close([silent, unread])

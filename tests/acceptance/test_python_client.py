@@ -13,8 +13,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from backend_urls import STORE_KINDS, backend_url
+from servers.ports import free_port
 from shell_user import ShellUser
 from wait import FOREVER, HANG, wait_until
 
@@ -617,6 +619,36 @@ def test_example_of_people_is_asked_and_answers(user: ShellUser) -> None:
         assert line == (f"{expected['username']}: {expected['name']}, {min(len(expected['followers']), 15)} followers")
     assert "is not there" in lines[2]
     assert "completed 2 · failed 1" in done.stderr
+
+
+def test_example_of_pushed_tasks_finds_the_worker_and_its_result(user: ShellUser) -> None:
+    port, person = free_port(), user.site.site.expected_profiles()[0]
+    user.environment |= {"SHOAL_DEMO_URL": user.url, "SHOAL_QUEUE": f"sqlite:///{user.folder}/q.db"}
+    user.environment["SHOAL_ACCEPT_TOKEN"] = token = "a-token-that-only-the-tests-know"
+    user.start("worker", str(EXAMPLES / "people.py"), "--workers", "1", "--accept", f"127.0.0.1:{port}")
+
+    def has_places() -> bool:
+        try:
+            load = httpx.get(f"http://127.0.0.1:{port}/load", headers={"Authorization": f"Bearer {token}"})
+        except httpx.TransportError:
+            return False
+        return bool(load.json()["load"]["places"])
+
+    wait_until(has_places)
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "push.py"), person["username"]],
+        cwd=user.folder,
+        env=user.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        f"{person['username']}: pushed to http://127.0.0.1:{port}",
+        f"{person['username']}: {person['name']}",
+    ]
 
 
 def test_example_of_a_wrapped_function_runs(user: ShellUser) -> None:

@@ -13,9 +13,9 @@ from shoal.core.task import Outcome, Task, digest
 from shoal.errors import ActionRequired, QueueFull, QueueRefused, QueueUnavailable, RunBusy, UsageError
 from shoal.queue.base import Queue, TaskFilter
 from shoal.queue.http import HttpQueue
-from shoal.queue.http.connection import ServerResponse
 from shoal.queue.http.failure import translate_response
 from shoal.queue.http.server_url import HttpServerUrl, parse_server_url
+from shoal.queue.http_connection import ServerResponse
 from shoal.queue.request_cost import RequestTooCostly, limit_cost, unstorable
 from shoal.queue.wire import VERBS
 

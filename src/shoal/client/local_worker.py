@@ -23,6 +23,7 @@ from shoal.queue.base import Queue
 from shoal.queue.daily_runs import ALL_RUNS, list_daily_runs
 from shoal.runs.relay import Relay
 from shoal.store.results.base import open_results
+from shoal.web.push.port import PortConfig, worker_port
 from shoal.worker.context import RunContext, WorkerContext
 from shoal.worker.plan import WorkerPlan
 from shoal.worker.pool.crash_note import CrashNote
@@ -88,17 +89,32 @@ async def _work_until_stopped(
     stopping: asyncio.Event,
     exit_when_done: bool,
 ) -> None:
+    port_config = PortConfig.of(settings)
     context = await _worker_context(scraper, queue, settings)
-    pool = InProcessWorker(context, _plan(scraper, settings, context.worker), maintenance.reap_interval)
+    plan = _plan(scraper, settings, context.worker)
+    pool = InProcessWorker(context, plan, maintenance.reap_interval)
     maintenance_task = asyncio.create_task(maintenance.run(stopping))
     try:
         await _open_client(context, scraper)
         await pool.start()
-        while not stopping.is_set() and await pool.check():
-            if exit_when_done and await _is_done(queue, scraper):
-                break
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stopping.wait(), POLL_EVERY)
+        async with contextlib.AsyncExitStack() as stack:
+            if port_config is not None:
+                port = worker_port(
+                    port_config,
+                    queue,
+                    settings,
+                    pool.push_targets(),
+                    name=context.worker,
+                    serves=plan.scraper_names,
+                    can_run=lambda run: False,  # it handles tasks, not pages
+                    is_stopping=stopping.is_set,
+                )
+                await stack.enter_async_context(port)
+            while not stopping.is_set() and await pool.check():
+                if exit_when_done and await _is_done(queue, scraper):
+                    break
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stopping.wait(), POLL_EVERY)
     finally:
         await pool.stop()
         stopping.set()

@@ -35,6 +35,7 @@ from shoal.view import opentelemetry
 from shoal.view.health_server import HealthServer, parse_listen_address
 from shoal.view.metric_family import MetricFamily, prometheus_text
 from shoal.view.metrics import worker_families
+from shoal.web.push.port import PortConfig, WorkerPort, worker_port
 from shoal.worker.futures import cancel_all
 from shoal.worker.plan import WorkerPlan
 from shoal.worker.pool.supervisor import Supervisor
@@ -91,6 +92,7 @@ class FleetWorker:
         self._fleet_job = fleet_job
         self._settings = fleet_job.settings
         self._health_address = parse_listen_address(self._settings.health) if self._settings.health else None
+        self._port_config = PortConfig.of(self._settings)
         self._scraper_set = scraper_set
         self._ui = ui
         self._exit_when_done = exit_when_done
@@ -144,12 +146,14 @@ class FleetWorker:
         pool = self._pool = self._supervisor(queue)
         pool.reaper.interval = self._maintenance.reap_interval
         async with (
+            contextlib.AsyncExitStack() as stack,
             HealthServer(self) as probe,
             opentelemetry.report_metrics(settings, self._fleet_job.name, self.families),
         ):
             if self._health_address is not None:
                 await probe.start(*self._health_address)
-            self._announce(probe.url)
+            port = await stack.enter_async_context(self._worker_port(queue, pool)) if self._port_config else None
+            self._announce(probe.url, port.url if port else "")
             ended, queue_probe = asyncio.Event(), QueueProbe(queue, interval=PROBE_INTERVAL)
             probing = asyncio.create_task(queue_probe.run(), name="queue-probe")
             maintenance_task = asyncio.create_task(self._maintenance.run(ended), name="maintenance")
@@ -226,7 +230,20 @@ class FleetWorker:
             on_output_line=lambda _, line: self._ui.message(line.decode("utf-8", "replace")),
         )
 
-    def _announce(self, probe: str) -> None:
+    def _worker_port(self, queue: Queue, pool: Supervisor) -> WorkerPort:
+        assert self._port_config is not None
+        return worker_port(
+            self._port_config,
+            queue,
+            self._settings,
+            pool.push_targets(),
+            name=self._fleet_job.name,
+            serves=self._scraper_set.scraper_names,
+            can_run=self._scraper_set.accepts,
+            is_stopping=self._stopped.is_set,
+        )
+
+    def _announce(self, probe: str, port: str) -> None:
         settings = self._settings
         serves = f"run {self._run.name}" if self._run else ", ".join(self._scraper_set.scraper_names)
         count = pool_size(settings)
@@ -235,6 +252,8 @@ class FleetWorker:
         parts.append(f"{processes} × {settings.concurrency} at once")
         if probe:
             parts.append(f"{probe}/health")
+        if port:
+            parts.append(f"accepts tasks at {port}")
         self._ui.message(" · ".join(parts))
 
     async def _report_concerns(self, queue: Queue) -> None:

@@ -658,6 +658,21 @@ class Settings:
         (), "The program that prints the number of workers there are (command).", parse=_arguments,
         accepts="a program and its arguments", **_SCALING,
     )  # fmt: skip
+    accept: str = declare(
+        "",
+        "Where a worker accepts tasks that are pushed to it; needs SHOAL_ACCEPT_TOKEN.",
+        "Fleet",
+        scope="machine",
+        accepts="a port of this machine, or an address and a port such as 0.0.0.0:9470",
+    )
+    accept_token: str = declare(
+        "",
+        "The token of those who may push tasks; better set as SHOAL_ACCEPT_TOKEN.",
+        "Fleet",
+        scope="machine",
+        accepts="a long random text, the same for workers and balancers",
+        hidden=True,
+    )
     listen: str = declare(
         DEFAULT_LISTEN,
         "Where the server listens; port 0 is any free one.",

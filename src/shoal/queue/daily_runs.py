@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 
 from shoal.core.lane import Pace
@@ -41,6 +41,8 @@ def _typed_run(type: str, day: date) -> NewRun:
         spec={"scraper": daily_scraper_name(type), "each": True},
     )
 
+Put = Callable[[int, Sequence[Task]], Awaitable[Sequence[str]]]  # into a run; one answer per task
+
 
 class DailyRuns:
     def __init__(self, queue: Queue, new_run: Callable[[str, date], NewRun] = _typed_run) -> None:
@@ -54,11 +56,15 @@ class DailyRuns:
         self, type: str, tasks: Sequence[Task], paces: Mapping[str, Pace], *, keyed: Sequence[bool] = ()
     ) -> list[int]:
         """Add tasks of one type; their ids, also of those that were known by their key."""
+        return await self.put(type, tasks, lambda run, new: self._queue.add(run, new, paces), keyed=keyed)
+
+    async def put(self, type: str, tasks: Sequence[Task], put: Put, *, keyed: Sequence[bool] = ()) -> list[int]:
+        """The same, for another way to put tasks into their run, which answers as Queue.add does."""
         for _ in range(MAX_TRIES):
             run, before = await self._runs(type)
             known = await self._known_ids(before, tasks, keyed)
             new = [task for task, id in zip(tasks, known, strict=True) if not id]
-            answers = await self._queue.add(run, new, paces) if new else []
+            answers = await put(run, new) if new else []
             if "rejected" not in answers:
                 added = iter(await self._queue.ids(run, [task.digest for task in new]) if new else ())
                 return [id or next(added) for id in known]

@@ -137,19 +137,30 @@ class Claimer:
     def _prefetch_target(self) -> int:
         return min(2 * self._plan.concurrency, max(PREFETCH_MIN, int(self._rate * PREFETCH_SECONDS)))
 
-    async def _claim(self, limit: int, *, fresh: bool) -> Claim | None:
+    @property
+    def is_taking(self) -> bool:
+        """Whether tasks may be given to the worker now."""
+        return not (self._is_stopped or self._is_paused or self._load.is_blocked)
+
+    async def take_over(self, request_id: str, tasks: int, sent: float) -> None:
+        """Claim what was pushed to this worker by a request that was sent at that time."""
+        await self._claim(tasks, request=request_id, sent=sent)
+
+    async def _claim(
+        self, limit: int, *, fresh: bool = False, request: str = "", sent: float = math.inf
+    ) -> Claim | None:
         """One batch. A lost answer is asked for again by the same id: the tasks in it are ours already.
 
         fresh: there was nothing the last time, so look for runs that have just begun, too.
         """
         context, plan = self._context, self._plan
-        request, sent = uuid.uuid4().hex, math.inf
+        pushed, request = bool(request), request or uuid.uuid4().hex
 
         async def claim() -> Claim:
             nonlocal sent
             names = context.run_list
             serves = plan.serves if names is None else await names.names_to_claim(fresh=fresh)
-            if serves == ():
+            if serves == () and not pushed:
                 return Claim(0)
             now = context.clock()
             sent = min(sent, now)  # of the first try: that may be the one that was heard

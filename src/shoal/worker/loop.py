@@ -23,7 +23,9 @@ from shoal.worker.idle_runners import IdleRunners
 from shoal.worker.leases import Leases
 from shoal.worker.outbox_drain import OutboxDrain
 from shoal.worker.plan import WorkerPlan
+from shoal.worker.pool.child_protocol import PushedBatch
 from shoal.worker.pool.final_counts import counters_of, save_final_counts
+from shoal.worker.push_inbox import PushInbox
 from shoal.worker.resource_guard import ResourceGuard
 from shoal.worker.settler import Settler
 from shoal.worker.status_report import StatusReport, TaskCounts
@@ -48,6 +50,7 @@ class Worker:
         self._idle_runners = IdleRunners(self._startable)
         self._buffer = TaskBuffer(context.clock, self._idle_runners.wake)
         self._claimer = Claimer(context, plan, self._leases, self._buffer, self)
+        self._inbox = PushInbox(self._claimer, self._leases, context.crash_note, plan.concurrency, self._fail_with)
         self._settler = Settler(
             context.queue,
             clock=context.clock,
@@ -92,7 +95,7 @@ class Worker:
 
     @property
     def is_idle(self) -> bool:
-        return not self._running and not len(self._buffer) and self._settler.is_idle
+        return not self._running and not len(self._buffer) and self._settler.is_idle and not self._inbox.tasks
 
     @property
     def is_drained(self) -> bool:
@@ -123,6 +126,14 @@ class Worker:
             self._status_report.command = command
             self._claimer.pause(command == "pause")
 
+    def take_over(self, batch: PushedBatch) -> None:
+        """Work on tasks that were pushed to this worker."""
+        self._inbox.put(batch)
+
+    def _write_counters(self, counters: bytes) -> None:
+        self._context.crash_note.write_counters(counters)
+        self._inbox.write_load()
+
     async def run(self) -> TaskCounts:
         """Work until there is nothing left or until stopped; raises what a person must act on."""
         failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -131,7 +142,7 @@ class Worker:
         self._failure = failure
         claiming = asyncio.create_task(self._claimer.run(), name="claim")
         self._tick()
-        self._context.counters.watch_lag(self._context.crash_note.write_counters)
+        self._context.counters.watch_lag(self._write_counters)
         self._start_runners()
         try:
             await wait_first(claiming, settling, failure)
@@ -142,7 +153,7 @@ class Worker:
                     await self._hand_back()
             finally:
                 self._end()
-                await cancel_all(claiming, settling, failure, *self._runners)
+                await cancel_all(claiming, settling, failure, *self._inbox.tasks, *self._runners)
                 await self._outbox_drain.close()
                 await stop_heartbeat()
         await self._save_final_counts()
@@ -211,6 +222,7 @@ class Worker:
 
     async def _hand_back(self) -> None:
         """Release what was not started, cancel what is unfinished, settle the rest, within the grace."""
+        await self._inbox.settle_down()
         self._release_unstarted()
         if self._is_draining and self._running:
             self._all_finished.clear()
@@ -263,7 +275,7 @@ class Worker:
             self.counts.failed += failed
             self._context.crash_note.add_counts(failed=failed)
         self._context.crash_note.write_leases(self._leases.numbers)
-        self._context.crash_note.write_counters(counters.encoded())
+        self._write_counters(counters.encoded())
         self._claimer.wake()
 
     def _on_links_committed(self, outcome: Outcome) -> None:
@@ -365,7 +377,11 @@ class Worker:
 
     def _on_runner_ended(self, runner: asyncio.Task[None]) -> None:
         self._runners.discard(runner)
-        error = None if runner.cancelled() else runner.exception()
+        self._fail_with(runner)
+
+    def _fail_with(self, task: asyncio.Task[None]) -> None:
+        """Whatever one of its parts raises ends the worker."""
+        error = None if task.cancelled() else task.exception()
         if error is not None and self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)
 

@@ -11,7 +11,6 @@ import msgspec
 
 from shoal.errors import QueueUnavailable, UsageError
 from shoal.queue.base import Finding, Promises
-from shoal.queue.http.connection import HttpConnection, ServerResponse
 from shoal.queue.http.failure import (
     TOO_MANY_GUESSES,
     not_a_shoal_server,
@@ -20,6 +19,7 @@ from shoal.queue.http.failure import (
     translate_response,
 )
 from shoal.queue.http.server_url import HttpServerUrl, parse_server_url
+from shoal.queue.http_connection import HttpConnection, ServerResponse
 from shoal.queue.remote import RemoteQueue
 from shoal.queue.wire import MAX_WAIT, MEDIA_TYPE, PATH, PROTOCOL, VERBS, ServerInfo
 from shoal.version import __version__

@@ -11,8 +11,8 @@ import msgspec
 from shoal import errors
 from shoal.errors import ActionRequired, QueueRefused, QueueUnavailable
 from shoal.logs import redact
-from shoal.queue.http.connection import NotHttpError, ServerResponse
 from shoal.queue.http.server_url import HttpServerUrl
+from shoal.queue.http_connection import NotHttpError, ServerResponse
 
 ACCESS_HINT = "shoal token add NAME --scope work on the server's side, then SHOAL_TOKEN=… here"
 TOO_MANY_GUESSES = "urn:shoal:problem:too-many-invalid-tokens"

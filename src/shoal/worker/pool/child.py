@@ -1,12 +1,14 @@
 """Child: a worker as a process of its own, started and watched by a supervisor.
 
 Its config comes as one line on standard input, which then stays open as a lifeline: when it closes, the
-supervisor is gone, and the child ends at once. What it held is given back by whoever reads its note.
+supervisor is gone, and the child ends at once. What it held is given back by whoever reads its note. Further
+lines are batches that were pushed to it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import importlib.util
 import os
@@ -23,7 +25,14 @@ from shoal.errors import ShoalError
 from shoal.worker.context import WorkerContext
 from shoal.worker.loop import Worker
 from shoal.worker.plan import WorkerPlan
-from shoal.worker.pool.child_protocol import EXIT_DRAINED, EXIT_GAVE_UP, EXIT_ORPHANED, ChildConfig, ExitMessage
+from shoal.worker.pool.child_protocol import (
+    EXIT_DRAINED,
+    EXIT_GAVE_UP,
+    EXIT_ORPHANED,
+    ChildConfig,
+    ExitMessage,
+    PushedBatch,
+)
 from shoal.worker.pool.crash_note import CrashNote
 from shoal.worker.task.handler_runner import handler_task_factory
 
@@ -37,20 +46,20 @@ BuildWorker = Callable[[ChildConfig, CrashNote], Awaitable[tuple[WorkerContext, 
 
 def main(build: BuildWorker) -> None:
     """The whole life of a child process; does not return."""
-    config = _read_config()
+    config, lifeline = _read_config()
     _die_with_parent(config.parent)
     _limit_memory(config.memory_limit)
     _retain_freed_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     note = CrashNote.create(Path(config.folder), config.worker)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        code = runner.run(run_worker(config, note, build))
+        code = runner.run(run_worker(config, note, build, lifeline))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # a thread that a handler left behind cannot hold the process back
 
 
-async def run_worker(config: ChildConfig, note: CrashNote, build: BuildWorker) -> int:
+async def run_worker(config: ChildConfig, note: CrashNote, build: BuildWorker, lifeline: Lifeline) -> int:
     """Build the context, work, and leave in the crash note what a person must know."""
     loop = asyncio.get_running_loop()
     loop.set_task_factory(handler_task_factory)
@@ -59,6 +68,7 @@ async def run_worker(config: ChildConfig, note: CrashNote, build: BuildWorker) -
         worker = Worker(context, plan)
         loop.add_signal_handler(signal.SIGTERM, worker.stop)
         loop.add_signal_handler(signal.SIGUSR1, worker.drain)
+        lifeline.listen(lambda batch: loop.call_soon_threadsafe(worker.take_over, batch))
         try:
             await worker.run()
         finally:
@@ -72,26 +82,53 @@ async def run_worker(config: ChildConfig, note: CrashNote, build: BuildWorker) -
     return EXIT_DRAINED if worker.is_drained else 0
 
 
-def _read_config() -> ChildConfig:
+def _read_config() -> tuple[ChildConfig, Lifeline]:
     """Read the config, then put the lifeline out of reach of whatever reads standard input."""
-    lifeline = os.dup(0)
+    file = os.dup(0)
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)
     os.close(empty)
-    line = b""
-    while not line.endswith(b"\n"):
-        chunk = os.read(lifeline, 65536)
+    line, rest = b"", b""
+    while not line:
+        chunk = os.read(file, 65536)
         if not chunk:
             os._exit(EXIT_ORPHANED)
-        line += chunk
-    threading.Thread(target=_exit_when_closed, args=(lifeline,), name="shoal-lifeline", daemon=True).start()
-    return msgspec.json.decode(line, type=ChildConfig)
+        line, _, rest = (rest + chunk).rpartition(b"\n")
+    line, *lines = line.split(b"\n")
+    return msgspec.json.decode(line, type=ChildConfig), Lifeline(file, lines, rest)
 
 
-def _exit_when_closed(lifeline: int) -> None:
-    while os.read(lifeline, 1):
-        pass
-    os._exit(EXIT_ORPHANED)
+class Lifeline:
+    """Ends the process with its supervisor, and hears what that says until then."""
+
+    def __init__(self, file: int, lines: list[bytes], rest: bytes) -> None:
+        self._file = file
+        self._unheard = lines
+        self._on_batch: Callable[[PushedBatch], object] | None = None
+        self._lock = threading.Lock()
+        threading.Thread(target=self._read, args=(rest,), name="shoal-lifeline", daemon=True).start()
+
+    def listen(self, on_batch: Callable[[PushedBatch], object]) -> None:
+        """Pass on batches from now on, in the lifeline's thread, and those that came before."""
+        with self._lock:
+            self._on_batch = on_batch
+            self._pass_on()
+
+    def _read(self, rest: bytes) -> None:
+        while chunk := os.read(self._file, 65536):
+            *lines, rest = (rest + chunk).split(b"\n")
+            with self._lock:
+                self._unheard += lines
+                self._pass_on()
+        os._exit(EXIT_ORPHANED)
+
+    def _pass_on(self) -> None:
+        if self._on_batch is None:
+            return
+        lines, self._unheard = self._unheard, []
+        with contextlib.suppress(RuntimeError):  # the loop has ended: what was pushed goes back with all else
+            for line in lines:
+                self._on_batch(msgspec.json.decode(line, type=PushedBatch))
 
 
 def _die_with_parent(parent: int) -> None:

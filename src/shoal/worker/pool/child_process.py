@@ -9,7 +9,10 @@ import signal
 import time
 from pathlib import Path
 
+import msgspec
+
 from shoal.worker.memory import memory_of
+from shoal.worker.pool.child_protocol import PushedBatch
 from shoal.worker.pool.crash_note import CrashNoteReader, CrashNoteSnapshot
 
 EXIT_POLL_INTERVAL = 0.25  # seconds; only where its output outlives it
@@ -50,6 +53,17 @@ class ChildProcess:
         finally:
             waiting.cancel()
         return code
+
+    def read_note(self) -> CrashNoteSnapshot | None:
+        """Its note now; None where it has none yet, or is ending."""
+        if self.is_stopping or self.killed_for is not None or self.process.returncode is not None:
+            return None
+        return self.note_reader.read()
+
+    def send(self, batch: PushedBatch) -> None:
+        """Tell it of tasks that were pushed to it; if it ends before it hears of them, they go back with the rest."""
+        if self.process.stdin is not None and not self.process.stdin.is_closing():
+            self.process.stdin.write(msgspec.json.encode(batch) + b"\n")
 
     def memory(self) -> int:
         return memory_of(self.process.pid)

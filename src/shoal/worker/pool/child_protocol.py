@@ -1,4 +1,4 @@
-"""What a supervisor tells a child process (ChildConfig), and why one gave up (ExitMessage)."""
+"""What a supervisor tells a child process (ChildConfig, PushedBatch), and why one gave up (ExitMessage)."""
 
 from __future__ import annotations
 
@@ -20,6 +20,14 @@ class ChildConfig(msgspec.Struct, frozen=True):
     parent: int
     memory_limit: int = 0  # bytes; 0 is none
     settings: dict[str, Any] = {}  # for whoever builds the worker's context
+
+
+class PushedBatch(msgspec.Struct, frozen=True):
+    """Tasks that were leased to a worker by Queue.push, which it takes over with a claim of the same request_id."""
+
+    request_id: str
+    tasks: int
+    sent: float  # when that was asked for, by the clock that processes of a machine share
 
 
 class ExitMessage(msgspec.Struct, frozen=True):

@@ -31,6 +31,8 @@ _UINT32 = struct.Struct("<I")
 _PAGES_AT, _LEASE_COUNT_AT, _MESSAGE_SIZE_AT = 24, 32, 36
 _COUNTS_AT, _LEASE_TABLE_AT, _MESSAGE_AT = 40, 64, 2112
 _THREAD_TASKS_AT, _COUNTERS_AT = 4096, 8192
+_LOAD = struct.Struct("<qqqq")  # tasks held, places, batches taken over, when (monotonic ns)
+_LOAD_AT = _THREAD_TASKS_AT - _LOAD.size
 _COUNTER_HEADER = struct.Struct("<qII")  # which writing, its length and checksum
 _COUNTER_SLOTS = (_COUNTERS_AT, _COUNTERS_AT + (SIZE - _COUNTERS_AT) // 2)
 MAX_COUNTER_BYTES = _COUNTER_SLOTS[1] - _COUNTER_SLOTS[0] - _COUNTER_HEADER.size  # that a note has room for
@@ -55,6 +57,10 @@ class CrashNoteSnapshot(msgspec.Struct, frozen=True):
     lost: int = 0  # leases that were taken from it
     thread_tasks: tuple[int, ...] = ()  # tasks whose code runs in threads
     counters: bytes = b""  # what it has counted, as core.counters encodes it
+    held: int = 0  # tasks that it has and has not settled
+    places: int = 0  # how many it may work on at once; 0: it takes nothing now
+    batches: int = 0  # that were pushed to it and that it has taken over
+    load_at: int = 0  # when it last said so; monotonic ns
 
     @property
     def step(self) -> tuple[int, int, int]:
@@ -156,9 +162,13 @@ class CrashNote:
         numbers = tuple(self._thread_tasks)[:MAX_THREAD_TASKS]
         struct.pack_into(f"<q{len(numbers)}q", self._map, _THREAD_TASKS_AT, len(numbers), *numbers)
 
+    def write_load(self, held: int, places: int, batches: int) -> None:
+        """Say how busy the worker is, for whoever pushes tasks to it."""
+        _LOAD.pack_into(self._map, _LOAD_AT, held, places, batches, _now())
+
     def write_exit_message(self, text: str) -> None:
         """Leave a message for whoever finds this worker ended."""
-        data = text.encode("utf-8", "replace")[: _THREAD_TASKS_AT - _MESSAGE_AT]
+        data = text.encode("utf-8", "replace")[: _LOAD_AT - _MESSAGE_AT]
         self._map[_MESSAGE_AT : _MESSAGE_AT + len(data)] = data
         _UINT32.pack_into(self._map, _MESSAGE_SIZE_AT, len(data))
 
@@ -179,13 +189,22 @@ def _parse(data: bytes) -> CrashNoteSnapshot:
         return CrashNoteSnapshot()
     task, lease, since, pages, held, length, claimed, failed, lost = _HEAD.unpack_from(data)
     leases = struct.unpack_from(f"<{min(held, MAX_LEASES)}q", data, _LEASE_TABLE_AT)
-    exit_message = data[_MESSAGE_AT : _MESSAGE_AT + min(length, _THREAD_TASKS_AT - _MESSAGE_AT)].decode(
-        "utf-8", "replace"
-    )
+    exit_message = data[_MESSAGE_AT : _MESSAGE_AT + min(length, _LOAD_AT - _MESSAGE_AT)].decode("utf-8", "replace")
     (thread_task_count,) = _INT64.unpack_from(data, _THREAD_TASKS_AT)
     thread_tasks = struct.unpack_from(f"<{min(thread_task_count, MAX_THREAD_TASKS)}q", data, _THREAD_TASKS_AT + 8)
     return CrashNoteSnapshot(
-        task, lease, since, pages, leases, exit_message, claimed, failed, lost, thread_tasks, _newest_counters(data)
+        task,
+        lease,
+        since,
+        pages,
+        leases,
+        exit_message,
+        claimed,
+        failed,
+        lost,
+        thread_tasks,
+        _newest_counters(data),
+        *_LOAD.unpack_from(data, _LOAD_AT),
     )
 
 

@@ -12,6 +12,9 @@ from shoal.queue.reconnect import TRANSIENT_ERRORS
 from shoal.worker.context import WorkerContext
 from shoal.worker.loop import Worker
 from shoal.worker.plan import WorkerPlan
+from shoal.worker.pool.child_protocol import PushedBatch
+from shoal.worker.pool.crash_note import CrashNoteSnapshot
+from shoal.worker.pool.push_targets import PushTargets
 
 
 class InProcessWorker:
@@ -23,6 +26,20 @@ class InProcessWorker:
         self._reap_interval = reap_interval
         self._worker_task: asyncio.Task[object] | None = None
         self._reaper_task: asyncio.Task[None] | None = None
+
+    @property
+    def worker(self) -> str:
+        return self._context.worker
+
+    def read_note(self) -> CrashNoteSnapshot | None:
+        return self._context.crash_note.snapshot()
+
+    def send(self, batch: PushedBatch) -> None:
+        self._worker.take_over(batch)
+
+    def push_targets(self) -> PushTargets:
+        """The worker itself, for tasks that are pushed to it."""
+        return PushTargets(lambda: (self,))
 
     async def start(self) -> None:
         self._worker_task = asyncio.create_task(self._worker.run(), name="shoal-worker")

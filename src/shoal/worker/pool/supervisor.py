@@ -32,6 +32,7 @@ from shoal.worker.pool.child_process import ChildProcess
 from shoal.worker.pool.child_protocol import EXIT_DRAINED, EXIT_GAVE_UP, ChildConfig, exit_error
 from shoal.worker.pool.crash_note import CrashNoteSnapshot, delete_note
 from shoal.worker.pool.final_counts import save_final_counts
+from shoal.worker.pool.push_targets import PushTargets
 from shoal.worker.pool.reaper import Reaper
 from shoal.worker.pool.recovery import recover_dead_workers
 from shoal.worker.pool.totals import PoolTotals, PoolTotalsRecorder
@@ -118,6 +119,10 @@ class Supervisor:
     def is_drained(self) -> bool:
         """Whether every child was asked to drain, and has."""
         return self._drained >= self._count
+
+    def push_targets(self) -> PushTargets:
+        """The children, for tasks that are pushed to them."""
+        return PushTargets(lambda: list(self._children))
 
     def totals(self) -> PoolTotals:
         """May be asked for in any thread."""
