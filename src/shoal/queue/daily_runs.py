@@ -41,6 +41,7 @@ def _typed_run(type: str, day: date) -> NewRun:
         spec={"scraper": daily_scraper_name(type), "each": True},
     )
 
+
 Put = Callable[[int, Sequence[Task]], Awaitable[Sequence[str]]]  # into a run; one answer per task
 
 
