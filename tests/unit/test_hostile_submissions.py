@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -285,6 +286,21 @@ async def test_no_query_or_pace_has_the_server_stumble(tmp_path: Path) -> None:
         await send(client, "POST", "/api/v1/runs", {"urls": [U]})
         for pace in PACES:
             check_refused(await send(client, "POST", "/api/v1/hosts/shop.example/pace", pace), pace)
+
+
+async def test_the_command_beside_the_changes_of_a_run_does_only_that_whatever_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def changes(*_: Any) -> str:
+        return "3 new"
+
+    monkeypatch.setattr("shoal.web.pages.run.changes", changes)
+    async with serving(tmp_path) as (application, client):
+        assert application.context is not None
+        name = "books; touch \u202ex"
+        await application.context.queue.start_run(NewRun("books", "key", name=name))
+        shown = (await client.get(f"/runs/{quote(name)}", headers=BEARER)).text
+        assert "shoal changes &#39;books; touch ‹U+202E›x&#39;" in shown
 
 
 def entry(**changed: Any) -> NewCacheEntry:

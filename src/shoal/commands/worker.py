@@ -332,6 +332,8 @@ class FleetWorker:
             now = next(iter(await queue.runs(name=run.name, limit=1)), run)
             stats = await queue.stats(run.id)
             self._ui.message(f"Run {run.name} is {now.state}: {stats.done:,} done, {stats.failed:,} failed.")
+            if stats.failed:
+                self._ui.message(f"What failed, and why: shoal dead {run.name}")
             code = 3 if stats.failed or now.state == "cancelled" else code
         if not runs:
             self._ui.message("Nothing to do: no run served here is unfinished.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -120,6 +121,7 @@ async def show_run(request: Request, context: ContextDep, caller: ReaderDep, nam
             "moved": found.moved,
             "against": await comparison(context, run, found.stats, found.now),
             "changes": await changes(context, run),
+            "changes_command": f"shoal changes {shlex.quote(run.name)}",
             "history": history + segment(run.name),
             "drawn": progress_chart(curve),
         }
