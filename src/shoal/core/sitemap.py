@@ -13,6 +13,7 @@ SITEMAP = f"{BUILT_IN_PREFIX}sitemap"  # the kind of a task that reads a sitemap
 ROBOTS_PATH = "/robots.txt"
 NEST = "sitemap_depth"  # in the meta of such a task: how many indexes led to it
 MARK = "sitemap:"  # in front of a start URL: it is a sitemap, or a site whose sitemaps are looked for
+LOOK_FOR = "1"  # in place of a sitemap's URL: robots.txt names them
 LASTMOD = "lastmod"  # in the meta of a page that a sitemap listed
 MAX_NESTING = 5  # indexes in a row
 _MAX_DATE = 40  # characters
