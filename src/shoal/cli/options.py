@@ -14,6 +14,7 @@ from shoal.cli.hints import pasteable, queue_option, remember_queue
 from shoal.config.load import SETTINGS, SETTINGS_FILE, Setting, load
 from shoal.config.queue_token import unencrypted_note
 from shoal.core import units
+from shoal.core.sitemap import LOOK_FOR, MARK
 from shoal.errors import ActionRequired
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -125,6 +126,13 @@ def sitemap_option(command: F) -> F:
         metavar="[URL]",
         help="Also visit what a sitemap or feed lists; without a URL those of the sites it starts from.",
     )(command)
+
+
+def sitemap_as_target(target: str | None, sitemaps: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
+    """Where nothing else is given, the first sitemap that is named is what to begin with."""
+    if target or not sitemaps or sitemaps[0] == LOOK_FOR:
+        return target, sitemaps
+    return f"{MARK}{sitemaps[0]}", sitemaps[1:]
 
 
 def as_json(command: F) -> F:
