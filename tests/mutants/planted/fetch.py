@@ -64,8 +64,8 @@ MUTANTS = (
     Mutant(
         "a public site loses its pace with all private ones",
         "fetch/guard.py",
-        "            return _looks_private(host, port)\n        if port:",
-        "            return True\n        if port:",
+        "            return _looks_private(host, port)\n",
+        "            return True\n",
         "unit/test_fetch_guard.py",
     ),
     Mutant(
@@ -211,8 +211,8 @@ MUTANTS = (
     Mutant(
         "a secret is read by a proxy on the way to a page without TLS",
         "worker/task/request_builder.py",
-        "if self._may_use_secret(name, origin) and not self._may_use_secret(name, _proxy_origin(proxy)):",
-        "if not self._may_use_secret(name, origin):",
+        "if allows(name, origin) and not allows(name, proxy_origin(proxy)):",
+        "if not allows(name, origin):",
         "unit/test_request_builder.py",
     ),
 )

@@ -75,7 +75,7 @@ MUTANTS = (
     Mutant(
         "of pages redirected to one error page only the first is handled",
         "worker/task/attempt.py",
-        "return task.kind == PAGE and response.status < 300",
+        "return task.kind == PAGE and (response.status < 300 or is_unchanged)",
         "return task.kind == PAGE",
         _NAMED,
     ),

@@ -397,21 +397,20 @@ END
 $$;
 
 -- Settle, and answer when it is durable, though its locks are given back before: whoever builds on it cannot become durable earlier.
--- Not within a transaction of the caller's.
-DO $do$ BEGIN
+-- It takes what settle takes. Not within a transaction of the caller's.
+DO $do$
+DECLARE
+  v_words text;
+  v_names text;
+BEGIN
+  SELECT pg_get_function_arguments(oid), array_to_string(proargnames, ', ') INTO v_words, v_names FROM pg_proc WHERE oid = 'settle'::regproc;
   EXECUTE format($make$
-CREATE PROCEDURE settle_early(p_now bigint, p_plain boolean, p_runs integer[], p_tasks bigint[], p_leases bigint[], p_attempts text[], p_sizes bigint[], p_counts integer[],
-                       p_results smallint[], p_afters bigint[], p_causes text[], p_evidence text[], p_same bytea[],
-                       p_record_of integer[], p_records text[],
-                       p_found_of integer[], p_digests bytea[], p_lanes text[], p_urls text[], p_kinds text[], p_priorities bigint[], p_bands smallint[],
-                       p_depths integer[], p_parents bigint[], p_metas text[], p_request_options text[], p_auto_acks boolean[], p_needs smallint[], p_delays bigint[], p_ttls bigint[],
-                       p_pace_lanes text[], p_pace_spacings bigint[], p_pace_places integer[], p_spacing bigint, p_place integer,
-                       p_changes json, p_skips json, p_outbox json, p_totals json, p_counters json, INOUT o_verdicts smallint[]) LANGUAGE plpgsql AS $$
+CREATE PROCEDURE settle_early(%1$s, INOUT o_verdicts smallint[]) LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
-  o_verdicts := %1$I.settle(p_now, p_plain, p_runs, p_tasks, p_leases, p_attempts, p_sizes, p_counts, p_results, p_afters, p_causes, p_evidence, p_same, p_record_of, p_records, p_found_of, p_digests, p_lanes, p_urls, p_kinds, p_priorities, p_bands, p_depths, p_parents, p_metas, p_request_options, p_auto_acks, p_needs, p_delays, p_ttls, p_pace_lanes, p_pace_spacings, p_pace_places, p_spacing, p_place, p_changes, p_skips, p_outbox, p_totals, p_counters);
+  o_verdicts := %2$I.settle(%3$s);
   COMMIT;
   PERFORM pg_logical_emit_message(true, 'shoal', '');  -- a commit that has something to write waits for the disk, and all before it is there, too
 END
-$$ $make$, current_schema());
+$$ $make$, v_words, current_schema(), v_names);
 END $do$;
