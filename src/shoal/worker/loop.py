@@ -125,6 +125,8 @@ class Worker:
         stop_heartbeat = self._start_heartbeat(failure)
         settling = asyncio.create_task(self._settler.run(), name="settle")
         self._failure = failure
+        if self._guard is not None:
+            self._guard.read()  # before the first claim; from then on the heartbeat does
         claiming = asyncio.create_task(self._claimer.run(), name="claim")
         self._tick()
         self._context.counters.watch_lag(self._context.crash_note.write_counters)
