@@ -89,23 +89,20 @@ async def history_documents(queue: Queue, limit: int) -> list[dict[str, Any]]:
 
 
 def scale_families(status: ScaleStatus) -> list[MetricFamily]:
-    """Nothing where nobody scales: a number that nobody keeps up to date would mislead."""
-    state = status.state
+    """Without samples where nobody scales: a number that nobody keeps up to date would mislead."""
+    state = status.state if status.is_acting else None
+    failing = MetricFamily("scaler_failing", "gauge", "Whether the driver of the autoscaler has a problem.")
+    least = MetricFamily("scaler_min_workers", "gauge", "Fewest workers the autoscaler keeps.")
+    most = MetricFamily("scaler_max_workers", "gauge", "Most workers the autoscaler starts.")
+    there = MetricFamily("scaler_workers", "gauge", "Workers that the driver of the autoscaler has.")
+    wanted = MetricFamily("scaler_wanted_workers", "gauge", "Workers that the autoscaler wants.")
+    if state is not None:
+        failing.add(int(bool(state.problem)))
+        least.add(state.limits.minimum)
+        most.add(state.limits.maximum)
+        if state.replicas is not None:
+            there.add(state.replicas.count)
+        if state.decision is not None:
+            wanted.add(state.decision.wanted)
     acting = MetricFamily("scaler_acting", "gauge", "Whether an autoscaler is at work.").add(int(status.is_acting))
-    if state is None or not status.is_acting:
-        return [acting]
-    families = [
-        acting,
-        MetricFamily("scaler_failing", "gauge", "Whether the driver of the autoscaler has a problem.").add(
-            int(bool(state.problem))
-        ),
-        MetricFamily("scaler_min_workers", "gauge", "Fewest workers the autoscaler keeps.").add(state.limits.minimum),
-        MetricFamily("scaler_max_workers", "gauge", "Most workers the autoscaler starts.").add(state.limits.maximum),
-    ]
-    if state.replicas is not None:
-        help = "Workers that the driver of the autoscaler has."
-        families.append(MetricFamily("scaler_workers", "gauge", help).add(state.replicas.count))
-    if state.decision is not None:
-        help = "Workers that the autoscaler wants."
-        families.append(MetricFamily("scaler_wanted_workers", "gauge", help).add(state.decision.wanted))
-    return families
+    return [acting, failing, there, wanted, least, most]
