@@ -101,6 +101,23 @@ def test_a_worker_that_cannot_start_is_seen_and_not_started_for_ever(sqlite_flee
         stop_process(scaler)
 
 
+def test_worker_of_a_full_machine_claims_nothing_and_everybody_is_told(sqlite_fleet: LocalFleet) -> None:
+    sqlite_fleet.site.pages["/p/*"] = page("x")
+    run = sqlite_fleet.submit(["/p/1"])
+    code = sqlite_fleet.scraper()
+    full = sqlite_fleet.worker(code, "--disk-reserve", "1000000TB", "--heartbeat", "300ms")
+    (status,) = wait_until(sqlite_fleet.workers)
+    assert status.activity.startswith("claims nothing: ")
+    advice = sqlite_fleet.user.shoal("advice", "--json").json["advice"]
+    assert any(it["kind"] == "resources_low" and it["level"] == "act" for it in advice)
+    assert sqlite_fleet.work(code, "--exit-when-done").code == 0  # another, which has room
+    assert sqlite_fleet.stats(run).done == 1
+    assert stop_process(full).code == 0
+    said = sqlite_fleet.user.shoal("resources", "--json", "--pending", "5").json
+    assert said["cores"] > 0
+    assert said["pending"] == 5
+
+
 @pytest.mark.faults
 def test_twenty_times_up_and_down_nothing_is_done_twice(redis_fleet: LocalFleet) -> None:
     redis_fleet.site.pages["/p/*"] = slow_page(0.05)
