@@ -96,7 +96,7 @@ def decide(load: ScaleLoad, limits: ScaleLimits, memory: ScaleMemory) -> tuple[D
     if load.fixed is not None:  # at once, and below the minimum, too
         wanted, words, limit = load.fixed, f"set to {load.fixed} by {load.fixed_by or 'somebody'}", ""
     wanted, bound = _bounded(wanted, load, limits)
-    limit = bound or limit
+    limit = "; ".join(filter(None, (limit, bound)))
     if load.fixed is None and limits.minimum <= load.current <= limits.maximum:
         wanted, wait = _cooled_down(wanted, load, limits, memory)
         limit = wait or limit

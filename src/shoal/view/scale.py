@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from shoal.control.scaling.scale_documents import (
+    LOCK,
     ScaleEvent,
     ScaleRequest,
     ScaleState,
@@ -16,6 +17,7 @@ from shoal.control.scaling.scale_documents import (
 )
 from shoal.core.autoscale import Decision
 from shoal.queue.base import Queue
+from shoal.runs.fleet_lock import current_holder
 from shoal.view.formatting import iso_time
 from shoal.view.metric_family import MetricFamily
 
@@ -24,14 +26,19 @@ class ScaleStatus(msgspec.Struct, frozen=True):
     at: int = 0
     state: ScaleState | None = None  # None: there never was a scaler
     request: ScaleRequest = ScaleRequest()
+    has_holder: bool = False  # somebody has the lock
 
     @property
     def is_acting(self) -> bool:
-        return self.state is not None and self.state.is_acting(self.at)
+        return self.state is not None and self.has_holder
 
 
 async def scale_status(queue: Queue) -> ScaleStatus:
-    return ScaleStatus(await queue.now(), await read_state(queue), await read_request(queue))
+    state, holder = await read_state(queue), None
+    if state is not None:
+        holder = await current_holder(queue, LOCK)
+    has_holder = holder is not None and not holder.has_died_locally()
+    return ScaleStatus(await queue.now(), state, await read_request(queue), has_holder)
 
 
 def scale_document(status: ScaleStatus) -> dict[str, Any]:

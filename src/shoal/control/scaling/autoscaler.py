@@ -17,6 +17,7 @@ import msgspec
 
 from shoal.control.scaling.base import Replicas, Scaler, ScalerFailed
 from shoal.control.scaling.scale_documents import (
+    LOCK,
     ScaleEvent,
     ScaleState,
     add_event,
@@ -34,7 +35,6 @@ from shoal.runs.fleet_lock import FleetLock, keep_renewed
 
 log = logging.getLogger("shoal.scaler")
 
-LOCK = "scaler"
 MAX_PAUSE = 600.0  # seconds between two tries of what the driver does not do
 STAND_BY = 10.0  # seconds between two looks whether somebody else still acts
 SILENT_AFTER = 120.0  # seconds in which a new worker must have registered
