@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 from local_fleet import LocalFleet, stop_process, wait_for_line
 from scaled_fleet import QUICK, scaled_fleet, status_of
 from small_site import GatedPage, page, slow_page
 from wait import wait_until
+
+from shoal.config.load import load
+from shoal.launch.scaler import scale_limits
 
 POLICY = ("--scale-policy", "jobs_per_worker", "--scale-up-above", "5", "--max-workers", "8", "--", "--concurrency=2")
 
@@ -99,6 +103,17 @@ def test_a_worker_that_cannot_start_is_seen_and_not_started_for_ever(sqlite_flee
         wait_for_line(scaler, "workers die as soon as they start")
         assert "missing.py" in str(status_of(sqlite_fleet)["problem"])
         stop_process(scaler)
+
+
+def test_the_example_of_a_scaler_has_the_thresholds_it_says(sqlite_fleet: LocalFleet) -> None:
+    example = Path(__file__).parents[2] / "examples" / "fleet" / "scaling.toml"
+    settings = load({}, env={}, file=str(example))
+    limits = scale_limits(settings)
+    assert (limits.policy, limits.minimum, limits.maximum) == ("jobs_per_worker", 2, 20)
+    assert (limits.up_above, limits.down_below, limits.interval) == (10, 2, 30)
+    assert (limits.up_cooldown, limits.down_cooldown) == (60, 300)
+    done = sqlite_fleet.user.shoal("scale", "auto", "--config", str(example), "--dry-run", "--once")
+    assert (done.code, "would go 0 → 2 workers" in done.err) == (0, True), done
 
 
 def test_worker_of_a_full_machine_claims_nothing_and_everybody_is_told(sqlite_fleet: LocalFleet) -> None:
