@@ -66,6 +66,25 @@ def test_one_scaler_acts_while_others_stand_by_and_does_what_people_set(sqlite_f
         assert "1 → 0" in history.out
 
 
+def test_idle_workers_go_first_and_a_busy_one_finishes(sqlite_fleet: LocalFleet) -> None:
+    gate = GatedPage()
+    sqlite_fleet.site.pages["/p/*"] = gate
+    with scaled_fleet(sqlite_fleet) as scaled:
+        scaled.scaler("--min-workers", "2")
+        wait_until(lambda: scaled.registered() == 2)
+        run = sqlite_fleet.submit(["/p/1"])
+        gate.asked.acquire()
+        (busy,) = wait_until(lambda: [it.name for it in sqlite_fleet.workers() if it.leased])
+        assert sqlite_fleet.user.shoal("scale", "set", "1").code == 0
+        wait_until(lambda: len(scaled.processes()) == 1)
+        assert busy.startswith(scaled.processes()[0].name)
+        assert sqlite_fleet.user.shoal("scale", "set", "0").code == 0
+        wait_until(lambda: all(it.draining_at for it in scaled.processes()))
+        gate.open.set()
+        wait_until(lambda: not scaled.processes())
+        assert (sqlite_fleet.stats(run).done, scaled.hits(run)) == (1, {"/p/1": 1})
+
+
 def test_a_dry_run_says_what_it_would_do_and_changes_nothing(sqlite_fleet: LocalFleet) -> None:
     sqlite_fleet.site.pages["/p/*"] = page("x")
     code = sqlite_fleet.scraper()

@@ -145,10 +145,9 @@ class Autoscaler:
             replicas = await self._limited(self._scaler.current())
             load = await self._load(measured, replicas)
             decision, self._memory = decide(load, self._limits, self._memory)
-            problem = await self._act(decision, replicas, measured)
+            problem = "; ".join(filter(None, (await self._act(decision, replicas, measured), replicas.problem)))
         except ScalerFailed as error:
             problem, hint = str(error), error.hint
-        problem = problem or (replicas.problem if replicas else "")
         state = ScaleState(
             at=measured.at,
             driver=self._scaler.name,
