@@ -125,7 +125,7 @@ def test_the_cpu_is_as_busy_as_it_was_between_two_readings(tmp_path: Path, monke
 
 
 HAVE = MachineResources(
-    cores=4, cpu=0.2, load=1.0, memory_total=8 * GB, memory_used=2 * GB, disk_total=GB, disk_free=GB
+    cores=4, cpu=0.2, load=1.0, memory_total=8 * GB, memory_used=2 * GB, disk_total=8 * GB, disk_free=GB
 )
 
 
@@ -165,6 +165,8 @@ def test_the_best_number_is_what_the_pending_work_needs_and_the_machine_suits() 
         ({"memory_used": 7_700_000_000}, "stop"),
         ({"disk_free": 300_000_000}, "slow"),
         ({"disk_free": 100_000_000}, "stop"),
+        ({"disk_total": 64_000_000, "disk_free": 10_000_000}, ""),  # a small disk needs less
+        ({"disk_total": 64_000_000, "disk_free": 3_000_000}, "stop"),
         ({"files_limit": 100, "files_open": 90}, "slow"),
         ({"files_limit": 100, "files_open": 96}, "stop"),
         ({"disk_free": 300_000_000, "memory_used": 7_700_000_000}, "stop"),
