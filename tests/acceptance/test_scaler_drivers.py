@@ -64,11 +64,11 @@ async def test_compose_and_swarm_are_asked_for_replicas_and_say_how_many_run(doc
     assert '["compose", "up", "--detach", "--no-recreate", "--no-deps", "--scale", "worker=3", "worker"]' in calls
     await swarm.scale_to(5, {})
     found = await swarm.current()
-    assert (found.count, found.running, found.problem) == (5, 5, "")
+    assert (found.count, found.running) == (5, 5)
     assert '["service", "scale", "--detach", "shoal_worker=5"]' in (docker / "calls").read_text()
     (docker / "mood").write_text("slow")
-    assert (await swarm.current()).problem == "4 of 5 tasks run"
-    assert (await compose.current()).problem == "1 of 5 containers do not run"
+    assert (await swarm.current()).running == 4
+    assert (await compose.current()).running == 4
     with pytest.raises(ScalerFailed, match="there is no service missing in this swarm"):
         await SwarmScaler("missing", timeout=60).current()
 

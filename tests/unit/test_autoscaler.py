@@ -163,6 +163,16 @@ async def test_workers_that_the_queue_never_heard_of_are_no_reason_for_more(queu
     assert "3 workers did not register with the queue" in states[-1].decision.reason
 
 
+async def test_replicas_that_do_not_run_are_a_problem_only_once_they_should(queue: Queue) -> None:
+    class Stuck(ScriptedDriver):
+        async def current(self) -> Replicas:
+            return Replicas(self.count, 0)
+
+    states = await evaluate(queue, Stuck(), Fleet(2), times=5)
+    assert [state.problem for state in states[:3]] == ["", "", ""]
+    assert states[-1].problem == "0 of 2 run"
+
+
 async def test_who_scales_down_knows_what_each_worker_holds_and_leaves_those_of_others(queue: Queue) -> None:
     driver, fleet = ScriptedDriver(), Fleet(2)
     driver.count, driver.names = 3, frozenset({"auto-a", "auto-b", "pod-c"})

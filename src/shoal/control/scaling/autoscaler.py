@@ -99,6 +99,7 @@ class Autoscaler:
         self._memory: ScaleMemory | None = None
         self._asked: _Asked | None = None
         self._grown_at = 0  # when there were last more than before
+        self._is_settled = False  # that was long ago: all should run and have registered
         self._count = 0
         self._last_problem = ""
         self._is_ours = False
@@ -145,7 +146,8 @@ class Autoscaler:
             replicas = await self._limited(self._scaler.current())
             load = await self._load(measured, replicas)
             decision, self._memory = decide(load, self._limits, self._memory)
-            problem = "; ".join(filter(None, (await self._act(decision, replicas, measured), replicas.problem)))
+            words = await self._act(decision, replicas, measured), self._missing(replicas), replicas.problem
+            problem = "; ".join(filter(None, words))
         except ScalerFailed as error:
             problem, hint = str(error), error.hint
         state = ScaleState(
@@ -171,7 +173,7 @@ class Autoscaler:
         if replicas.count > self._count or not self._grown_at:
             self._grown_at = measured.at
         self._count = replicas.count
-        late = measured.at - self._grown_at > SILENT_AFTER * SECOND
+        self._is_settled = measured.at - self._grown_at > SILENT_AFTER * SECOND
         active = [it for it in measured.workers if it.state in ("working", "idle") and not it.command]
         return ScaleLoad(
             at=measured.at,
@@ -181,7 +183,7 @@ class Autoscaler:
             others=0 if replicas.names is None else sum(not replicas.has(it.name, it.host) for it in active),
             room=room.count // self._limits.processes if room else None,
             room_limit=room.limit if room else "",
-            silent=max(0, replicas.running * self._limits.processes - len(ours)) if late else 0,
+            silent=max(0, replicas.running * self._limits.processes - len(ours)) if self._is_settled else 0,
             fixed=request.fixed,
             fixed_by=request.by,
         )
@@ -214,6 +216,12 @@ class Autoscaler:
             if decision.at < asked.at + pause * SECOND:
                 return None
         return _Asked(decision.wanted, replicas.count, tries + 1, decision.at)
+
+    def _missing(self, replicas: Replicas) -> str:
+        """Those that should run by now."""
+        if not self._is_settled or replicas.running >= replicas.count:
+            return ""
+        return f"{replicas.running} of {replicas.count} run"
 
     def _unheard(self, replicas: Replicas) -> str:
         asked = self._asked
