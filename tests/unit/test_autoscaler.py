@@ -23,7 +23,7 @@ from shoal.control.scaling.scale_documents import (
     read_state,
     write_request,
 )
-from shoal.core.autoscale import ScaleLimits
+from shoal.core.autoscale import ScaleLimits, ScaleMemory
 from shoal.core.lane import WorkerStatus
 from shoal.core.scaling import Capacity, Workload
 from shoal.errors import RunBusy
@@ -231,5 +231,13 @@ async def test_the_history_is_bounded_and_garbage_in_it_is_nobody_s_end(queue: Q
     await queue.save_document("scale", "request", '{"fixed": "many"}')
     assert await read_history(queue) == []
     driver = ScriptedDriver()
-    await evaluate(queue, driver, Fleet(3))
+    (state,) = await evaluate(queue, driver, Fleet(3))
     assert driver.asked == [3]
+    # Memory that would hold back growth for ever is not believed, and nobody has fewer than no workers.
+    late = msgspec.structs.replace(state, memory=ScaleMemory(changed_at=2**62, speed=math.inf))
+    await queue.save_document("scale", "state", msgspec.json.encode(late).decode().replace("null", "1e400", 1))
+    slow = msgspec.structs.replace(LIMITS, up_cooldown=60)
+    await evaluate(queue, driver, Fleet(5), limits=slow)
+    await write_request(queue, ScaleRequest(-7, "mallory", 1))
+    await evaluate(queue, driver, Fleet(5), limits=slow)
+    assert driver.asked == [3, 5, 0]

@@ -151,6 +151,12 @@ def test_what_is_short_first_limits_how_many_workers_fit(
     assert limit in verdict.limit
 
 
+@pytest.mark.parametrize("wrong", [{"cores": float("nan")}, {"cores": float("inf")}, {"memory_total": -1}])
+def test_figures_that_no_machine_has_are_not_believed(wrong: dict[str, float]) -> None:
+    assert HAVE.is_plausible
+    assert not MachineResources(**{name: getattr(HAVE, name) for name in HAVE.__struct_fields__} | wrong).is_plausible
+
+
 def test_the_best_number_is_what_the_pending_work_needs_and_the_machine_suits() -> None:
     assert judge_resources(HAVE, ResourcePolicy(), workers=0, pending=100, per_worker=32).best == 4
     assert judge_resources(HAVE, ResourcePolicy(), workers=0, pending=10_000, per_worker=32).best == 8

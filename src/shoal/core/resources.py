@@ -29,6 +29,15 @@ class MachineResources(msgspec.Struct, frozen=True, omit_defaults=True):
     limited_by: str = ""  # where the memory ends: "" the machine itself, "cgroup v1", "cgroup v2"
 
     @property
+    def is_plausible(self) -> bool:
+        """Whether these can be the figures of a machine: whoever can write to a queue can say anything."""
+        numbers = (
+            self.cores, self.cpu or 0.0, self.load or 0.0, self.memory_total, self.memory_used,
+            self.disk_total, self.disk_free, self.files_limit, self.files_open,
+        )  # fmt: skip
+        return all(0 <= number < 2**60 for number in numbers)
+
+    @property
     def memory_share(self) -> float:
         return self.memory_used / self.memory_total if self.memory_total else 0.0
 

@@ -33,7 +33,7 @@ def machine_views(statuses: Iterable[WorkerStatus], policy: ResourcePolicy = Res
     found = []
     for host, here in sorted(by_host.items())[:MAX_MACHINES]:
         newest = max(here, key=lambda status: status.seen_at)
-        if (have := decode(newest.counters).machine) is not None:
+        if (have := decode(newest.counters).machine) is not None and have.is_plausible:
             found.append(MachineView(host, len(here), have, judge_resources(have, policy, workers=len(here))))
     return found
 

@@ -122,11 +122,11 @@ class Worker:
     async def run(self) -> TaskCounts:
         """Work until there is nothing left or until stopped; raises what a person must act on."""
         failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._guard is not None:
+            self._guard.read()  # before the first claim; from then on the heartbeat does
         stop_heartbeat = self._start_heartbeat(failure)
         settling = asyncio.create_task(self._settler.run(), name="settle")
         self._failure = failure
-        if self._guard is not None:
-            self._guard.read()  # before the first claim; from then on the heartbeat does
         claiming = asyncio.create_task(self._claimer.run(), name="claim")
         self._tick()
         self._context.counters.watch_lag(self._context.crash_note.write_counters)

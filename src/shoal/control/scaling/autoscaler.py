@@ -25,7 +25,7 @@ from shoal.control.scaling.scale_documents import (
     read_state,
     write_state,
 )
-from shoal.core.autoscale import SECOND, Decision, ScaleLimits, ScaleLoad, ScaleMemory, decide
+from shoal.core.autoscale import SECOND, Decision, ScaleLimits, ScaleLoad, ScaleMemory, decide, trusted_memory
 from shoal.core.lane import WorkerStatus
 from shoal.core.scaling import Capacity
 from shoal.errors import RunBusy
@@ -140,7 +140,7 @@ class Autoscaler:
         measured = await self._measure()
         if self._memory is None:
             known = await read_state(self._queue)
-            self._memory = known.memory if known else ScaleMemory()
+            self._memory = trusted_memory(known.memory, measured.at) if known else ScaleMemory()
         replicas, decision, problem, hint = None, None, "", ""
         try:
             replicas = await self._limited(self._scaler.current())
