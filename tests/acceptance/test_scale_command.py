@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 from local_fleet import LocalFleet, stop_process, wait_for_line
 from scaled_fleet import QUICK, scaled_fleet, status_of
 from small_site import GatedPage, page, slow_page
 from wait import wait_until
+
+from shoal.config.load import load
+from shoal.launch.scaler import scale_limits
 
 POLICY = ("--scale-policy", "jobs_per_worker", "--scale-up-above", "5", "--max-workers", "8", "--", "--concurrency=2")
 
@@ -62,6 +66,25 @@ def test_one_scaler_acts_while_others_stand_by_and_does_what_people_set(sqlite_f
         assert "1 → 0" in history.out
 
 
+def test_idle_workers_go_first_and_a_busy_one_finishes(sqlite_fleet: LocalFleet) -> None:
+    gate = GatedPage()
+    sqlite_fleet.site.pages["/p/*"] = gate
+    with scaled_fleet(sqlite_fleet) as scaled:
+        scaled.scaler("--min-workers", "2")
+        wait_until(lambda: scaled.registered() == 2)
+        run = sqlite_fleet.submit(["/p/1"])
+        gate.asked.acquire()
+        (busy,) = wait_until(lambda: [it.name for it in sqlite_fleet.workers() if it.leased])
+        assert sqlite_fleet.user.shoal("scale", "set", "1").code == 0
+        wait_until(lambda: len(scaled.processes()) == 1)
+        assert busy.startswith(scaled.processes()[0].name)
+        assert sqlite_fleet.user.shoal("scale", "set", "0").code == 0
+        wait_until(lambda: all(it.draining_at for it in scaled.processes()))
+        gate.open.set()
+        wait_until(lambda: not scaled.processes())
+        assert (sqlite_fleet.stats(run).done, scaled.hits(run)) == (1, {"/p/1": 1})
+
+
 def test_a_dry_run_says_what_it_would_do_and_changes_nothing(sqlite_fleet: LocalFleet) -> None:
     sqlite_fleet.site.pages["/p/*"] = page("x")
     code = sqlite_fleet.scraper()
@@ -99,6 +122,33 @@ def test_a_worker_that_cannot_start_is_seen_and_not_started_for_ever(sqlite_flee
         wait_for_line(scaler, "workers die as soon as they start")
         assert "missing.py" in str(status_of(sqlite_fleet)["problem"])
         stop_process(scaler)
+
+
+def test_the_example_of_a_scaler_has_the_thresholds_it_says(sqlite_fleet: LocalFleet) -> None:
+    example = Path(__file__).parents[2] / "examples" / "fleet" / "scaling.toml"
+    settings = load({}, env={}, file=str(example))
+    limits = scale_limits(settings)
+    assert (limits.policy, limits.minimum, limits.maximum) == ("jobs_per_worker", 2, 20)
+    assert (limits.up_above, limits.down_below, limits.interval) == (10, 2, 30)
+    assert (limits.up_cooldown, limits.down_cooldown) == (60, 300)
+    done = sqlite_fleet.user.shoal("scale", "auto", "--config", str(example), "--dry-run", "--once")
+    assert (done.code, "would go 0 → 2 workers" in done.err) == (0, True), done
+
+
+def test_worker_of_a_full_machine_claims_nothing_and_everybody_is_told(sqlite_fleet: LocalFleet) -> None:
+    sqlite_fleet.site.pages["/p/*"] = page("x")
+    run = sqlite_fleet.submit(["/p/1"])
+    code = sqlite_fleet.scraper()
+    full = sqlite_fleet.worker(code, "--disk-reserve", "1000000TB", "--heartbeat", "300ms")
+    (status,) = wait_until(sqlite_fleet.workers)
+    assert status.activity.startswith("claims nothing: ")
+    advice = sqlite_fleet.user.shoal("advice", "--json").json["advice"]
+    assert any(it["kind"] == "resources_low" and it["level"] == "act" for it in advice)
+    assert (sqlite_fleet.stats(run).ready, sqlite_fleet.site.hits) == (1, [])
+    assert stop_process(full).code == 0
+    said = sqlite_fleet.user.shoal("resources", "--json", "--pending", "5").json
+    assert said["cores"] > 0
+    assert said["pending"] == 5
 
 
 @pytest.mark.faults

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from fleet_model import FleetModel
 
+from shoal.config.settings import SCALE_POLICIES
 from shoal.core.autoscale import POLICY_NAMES, SECOND, Decision, ScaleLimits, ScaleLoad, ScaleMemory, decide
 from shoal.core.scaling import Capacity, Workload
 
@@ -67,6 +68,10 @@ def test_policies_of_other_systems_decide_by_their_own_figures(
 ) -> None:
     limits = msgspec.structs.replace(LIMITS, policy=policy, minimum=2 if policy == "jobs_per_worker" else 1)
     assert choose(capacity(**{"workers": current} | work), limits, current=current).wanted == wanted
+
+
+def test_every_policy_can_be_set() -> None:
+    assert SCALE_POLICIES == POLICY_NAMES
 
 
 def test_nobody_is_left_only_when_nothing_is_open_and_the_minimum_is_0() -> None:

@@ -23,7 +23,7 @@ from shoal.control.scaling.scale_documents import (
     read_state,
     write_request,
 )
-from shoal.core.autoscale import ScaleLimits
+from shoal.core.autoscale import ScaleLimits, ScaleMemory
 from shoal.core.lane import WorkerStatus
 from shoal.core.scaling import Capacity, Workload
 from shoal.errors import RunBusy
@@ -163,6 +163,16 @@ async def test_workers_that_the_queue_never_heard_of_are_no_reason_for_more(queu
     assert "3 workers did not register with the queue" in states[-1].decision.reason
 
 
+async def test_replicas_that_do_not_run_are_a_problem_only_once_they_should(queue: Queue) -> None:
+    class Stuck(ScriptedDriver):
+        async def current(self) -> Replicas:
+            return Replicas(self.count, 0)
+
+    states = await evaluate(queue, Stuck(), Fleet(2), times=5)
+    assert [state.problem for state in states[:3]] == ["", "", ""]
+    assert states[-1].problem == "0 of 2 run"
+
+
 async def test_who_scales_down_knows_what_each_worker_holds_and_leaves_those_of_others(queue: Queue) -> None:
     driver, fleet = ScriptedDriver(), Fleet(2)
     driver.count, driver.names = 3, frozenset({"auto-a", "auto-b", "pod-c"})
@@ -221,5 +231,13 @@ async def test_the_history_is_bounded_and_garbage_in_it_is_nobody_s_end(queue: Q
     await queue.save_document("scale", "request", '{"fixed": "many"}')
     assert await read_history(queue) == []
     driver = ScriptedDriver()
-    await evaluate(queue, driver, Fleet(3))
+    (state,) = await evaluate(queue, driver, Fleet(3))
     assert driver.asked == [3]
+    # Memory that would hold back growth for ever is not believed, and nobody has fewer than no workers.
+    late = msgspec.structs.replace(state, memory=ScaleMemory(changed_at=2**62, speed=math.inf))
+    await queue.save_document("scale", "state", msgspec.json.encode(late).decode().replace("null", "1e400", 1))
+    slow = msgspec.structs.replace(LIMITS, up_cooldown=60)
+    await evaluate(queue, driver, Fleet(5), limits=slow)
+    await write_request(queue, ScaleRequest(-7, "mallory", 1))
+    await evaluate(queue, driver, Fleet(5), limits=slow)
+    assert driver.asked == [3, 5, 0]

@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 import time
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +18,9 @@ from shoal.cli.options import as_json, click_options
 from shoal.config.load import Settings
 from shoal.errors import UsageError
 from shoal.queue.base import Queue
+
+if TYPE_CHECKING:
+    from shoal.commands.scale import SetResult
 
 AUTO = "auto"
 
@@ -123,7 +127,7 @@ def set_(settings: Settings, number: str, arguments: tuple[str, ...], dry_run: b
     If a scaler acts, it is told and keeps to it. If none does, the driver here does it once.
     """
     from shoal import app
-    from shoal.commands.scale import SetResult, set_workers
+    from shoal.commands.scale import set_workers
 
     if number != AUTO and not (number.isascii() and number.isdecimal() and len(number) < 6):
         raise UsageError(f"{number!r} is not a number of workers", hint="shoal scale set 4, or shoal scale set auto")
@@ -139,16 +143,19 @@ def set_(settings: Settings, number: str, arguments: tuple[str, ...], dry_run: b
     if as_json:
         print_json({"workers": wanted, "from": result.current, "told_scaler": result.told_scaler, "dry_run": dry_run})
         return 0
-    would = "Would have " if dry_run else ""
-    if result.workers is None:
-        words = f"decides again within {result.interval:g} s" if result.told_scaler else "decides when it is started"
-        print_line(f"{would}The scaler {words}.")
-    elif result.told_scaler:
-        print_line(f"{would}The scaler keeps {count(result.workers, 'worker')} within {result.interval:g} s.")
+    print_line(("Not done: " if dry_run else "") + _set_words(result))
+    if result.told_scaler and result.workers is not None:
         print_hint("  Let it decide again with: shoal scale set auto")
-    else:
-        print_line(f"{would}{result.current} → {result.workers} workers.")
     return 0
+
+
+def _set_words(result: SetResult) -> str:
+    if result.workers is None:
+        words = f"again within {result.interval:g} s" if result.told_scaler else "when it is started"
+        return f"The scaler decides {words}."
+    if result.told_scaler:
+        return f"The scaler keeps {count(result.workers, 'worker')} within {result.interval:g} s."
+    return f"{result.current} → {result.workers} workers."
 
 
 @scale.command(cls=Command, examples="shoal scale status\nshoal scale status --json | jq .decision.reason")
@@ -170,7 +177,7 @@ def status(settings: Settings, as_json: bool) -> int:
             return
         limits, decision = state.limits, state.decision
         fixed = f"{found.request.fixed}, by {clean(found.request.by)}" if found.request.fixed is not None else "no"
-        acts = "yes" if found.is_acting else paint(f"no, not since {ago(state.at, found.at)}", "yellow")
+        acts = "yes" if found.is_acting else paint(f"no; its last evaluation was {ago(state.at, found.at)}", "yellow")
         pairs = [
             ("scaler", f"{clean(state.driver)} {clean(state.target)}".strip() + f" on {clean(state.host)}"),
             ("acting", acts),

@@ -141,6 +141,10 @@ def _arguments(value: object) -> tuple[str, ...]:
     return tuple(shlex.split(texts[0]) if len(texts) == 1 else texts)
 
 
+def _size_or_0(value: object) -> int:
+    return 0 if str(value).strip() == "0" else units.size(value)
+
+
 def _share(value: object) -> float:
     """A share of a whole, also in per cent."""
     is_percent = isinstance(value, str) and value.strip().endswith("%")
@@ -603,11 +607,13 @@ class Settings:
         parse=_share,
         accepts="a share such as 0.9 or 90%; 1 is never",
     )
-    disk_reserve: int = size(
-        200_000_000,
+    disk_reserve: int = declare(
+        0,
         "Free disk space below which workers claim nothing; less below twice that.",
         "Fleet",
         scope="machine",
+        parse=_size_or_0,
+        accepts='a size such as "500MB"; 0 is 200 MB, or a twentieth of a small disk',
     )
     scaler: str = choice("none", SCALERS, "What starts and stops workers.", **_SCALING)
     scale_target: str = declare(

@@ -19,6 +19,7 @@ from shoal.core.scaling import Capacity
 SECOND = 1_000_000  # times are the store's, in microseconds
 MAX_FORECAST = 2.0  # times what is needed now
 FULL_LOAD = 0.8  # share of what workers can do that they do without falling behind
+MAX_REMEMBERED = 1_000_000  # workers, pages per second
 SPEED_DECAY = 0.99  # per evaluation: a speed that is not seen again is believed less and less
 
 
@@ -77,6 +78,14 @@ class Decision(msgspec.Struct, frozen=True):
     workers: int = 0  # that answer, of whoever
 
 
+def trusted_memory(memory: ScaleMemory, now: int) -> ScaleMemory:
+    """The same, or none where it cannot be ours: it was kept where others can write, too."""
+    times = (memory.since, memory.changed_at, *(at for at, _ in memory.needs))
+    numbers = (memory.speed, *memory.recent, *(need for _, need in memory.needs))
+    is_ours = all(0 <= at <= now for at in times) and all(0 <= number < MAX_REMEMBERED for number in numbers)
+    return memory if is_ours and len(memory.needs) <= MAX_REMEMBERED else ScaleMemory()
+
+
 Policy = Callable[[ScaleLoad, ScaleLimits], tuple[int, str]]
 
 
@@ -96,7 +105,7 @@ def decide(load: ScaleLoad, limits: ScaleLimits, memory: ScaleMemory) -> tuple[D
     if load.fixed is not None:  # at once, and below the minimum, too
         wanted, words, limit = load.fixed, f"set to {load.fixed} by {load.fixed_by or 'somebody'}", ""
     wanted, bound = _bounded(wanted, load, limits)
-    limit = bound or limit
+    limit = "; ".join(filter(None, (limit, bound)))
     if load.fixed is None and limits.minimum <= load.current <= limits.maximum:
         wanted, wait = _cooled_down(wanted, load, limits, memory)
         limit = wait or limit
@@ -162,7 +171,7 @@ def _bounded(wanted: int, load: ScaleLoad, limits: ScaleLimits) -> tuple[int, st
     if wanted > limits.maximum:
         return limits.maximum, f"{limits.maximum} is the maximum"
     if load.fixed is not None:
-        return wanted, ""
+        return max(0, wanted), ""
     if load.capacity.work.open and wanted < 1 and not load.others:
         return max(1, limits.minimum), "something is still open"
     if wanted < limits.minimum:

@@ -9,6 +9,8 @@ import msgspec
 
 SLOW_DESCRIPTORS, STOP_DESCRIPTORS = 0.85, 0.95  # shares of the open files that a process may have
 
+USUAL_RESERVE, SMALL_SHARE = 200_000_000, 0.05
+
 Pressure = Literal["", "slow", "stop"]
 
 
@@ -27,6 +29,15 @@ class MachineResources(msgspec.Struct, frozen=True, omit_defaults=True):
     limited_by: str = ""  # where the memory ends: "" the machine itself, "cgroup v1", "cgroup v2"
 
     @property
+    def is_plausible(self) -> bool:
+        """Whether these can be the figures of a machine: whoever can write to a queue can say anything."""
+        numbers = (
+            self.cores, self.cpu or 0.0, self.load or 0.0, self.memory_total, self.memory_used,
+            self.disk_total, self.disk_free, self.files_limit, self.files_open,
+        )  # fmt: skip
+        return all(0 <= number < 2**60 for number in numbers)
+
+    @property
     def memory_share(self) -> float:
         return self.memory_used / self.memory_total if self.memory_total else 0.0
 
@@ -38,9 +49,13 @@ class ResourcePolicy(msgspec.Struct, frozen=True):
     memory_per_worker: int = 512 * 2**20
     files_per_worker: int = 64  # sockets of the machine's share that one needs at least
     memory_high: float = 0.9
-    disk_reserve: int = 200_000_000
+    disk_reserve: int = 0  # bytes; 0: USUAL_RESERVE, or SMALL_SHARE of a small disk
     cpu_high: float = 0.9
     load_per_core: float = 2.0
+
+    def reserve_of(self, disk: int) -> int:
+        """Bytes of a disk that must stay free."""
+        return self.disk_reserve or min(USUAL_RESERVE, int(disk * SMALL_SHARE))
 
 
 class ResourceVerdict(msgspec.Struct, frozen=True):
@@ -89,7 +104,7 @@ def _limits(have: MachineResources, policy: ResourcePolicy, workers: int) -> lis
         found.append((0, f"the CPU is {have.cpu:.0%} busy"))
     if have.load is not None and have.cores and policy.cpu_high < 1 and have.load > have.cores * policy.load_per_core:
         found.append((0, f"the load is {have.load:.1f} on {have.cores:g} cores"))
-    if have.disk_total and have.disk_free < 2 * policy.disk_reserve:
+    if have.disk_total and have.disk_free < 2 * policy.reserve_of(have.disk_total):
         found.append((0, f"{_size(have.disk_free)} of disk are free"))
     if have.files_limit and have.files_limit < policy.files_per_worker:
         found.append((0, f"a process may open {have.files_limit} files"))
@@ -103,8 +118,9 @@ def resource_pressure(have: MachineResources, policy: ResourcePolicy) -> tuple[P
         words = f"{have.memory_share:.0%} of {_size(have.memory_total)} memory in use"
         found.append((_level(have.memory_share, policy.memory_high, (1 + policy.memory_high) / 2), words))
     if have.disk_total:
-        level: Pressure = "slow" if have.disk_free < 2 * policy.disk_reserve else ""
-        level = "stop" if have.disk_free < policy.disk_reserve else level
+        reserve = policy.reserve_of(have.disk_total)
+        level: Pressure = "slow" if have.disk_free < 2 * reserve else ""
+        level = "stop" if have.disk_free < reserve else level
         found.append((level, f"{_size(have.disk_free)} of disk free"))
     if have.files_limit:
         share = have.files_open / have.files_limit

@@ -155,7 +155,7 @@ async def _drain(queue: Queue, name: str) -> bool:
 
 def _worker_environment(settings: Settings) -> dict[str, str]:
     """What the scaler was told by flags, workers are told by variables: others can read a command line."""
-    told = dict(os.environ)
+    told = {name: text for name, text in os.environ.items() if name != "SHOAL_TOKEN"}  # that is the server's alone
     if settings.queue:
         told["SHOAL_QUEUE"] = settings.queue
     # So that the registry's name begins with the one we gave.

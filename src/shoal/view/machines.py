@@ -33,7 +33,7 @@ def machine_views(statuses: Iterable[WorkerStatus], policy: ResourcePolicy = Res
     found = []
     for host, here in sorted(by_host.items())[:MAX_MACHINES]:
         newest = max(here, key=lambda status: status.seen_at)
-        if (have := decode(newest.counters).machine) is not None:
+        if (have := decode(newest.counters).machine) is not None and have.is_plausible:
             found.append(MachineView(host, len(here), have, judge_resources(have, policy, workers=len(here))))
     return found
 
@@ -67,11 +67,11 @@ def machine_families(views: Iterable[MachineView]) -> list[MetricFamily]:
     cpu = MetricFamily("machine_cpu_share", "gauge", "Share of its cores in use, from 0 to 1.")
     room = MetricFamily("machine_room_workers", "gauge", "Workers that the machine could still take.")
     for view in views:
-        memory.add(view.have.memory_total, host=view.host)
-        used.add(view.have.memory_used, host=view.host)
-        disk.add(view.have.disk_free, host=view.host)
-        cpu.add(view.have.cpu or 0.0, host=view.host)
-        room.add(view.verdict.can_add, host=view.host)
+        memory.add(view.have.memory_total, machine=view.host)
+        used.add(view.have.memory_used, machine=view.host)
+        disk.add(view.have.disk_free, machine=view.host)
+        cpu.add(view.have.cpu or 0.0, machine=view.host)
+        room.add(view.verdict.can_add, machine=view.host)
     return [memory, used, disk, cpu, room]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from shoal.control.scaling.scale_documents import (
+    LOCK,
     ScaleEvent,
     ScaleRequest,
     ScaleState,
@@ -16,6 +17,7 @@ from shoal.control.scaling.scale_documents import (
 )
 from shoal.core.autoscale import Decision
 from shoal.queue.base import Queue
+from shoal.runs.fleet_lock import current_holder
 from shoal.view.formatting import iso_time
 from shoal.view.metric_family import MetricFamily
 
@@ -24,14 +26,19 @@ class ScaleStatus(msgspec.Struct, frozen=True):
     at: int = 0
     state: ScaleState | None = None  # None: there never was a scaler
     request: ScaleRequest = ScaleRequest()
+    has_holder: bool = False  # somebody has the lock
 
     @property
     def is_acting(self) -> bool:
-        return self.state is not None and self.state.is_acting(self.at)
+        return self.state is not None and self.has_holder
 
 
 async def scale_status(queue: Queue) -> ScaleStatus:
-    return ScaleStatus(await queue.now(), await read_state(queue), await read_request(queue))
+    state, holder = await read_state(queue), None
+    if state is not None:
+        holder = await current_holder(queue, LOCK)
+    has_holder = holder is not None and not holder.has_died_locally()
+    return ScaleStatus(await queue.now(), state, await read_request(queue), has_holder)
 
 
 def scale_document(status: ScaleStatus) -> dict[str, Any]:
@@ -89,23 +96,20 @@ async def history_documents(queue: Queue, limit: int) -> list[dict[str, Any]]:
 
 
 def scale_families(status: ScaleStatus) -> list[MetricFamily]:
-    """Nothing where nobody scales: a number that nobody keeps up to date would mislead."""
-    state = status.state
+    """Without samples where nobody scales: a number that nobody keeps up to date would mislead."""
+    state = status.state if status.is_acting else None
+    failing = MetricFamily("scaler_failing", "gauge", "Whether the driver of the autoscaler has a problem.")
+    least = MetricFamily("scaler_min_workers", "gauge", "Fewest workers the autoscaler keeps.")
+    most = MetricFamily("scaler_max_workers", "gauge", "Most workers the autoscaler starts.")
+    there = MetricFamily("scaler_workers", "gauge", "Workers that the driver of the autoscaler has.")
+    wanted = MetricFamily("scaler_wanted_workers", "gauge", "Workers that the autoscaler wants.")
+    if state is not None:
+        failing.add(int(bool(state.problem)))
+        least.add(state.limits.minimum)
+        most.add(state.limits.maximum)
+        if state.replicas is not None:
+            there.add(state.replicas.count)
+        if state.decision is not None:
+            wanted.add(state.decision.wanted)
     acting = MetricFamily("scaler_acting", "gauge", "Whether an autoscaler is at work.").add(int(status.is_acting))
-    if state is None or not status.is_acting:
-        return [acting]
-    families = [
-        acting,
-        MetricFamily("scaler_failing", "gauge", "Whether the driver of the autoscaler has a problem.").add(
-            int(bool(state.problem))
-        ),
-        MetricFamily("scaler_min_workers", "gauge", "Fewest workers the autoscaler keeps.").add(state.limits.minimum),
-        MetricFamily("scaler_max_workers", "gauge", "Most workers the autoscaler starts.").add(state.limits.maximum),
-    ]
-    if state.replicas is not None:
-        help = "Workers that the driver of the autoscaler has."
-        families.append(MetricFamily("scaler_workers", "gauge", help).add(state.replicas.count))
-    if state.decision is not None:
-        help = "Workers that the autoscaler wants."
-        families.append(MetricFamily("scaler_wanted_workers", "gauge", help).add(state.decision.wanted))
-    return families
+    return [acting, failing, there, wanted, least, most]

@@ -137,6 +137,8 @@ class Worker:
     async def run(self) -> TaskCounts:
         """Work until there is nothing left or until stopped; raises what a person must act on."""
         failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._guard is not None:
+            self._guard.read()  # before the first claim; from then on the heartbeat does
         stop_heartbeat = self._start_heartbeat(failure)
         settling = asyncio.create_task(self._settler.run(), name="settle")
         self._failure = failure

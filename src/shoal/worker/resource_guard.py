@@ -22,10 +22,10 @@ WORDS: dict[Pressure, str] = {"slow": "claims less", "stop": "claims nothing"}
 
 
 class ResourceGuard:
-    def __init__(self, worker: str, policy: ResourcePolicy, folder: str, reader: MachineReader | None = None) -> None:
+    def __init__(self, worker: str, policy: ResourcePolicy, folder: str) -> None:
         self._worker = worker
         self._policy = policy
-        self._reader = reader or MachineReader(Path(folder))
+        self._reader = MachineReader(Path(folder))
         self._memory_at_first = 0
         self._idle_since: float | None = None
         self.figures = MachineResources()
@@ -48,7 +48,8 @@ class ResourceGuard:
 
     def needs_fresh_start(self, now: float, *, idle: bool) -> bool:
         """Whether it waits for memory that it has itself and would not give back."""
-        if not idle or self.pressure != "stop":
+        is_short = self.pressure == "stop" and self.figures.memory_share >= self._policy.memory_high
+        if not idle or not is_short:
             self._idle_since = None
             return False
         self._idle_since = now if self._idle_since is None else self._idle_since

@@ -21,6 +21,7 @@ from mutants.planted import (
     recrawl,
     run_counters,
     runs,
+    scaling,
     secrets,
     sitemaps,
     store,
@@ -56,5 +57,6 @@ _PARTS = (
     discard,
     secrets,
     page_limit,
+    scaling,
 )
 MUTANTS = tuple(mutant for part in _PARTS for mutant in part.MUTANTS)

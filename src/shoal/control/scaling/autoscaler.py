@@ -17,6 +17,7 @@ import msgspec
 
 from shoal.control.scaling.base import Replicas, Scaler, ScalerFailed
 from shoal.control.scaling.scale_documents import (
+    LOCK,
     ScaleEvent,
     ScaleState,
     add_event,
@@ -24,7 +25,7 @@ from shoal.control.scaling.scale_documents import (
     read_state,
     write_state,
 )
-from shoal.core.autoscale import SECOND, Decision, ScaleLimits, ScaleLoad, ScaleMemory, decide
+from shoal.core.autoscale import SECOND, Decision, ScaleLimits, ScaleLoad, ScaleMemory, decide, trusted_memory
 from shoal.core.lane import WorkerStatus
 from shoal.core.scaling import Capacity
 from shoal.errors import RunBusy
@@ -34,7 +35,6 @@ from shoal.runs.fleet_lock import FleetLock, keep_renewed
 
 log = logging.getLogger("shoal.scaler")
 
-LOCK = "scaler"
 MAX_PAUSE = 600.0  # seconds between two tries of what the driver does not do
 STAND_BY = 10.0  # seconds between two looks whether somebody else still acts
 SILENT_AFTER = 120.0  # seconds in which a new worker must have registered
@@ -99,6 +99,7 @@ class Autoscaler:
         self._memory: ScaleMemory | None = None
         self._asked: _Asked | None = None
         self._grown_at = 0  # when there were last more than before
+        self._is_settled = False  # that was long ago: all should run and have registered
         self._count = 0
         self._last_problem = ""
         self._is_ours = False
@@ -139,16 +140,16 @@ class Autoscaler:
         measured = await self._measure()
         if self._memory is None:
             known = await read_state(self._queue)
-            self._memory = known.memory if known else ScaleMemory()
+            self._memory = trusted_memory(known.memory, measured.at) if known else ScaleMemory()
         replicas, decision, problem, hint = None, None, "", ""
         try:
             replicas = await self._limited(self._scaler.current())
             load = await self._load(measured, replicas)
             decision, self._memory = decide(load, self._limits, self._memory)
-            problem = await self._act(decision, replicas, measured)
+            words = await self._act(decision, replicas, measured), self._missing(replicas), replicas.problem
+            problem = "; ".join(filter(None, words))
         except ScalerFailed as error:
             problem, hint = str(error), error.hint
-        problem = problem or (replicas.problem if replicas else "")
         state = ScaleState(
             at=measured.at,
             driver=self._scaler.name,
@@ -172,7 +173,7 @@ class Autoscaler:
         if replicas.count > self._count or not self._grown_at:
             self._grown_at = measured.at
         self._count = replicas.count
-        late = measured.at - self._grown_at > SILENT_AFTER * SECOND
+        self._is_settled = measured.at - self._grown_at > SILENT_AFTER * SECOND
         active = [it for it in measured.workers if it.state in ("working", "idle") and not it.command]
         return ScaleLoad(
             at=measured.at,
@@ -182,7 +183,7 @@ class Autoscaler:
             others=0 if replicas.names is None else sum(not replicas.has(it.name, it.host) for it in active),
             room=room.count // self._limits.processes if room else None,
             room_limit=room.limit if room else "",
-            silent=max(0, replicas.running * self._limits.processes - len(ours)) if late else 0,
+            silent=max(0, replicas.running * self._limits.processes - len(ours)) if self._is_settled else 0,
             fixed=request.fixed,
             fixed_by=request.by,
         )
@@ -215,6 +216,12 @@ class Autoscaler:
             if decision.at < asked.at + pause * SECOND:
                 return None
         return _Asked(decision.wanted, replicas.count, tries + 1, decision.at)
+
+    def _missing(self, replicas: Replicas) -> str:
+        """Those that should run by now."""
+        if not self._is_settled or replicas.running >= replicas.count:
+            return ""
+        return f"{replicas.running} of {replicas.count} run"
 
     def _unheard(self, replicas: Replicas) -> str:
         asked = self._asked

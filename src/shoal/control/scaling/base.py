@@ -20,7 +20,7 @@ class Replicas(msgspec.Struct, frozen=True):
     count: int  # that it was told to have, without those that are on their way out
     running: int
     names: frozenset[str] | None = None  # how the registry knows them; None: nobody can tell
-    problem: str = ""  # what keeps them from running, in words
+    problem: str = ""  # what keeps others from running, in words
 
     def has(self, name: str, host: str) -> bool:
         """Whether a worker is one of these, by its name or its machine."""

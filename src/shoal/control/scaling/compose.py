@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 
-from shoal.control.scaling.base import Replicas
+from shoal.control.scaling.base import Replicas, ScalerFailed
 from shoal.control.scaling.program import run_program
 
-COMPOSE = ("docker", "compose")
+PLUGIN, PROGRAM = ("docker", "compose"), ("docker-compose",)
 
 
 class ComposeScaler:
@@ -18,12 +19,14 @@ class ComposeScaler:
 
     def __init__(self, service: str, *, timeout: float) -> None:
         self._service, self._timeout = service, timeout
+        self._program: tuple[str, ...] = ()
 
     async def current(self) -> Replicas:
-        listed = await self._compose("ps", "--all", "--quiet", self._service)
-        running = await self._compose("ps", "--status", "running", "--quiet", self._service)
-        there, up = len(listed.split()), len(running.split())
-        return Replicas(there, up, problem=f"{there - up} containers do not run" if up < there else "")
+        listed = (await self._compose("ps", "--all", "--quiet", self._service)).split()
+        if not listed:
+            return Replicas(0, 0)
+        asked = ("docker", "inspect", "--format", "{{.State.Running}}", *listed)
+        return Replicas(len(listed), (await run_program(asked, seconds=self._timeout)).split().count("true"))
 
     async def scale_to(self, count: int, held: Mapping[str, int]) -> None:
         await self._compose(
@@ -31,7 +34,19 @@ class ComposeScaler:
         )
 
     async def _compose(self, *arguments: str) -> str:
-        return await run_program((*COMPOSE, *arguments), seconds=self._timeout)
+        if not self._program:
+            self._program = await self._find_program()
+        return await run_program((*self._program, *arguments), seconds=self._timeout)
+
+    async def _find_program(self) -> tuple[str, ...]:
+        """The plug-in of docker, or the program that came before it."""
+        try:
+            await run_program((*PLUGIN, "version"), seconds=self._timeout)
+        except ScalerFailed:
+            if shutil.which(PROGRAM[0]) is None:
+                raise
+            return PROGRAM
+        return PLUGIN
 
     async def close(self) -> None:
         pass

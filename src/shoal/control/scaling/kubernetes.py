@@ -78,9 +78,7 @@ class KubernetesScaler:
         scale = await self._scale()
         pods = await self._pods(scale.status.selector)
         running = sum(pod.status.phase == "Running" for pod in pods)
-        count = scale.spec.replicas
-        names = frozenset(pod.metadata.name for pod in pods)
-        return Replicas(count, running, names, f"{running} of {count} pods run" if running < count else "")
+        return Replicas(scale.spec.replicas, running, frozenset(pod.metadata.name for pod in pods))
 
     async def scale_to(self, count: int, held: Mapping[str, int]) -> None:
         scale = await self._scale()

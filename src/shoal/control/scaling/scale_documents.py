@@ -9,6 +9,7 @@ from shoal.core.autoscale import Decision, ScaleLimits, ScaleMemory
 from shoal.queue import document_kinds as kinds
 from shoal.queue.base import Queue
 
+LOCK = "scaler"  # whoever has it acts
 STATE, HISTORY, REQUEST = "state", "history", "request"
 MAX_EVENTS = 200
 MAX_TEXT = 500  # letters of a reason or a problem
@@ -37,10 +38,6 @@ class ScaleState(msgspec.Struct, frozen=True):
     problem: str = ""
     hint: str = ""
     can_choose: bool = False
-
-    def is_acting(self, now: int) -> bool:
-        """Whether it has been heard of lately."""
-        return now - self.at < (3 * self.limits.interval + 30) * 1e6
 
 
 class ScaleEvent(msgspec.Struct, frozen=True):

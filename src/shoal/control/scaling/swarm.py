@@ -29,8 +29,7 @@ class SwarmScaler:
             found = _is_replicas(replicas)
             if found is None:
                 raise ScalerFailed(f"docker says {replicas[:50]!r} of {name}", hint="is it a replicated service?")
-            running, count = int(found[1]), int(found[2])
-            return Replicas(count, running, problem=f"{running} of {count} tasks run" if running < count else "")
+            return Replicas(int(found[2]), int(found[1]))
         raise ScalerFailed(f"there is no service {self._service} in this swarm", hint="docker service ls")
 
     async def scale_to(self, count: int, held: Mapping[str, int]) -> None:

@@ -9,7 +9,8 @@ from urllib.parse import unquote
 from fastapi import Request
 from starlette.responses import Response
 
-from shoal.view.scale import history_documents, scale_document
+from shoal.control.scaling.scale_documents import read_history
+from shoal.view.scale import scale_document
 from shoal.web.api.advice import advice_of
 from shoal.web.context import ServerContext
 from shoal.web.pages.actions import FILTER
@@ -39,7 +40,7 @@ async def advice(request: Request, context: ContextDep, caller: ReaderDep) -> Re
             "items": [advice_item(one) for one in listing["advice"]],
             "scale": listing["autoscale"],
             "scaler": scale_document(found.scale),
-            "decisions": await context.cached(("scale-history",), lambda: history_documents(context.queue, DECISIONS)),
+            "decisions": (await context.cached(("scale-history",), lambda: read_history(context.queue)))[:DECISIONS],
             "s": found,
             "as_of": found.at,
             "alive": len(found.alive),
