@@ -41,6 +41,7 @@ class Ahead:
         self.queues: dict[str, TaskQueue] = {}  # that were declared by us
         self.unconfirmed: dict[int, LeasedTask] = {}  # published, but the connection broke before the broker said so
         self._leases: dict[int, float] = {}  # ours, by when they were taken
+        self._probe: Channel | None = None
         self._wake = asyncio.Event()
         self.published = 0
 
@@ -107,16 +108,15 @@ class Ahead:
         )
 
     async def _messages(self, connection: Connection, name: str) -> int:
-        channel = await connection.channel(confirms=False)
+        if self._probe is None or not self._probe.is_open:
+            self._probe = await connection.channel(confirms=False)  # a refusal closes it
         try:
-            return (await channel.declare_queue(name, passive=True)).messages
+            return (await self._probe.declare_queue(name, passive=True)).messages
         except ChannelClosed as error:
             if error.code != NOT_FOUND:
                 raise
             self.queues.pop(name, None)  # a person has deleted it
             return 0
-        finally:
-            await channel.close()
 
     async def _publish(
         self,
