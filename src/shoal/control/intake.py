@@ -286,7 +286,7 @@ def _tasks(
         if isinstance(made, str):
             rejected.append((message, made))
         else:
-            tasks.append((message, made))
+            tasks.append((message, msgspec.structs.replace(made, meta=found.meta)))  # it is no line of a list
     return tasks, rejected
 
 
