@@ -11,6 +11,7 @@ from collections.abc import Callable
 from shoal import app
 from shoal.config.load import Settings
 from shoal.config.queue_token import queue_ca_file
+from shoal.control.broker_duties import BrokerDuties
 from shoal.control.carrier.relay import BrokerRelay
 from shoal.errors import UsageError
 from shoal.launch.signals import stop_on_signals
@@ -63,7 +64,8 @@ async def relay_until(settings: Settings, stop: asyncio.Event, say: Say, *, on_r
     words = f"relay · {url} · {url.namespace} · ledger {redact(url.ledger)}"
     try:
         relay = BrokerRelay(ledger, url, backend=backend, ca_file=queue_ca_file(settings))
-        await relay.run(stop, on_ready=lambda: (on_ready or say)(words), say=say)
+        async with BrokerDuties(ledger, settings, url).running():
+            await relay.run(stop, on_ready=lambda: (on_ready or say)(words), say=say)
     finally:
         await ledger.close()
 

@@ -77,7 +77,7 @@ class Intake:
         """Take messages for as long as the connection lasts."""
         channel = await connection.channel(prefetch=PREFETCH)
         self._session = uuid4().hex  # tags count from 1 again
-        await self._queues.declare(channel)
+        await self._queues.declare(connection)
         await self._runs.prepare()
         inbox: list[Message] = []
         arrived = asyncio.Event()
