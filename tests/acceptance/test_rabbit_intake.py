@@ -64,7 +64,8 @@ async def test_urls_and_typed_tasks_of_another_program_become_tasks_once(queue: 
         typed = {"type": "resize", "payload": {"n": 1}, "key": "k"}
         await published(
             broker, page, page, {"url": "http://shop.example/urgent/2"},
-            {"url": "http://shop.example/3", "scraper": "books"}, {"url": "http://shop.example/4", "run": "mine"}, typed, typed,
+            {"url": "http://shop.example/3", "scraper": "books"}, {"url": "http://shop.example/4", "run": "mine"},
+            typed, typed,
         )  # fmt: skip
         await published(
             broker, {"type": "resize"}, {"type": "resize"}, {"type": "resize", "payload": {"n": 2}}, message_id="7"

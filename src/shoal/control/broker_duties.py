@@ -14,6 +14,7 @@ from shoal.amqp.errors import AmqpError
 from shoal.config.load import Settings
 from shoal.config.queue_token import queue_ca_file
 from shoal.control.broker_queues import BrokerQueues
+from shoal.control.carrier.expiry import ExpiredTasks
 from shoal.control.intake import Intake
 from shoal.control.letter_copies import LetterCopies
 from shoal.errors import ActionRequired
@@ -30,7 +31,7 @@ Duty = Callable[[Connection], Awaitable[None]]
 
 
 class BrokerDuties:
-    """Takes in what others publish, and copies dead letters; any number of relays may do so at once."""
+    """Takes in what others publish, copies dead letters, notes what expired. Any number of relays may do so at once."""
 
     def __init__(self, queue: Queue, settings: Settings, url: BrokerUrl) -> None:
         queues = BrokerQueues(url.namespace, settings.letter_ttl)
@@ -38,7 +39,7 @@ class BrokerDuties:
         self._tls = tls_context(url.address, queue_ca_file(settings))
         self.intake = Intake(queue, settings, queues)
         self.letters = LetterCopies(queue, queues)
-        self._duties: Sequence[Duty] = (self.intake.serve, self.letters.serve)
+        self._duties: Sequence[Duty] = (self.intake.serve, self.letters.serve, ExpiredTasks(queue, url.namespace).serve)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -12,6 +12,7 @@ from shoal.amqp.channel import Channel
 from shoal.amqp.connection import Connection
 from shoal.amqp.errors import NO_ROUTE, NOT_FOUND, ChannelClosed
 from shoal.amqp.message import PERSISTENT, Outgoing, Properties
+from shoal.control.carrier.expiry import time_left
 from shoal.control.carrier.free_runs import FreeRuns
 from shoal.control.carrier.leases import LEASE_SECONDS, RELAY
 from shoal.core.run import Run
@@ -41,6 +42,7 @@ class Ahead:
         self.queues: dict[str, TaskQueue] = {}  # that were declared by us
         self.unconfirmed: dict[int, LeasedTask] = {}  # published, but the connection broke before the broker said so
         self._leases: dict[int, float] = {}  # ours, by when they were taken
+        self._probe: Channel | None = None
         self._wake = asyncio.Event()
         self.published = 0
 
@@ -107,16 +109,15 @@ class Ahead:
         )
 
     async def _messages(self, connection: Connection, name: str) -> int:
-        channel = await connection.channel(confirms=False)
+        if self._probe is None or not self._probe.is_open:
+            self._probe = await connection.channel(confirms=False)  # a refusal closes it
         try:
-            return (await channel.declare_queue(name, passive=True)).messages
+            return (await self._probe.declare_queue(name, passive=True)).messages
         except ChannelClosed as error:
             if error.code != NOT_FOUND:
                 raise
             self.queues.pop(name, None)  # a person has deleted it
             return 0
-        finally:
-            await channel.close()
 
     async def _publish(
         self,
@@ -132,7 +133,11 @@ class Ahead:
             self._free_runs.note_pace(task.run)
         returned = {task.id for task in back}
         going = [task for task in tasks if task.id not in returned]
-        messages = [await self._message(connection, scrapers[task.run], task, headers or {}) for task in going]
+        left = await time_left(self._ledger, going)
+        messages = [
+            await self._message(connection, scrapers[task.run], task, headers or {}, left.get(task.id))
+            for task in going
+        ]
         self.unconfirmed.update((task.id, task) for task in going)
         failed = await channel.publish_many(messages)
         for task in tasks:
@@ -147,19 +152,24 @@ class Ahead:
         return len(going) - len(failed)
 
     async def _message(
-        self, connection: Connection, scraper: str, task: LeasedTask, headers: dict[str, bool]
+        self, connection: Connection, scraper: str, task: LeasedTask, headers: dict[str, bool], left: int | None
     ) -> Outgoing:
         name = names.task_queue(self._namespace, scraper, task.priority, task.ack)
         if name not in self.queues:
             await self.declare(connection, TaskQueue(name, scraper, task.ack == "auto"))
         properties = Properties(
-            content_type=MEDIA_TYPE, headers=headers, delivery_mode=PERSISTENT, message_id=str(task.id), type=task.kind
+            content_type=MEDIA_TYPE,
+            headers=headers,
+            delivery_mode=PERSISTENT,
+            message_id=str(task.id),
+            type=task.kind,
+            expiration=left,
         )
         return Outgoing(name, encode(task), properties, mandatory=True)
 
     async def declare(self, connection: Connection, queue: TaskQueue) -> None:
         if queue.name not in self.queues and len(self.queues) < MAX_QUEUES:
-            await declare_queue(connection, queue.name, names.TASK_ARGUMENTS)
+            await declare_queue(connection, queue.name, names.task_arguments(self._namespace))
             self.queues[queue.name] = queue
 
     def found_lease(self, number: int, now: float) -> None:
