@@ -12,7 +12,7 @@ from broker_relay import other_program, publish, relaying, take_all
 from servers import rabbitmq
 from wait import until
 
-from shoal.control.intake import IntakeCounts, intake_counts
+from shoal.control.intake_counts import IntakeCounts, intake_counts
 from shoal.core.run import NewRun, Run
 from shoal.core.task import Outcome
 from shoal.queue.base import Queue, TaskView
@@ -47,7 +47,7 @@ async def counted(queue: Queue, messages: int) -> IntakeCounts:
 
     async def enough() -> IntakeCounts | None:
         counts = await intake_counts(queue)
-        return counts if counts.accepted + counts.rejected + counts.revived >= messages else None
+        return counts if counts and counts.accepted + counts.rejected + counts.revived >= messages else None
 
     return await until(enough, every=0.05)
 
