@@ -68,7 +68,7 @@ class Server:
             lines += [f"management.tcp.ip = {host}", f"management.tcp.port = {self.management_port}"]
             lines += ["collect_statistics_interval = 500"]
         (self.folder / "rabbitmq.conf").write_text("\n".join([*lines, ""]))
-        (self.folder / "advanced.config").write_text(advanced or "[].")
+        (self.folder / "advanced.config").write_text(advanced or "[{rabbit, [{quorum_tick_interval, 500}]}].")
         (self.folder / "enabled_plugins").write_text("[rabbitmq_management]." if management else "[].")
         self._has_management = management
 

@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "seen": ("seen", "List seen-sets: URLs that later runs skip; forget or clear them."),
     "cache": ("cache", "Responses that runs share (--cache): list, show or clear them."),
     "failures": ("failures", "Show how often URLs failed, over runs; forget it."),
+    "rabbit": ("rabbit", "Look at RabbitMQ's queues, rates, TTLs and alarms."),
     "advice": ("advice", "What to do next: more workers, fewer, or something else."),
     "scrapers": ("scrapers", "List scrapers that can be found by name."),
     "schedule": ("schedule", "Start runs at set times."),

@@ -76,7 +76,7 @@ def settings_of_route_file(settings: Settings, files: Sequence[str]) -> Settings
 
 
 async def settings_of_run(queue: Queue, settings: Settings, run: Run) -> Settings:
-    from shoal.web.submit.url_policy import run_settings  # late: only for rules of a run
+    from shoal.runs.url_policy import run_settings  # late: only for rules of a run
 
     return await run_settings(queue, settings, run)
 

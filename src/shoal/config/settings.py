@@ -423,6 +423,29 @@ class Settings:
         accepts="sqlite:///results.db or postgresql://…",
         commands="all",
     )
+    rabbitmq_management: str = declare(
+        "",
+        "RabbitMQ's management API; default: port 15672 of the queue's broker.",
+        "State",
+        scope="machine",
+        accepts="http://user:password@broker:15672",
+        commands="all",
+    )
+    intake_scraper: str = declare(
+        "",
+        "The scraper for URLs that other programs publish without naming one; default: title and text of each page.",
+        "State",
+        scope="machine",
+        accepts="the name of a scraper",
+        commands="run and serve",
+    )
+    letter_ttl: float = duration(
+        86_400.0,
+        "How long RabbitMQ keeps copies of dead letters, and rejected messages.",
+        "State",
+        scope="machine",
+        commands="run and serve",
+    )
     outbox_limit: int = count(
         50_000,
         "Records that may wait for the store before workers pause.",

@@ -19,6 +19,7 @@ from shoal.core.run import Run, RunState
 from shoal.core.typed_task import TYPE_PREFIX
 from shoal.errors import ActionRequired, ShoalError
 from shoal.queue.base import LEASE_SECONDS, REAP_EVERY, Queue
+from shoal.queue.daily_runs import INTAKE_PREFIX
 from shoal.queue.follow_ups import FollowUps
 from shoal.runs.fleet_lock import remove_expired_locks
 from shoal.runs.identity import is_seeding, is_single_process
@@ -235,8 +236,8 @@ class Maintenance:
 
 
 def _may_end(run: Run, now: int) -> bool:
-    """A standing run of typed tasks, scraper task:TYPE and key task:TYPE/2026-11-15, ends with its day."""
-    if not run.scraper.startswith(TYPE_PREFIX):
+    """A daily run ends with its day: of typed tasks, key task:TYPE/2026-11-15, or of what others publish."""
+    if not run.scraper.startswith(TYPE_PREFIX) and not run.key.startswith(INTAKE_PREFIX):
         return True
     try:
         day = datetime.strptime(run.key.rpartition("/")[2], "%Y-%m-%d").replace(tzinfo=UTC)

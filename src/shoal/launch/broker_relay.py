@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from shoal import app
 from shoal.config.load import Settings
 from shoal.config.queue_token import queue_ca_file
+from shoal.control.broker_duties import BrokerDuties
 from shoal.control.carrier.relay import BrokerRelay
 from shoal.errors import UsageError
 from shoal.logs import redact
@@ -73,7 +74,8 @@ async def relay_on(
         if on_ready is not None:
             on_ready()
 
-    await relay.run(stop, on_ready=ready, say=say)
+    async with BrokerDuties(ledger, settings, url).running():
+        await relay.run(stop, on_ready=ready, say=say)
 
 
 @contextlib.asynccontextmanager

@@ -1,10 +1,13 @@
-"""Daily runs: the runs that hold typed tasks, one per type and UTC day, started when first needed."""
+"""Daily runs: runs to which work comes all day, one per name and UTC day, started when first needed.
+
+Typed tasks are in such runs, by their type, and what other programs publish, by its scraper.
+"""
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 
 from shoal.core.lane import Pace
@@ -17,11 +20,32 @@ from shoal.queue.base import Queue
 CLOCK_REFRESH_SECONDS = 600.0  # seconds for which the store's clock need not be asked again
 MAX_TRIES = 4
 ALL_RUNS = 100_000
+INTAKE_PREFIX = "intake/"  # of the keys of runs for what other programs publish
+
+
+def daily_key(prefix: str, day: date) -> str:
+    return f"{prefix}/{day.isoformat()}"
+
+
+def daily_name(word: str, day: date) -> str:
+    suffix = "".join(secrets.choice(NAME_ALPHABET) for _ in range(3))
+    return f"{day:%Y%m%d}_{word.lower()}_{suffix}"
+
+
+def _typed_run(type: str, day: date) -> NewRun:
+    return NewRun(
+        scraper=daily_scraper_name(type),
+        key=daily_key(daily_scraper_name(type), day),
+        name=daily_name(type, day),
+        spec={"scraper": daily_scraper_name(type), "each": True},
+    )
 
 
 class DailyRuns:
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, new_run: Callable[[str, date], NewRun] = _typed_run) -> None:
+        """new_run: what the run of a type, or of another name, is started with."""
         self._queue = queue
+        self._new_run = new_run
         self._today: dict[str, tuple[date, int, int]] = {}  # by type: day, its run, the day before's if open
         self._clock_offset, self._clock_read_at = 0.0, float("-inf")  # of the store's clock before our own
 
@@ -40,8 +64,8 @@ class DailyRuns:
             self._today.pop(type, None)  # the day has ended, or somebody has ended its run
             self._clock_read_at = float("-inf")  # a machine that slept believes in a day that is over
         raise QueueRefused(
-            f"the queue takes no tasks of type {type}: its run ends again and again",
-            hint=f"`shoal runs` shows the runs of {daily_scraper_name(type)}",
+            f"the queue takes no tasks of {type}: its run ends again and again",
+            hint=f"`shoal runs` shows the runs of {type}",
         )
 
     async def _known_ids(self, before: int, tasks: Sequence[Task], keyed: Sequence[bool]) -> list[int]:
@@ -55,9 +79,9 @@ class DailyRuns:
         day = await self._day()
         found = self._today.get(type)
         if found is None or found[0] != day:
-            before = await self._queue.runs(key=_key(type, day - timedelta(days=1)), limit=1)
+            before = await self._queue.runs(key=self._new_run(type, day - timedelta(days=1)).key, limit=1)
             unended = before[0].id if before and before[0].state in ("running", "paused") else 0
-            run = await self._queue.start_run(_new_run(type, day))
+            run = await self._queue.start_run(self._new_run(type, day))
             found = self._today[type] = day, run.id, unended
         return found[1], found[2]
 
@@ -66,20 +90,6 @@ class DailyRuns:
         if now - self._clock_read_at > CLOCK_REFRESH_SECONDS:
             self._clock_offset, self._clock_read_at = await self._queue.now() / 1e6 - now, now
         return datetime.fromtimestamp(now + self._clock_offset, UTC).date()
-
-
-def _key(type: str, day: date) -> str:
-    return f"{daily_scraper_name(type)}/{day.isoformat()}"
-
-
-def _new_run(type: str, day: date) -> NewRun:
-    suffix = "".join(secrets.choice(NAME_ALPHABET) for _ in range(3))
-    return NewRun(
-        scraper=daily_scraper_name(type),
-        key=_key(type, day),
-        name=f"{day:%Y%m%d}_{type.lower()}_{suffix}",
-        spec={"scraper": daily_scraper_name(type), "each": True},
-    )
 
 
 async def list_daily_runs(queue: Queue, type: str = "") -> list[Run]:

@@ -25,6 +25,10 @@ SCHEDULE_START = "schedule.start"  # by schedule and number: what a scheduled ru
 HISTORY = "history"  # samples by time
 FINAL_COUNTS = "final"  # by worker that has ended: what it counted last
 
+# RabbitMQ
+LETTER_COPIES = "letter-copies"  # how far dead letters have been copied to the broker
+INTAKE = "intake"  # how many messages came in, and what became of them
+
 # The server's own
 TOKEN = "token"  # noqa: S105 - by name
 SESSION_KEY = "session-key"

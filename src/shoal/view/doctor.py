@@ -26,6 +26,7 @@ from shoal.queue.base import Finding, Promises, Queue
 from shoal.queue.registry import BACKENDS, find_backend
 from shoal.version import __version__, install_hint
 from shoal.view.formatting import count
+from shoal.view.rabbitmq import broker_findings, has_broker
 
 LIBRARIES = ("uvloop", "pycurl", "selectolax", "ada-url", "msgspec", "parsel")
 OPTIONAL = {"uvloop": "pages cost slightly more without it"}
@@ -55,6 +56,8 @@ async def run_checks(settings: Settings) -> DoctorReport:
     findings += _folders(settings)
     found = await _queue(settings)
     findings += found.findings
+    if has_broker(settings):
+        findings += await broker_findings(settings)
     if settings.store:
         findings.append(await _store(settings))
     return DoctorReport(tuple(findings), found.promises, found.behind)

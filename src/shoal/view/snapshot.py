@@ -9,6 +9,7 @@ import msgspec
 
 from shoal.config.load import Settings
 from shoal.control.history import History
+from shoal.control.intake_counts import IntakeCounts, intake_counts
 from shoal.control.recent_rates import RunRate, recent_rates
 from shoal.core.forecast import Forecast, forecast
 from shoal.core.lane import LaneState, WorkerStatus
@@ -69,6 +70,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     lanes: dict[int, tuple[LaneState, ...]] = {}  # of the runs that were looked at closely
     unfinished_totals: Stats = Stats()
     cache: CacheStats = CacheStats(0, 0)
+    intake: IntakeCounts = IntakeCounts()
 
     @property
     def alive(self) -> list[WorkerStatus]:
@@ -137,6 +139,7 @@ class FleetMonitor:
             outbox_limit=self._settings.outbox_limit if self._settings.store else 0,
             lanes=lanes,
             cache=await read_stats(queue),
+            intake=await intake_counts(queue),
         )
 
     def rate_of(self, run: int) -> float | None:

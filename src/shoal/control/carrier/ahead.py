@@ -12,6 +12,7 @@ from shoal.amqp.channel import Channel
 from shoal.amqp.connection import Connection
 from shoal.amqp.errors import NO_ROUTE, NOT_FOUND, ChannelClosed
 from shoal.amqp.message import PERSISTENT, Outgoing, Properties
+from shoal.control.carrier.expiry import time_left
 from shoal.control.carrier.free_runs import FreeRuns
 from shoal.control.carrier.leases import LEASE_SECONDS, RELAY
 from shoal.core.run import Run
@@ -136,7 +137,8 @@ class Ahead:
             self._free_runs.note_pace(task.run)
         returned = {task.id for task in back}
         going = [task for task in tasks if task.id not in returned]
-        messages = [self._message(scrapers[task.run], task, headers or {}) for task in going]
+        left = await time_left(self._ledger, going)
+        messages = [self._message(scrapers[task.run], task, headers or {}, left.get(task.id)) for task in going]
         self.unconfirmed.update((task.id, task) for task in going)
         failed = await channel.publish_many(messages)
         for task in tasks:
@@ -166,16 +168,21 @@ class Ahead:
                 self._say(f"{error}; {error.hint}")
         return unusable
 
-    def _message(self, scraper: str, task: LeasedTask, headers: dict[str, bool]) -> Outgoing:
+    def _message(self, scraper: str, task: LeasedTask, headers: dict[str, bool], left: int | None) -> Outgoing:
         properties = Properties(
-            content_type=MEDIA_TYPE, headers=headers, delivery_mode=PERSISTENT, message_id=str(task.id), type=task.kind
+            content_type=MEDIA_TYPE,
+            headers=headers,
+            delivery_mode=PERSISTENT,
+            message_id=str(task.id),
+            type=task.kind,
+            expiration=left,
         )
         name = names.task_queue(self._namespace, scraper, task.priority, task.ack)
         return Outgoing(name, encode(task), properties, mandatory=True)
 
     async def declare(self, connection: Connection, queue: TaskQueue) -> None:
         if queue.name not in self.queues and len(self.queues) < MAX_QUEUES:
-            await declare_queue(connection, queue.name, names.TASK_ARGUMENTS)
+            await declare_queue(connection, queue.name, names.task_arguments(self._namespace))
             self.queues[queue.name] = queue
 
     def found_lease(self, number: int, now: float) -> None:

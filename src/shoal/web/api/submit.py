@@ -15,15 +15,13 @@ from shoal.control import webhooks
 from shoal.control.idempotency import IdempotencyEntry, keep_locked
 from shoal.control.join_command import join_command
 from shoal.control.signing_key import derived_key
-from shoal.core.capability import capability_names
-from shoal.core.request_header import header_problem
 from shoal.core.run import Run
-from shoal.core.task import Ack, RequestOptions, Task
-from shoal.errors import UsageError
-from shoal.logs import redact
+from shoal.core.task import Task
 from shoal.runs import start
 from shoal.runs.identity import begin_seeding, finish_seeding
 from shoal.runs.start import TaskBatches
+from shoal.runs.task_line import decode_task_line, task_from_line
+from shoal.runs.url_policy import RejectedUrls, UrlPolicy, run_settings
 from shoal.web.api import models
 from shoal.web.api.models import AddResult, RunName, SubmitResult, response_docs
 from shoal.web.auth.access import Caller, OperatorDep
@@ -42,7 +40,6 @@ from shoal.web.http.json_response import json_response
 from shoal.web.http.problem import Problem
 from shoal.web.submit import run_requests
 from shoal.web.submit.run_requests import SubmittedRun
-from shoal.web.submit.url_policy import RejectedUrls, UrlPolicy, run_settings
 
 router = APIRouter(prefix="/api/v1", tags=["submit"])
 BATCH_SIZE = 1_000  # lines that are added together
@@ -134,24 +131,6 @@ async def _with_hooks(context: ServerContext, document: dict[str, Any], run: Run
         key = "" if hook.secret else await derived_key(context.queue, hook.id)
         made.append({"id": hook.id, "url": hook.url, "events": list(hook.events), "secret": key or None})
     return document | {"hooks": made}
-
-
-class TaskLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One line of NDJSON."""
-
-    url: Annotated[str, msgspec.Meta(max_length=8_192)]
-    priority: Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)] | None = None
-    meta: dict[str, Any] | None = None
-    delay: Annotated[float, msgspec.Meta(ge=0, le=365 * 86_400)] = 0.0
-    ttl: Annotated[float, msgspec.Meta(gt=0, le=10 * 365 * 86_400)] | None = None
-    ack: Ack | None = None  # None: as the run's routes say, or manual
-    needs: tuple[str, ...] = ()
-    method: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z]{1,20}$")] = "GET"
-    headers: dict[str, str] = {}
-    body: Annotated[str, msgspec.Meta(max_length=32_000)] | None = None
-
-
-_decode_line = msgspec.json.Decoder(TaskLine).decode
 
 
 @router.post(
@@ -269,35 +248,10 @@ def _task_from_json(line: bytes, number: int, policy: UrlPolicy, priority: int) 
     if len(line) > MAX_LINE:
         return f"longer than {MAX_LINE:,} bytes"
     try:
-        given = _decode_line(line)
+        given = decode_task_line(line)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         return f"not understood: {str(error)[:200]}"
-    wanted = priority if given.priority is None else given.priority
-    made = policy.make_task(number, given.url, wanted, is_routed=False)
-    if isinstance(made, str):
-        return made
-    if any(redact((name, value)) != [name, value] for name, value in given.headers.items()):
-        return "a header holds a secret, and requests are stored in the queue"
-    if problem := next(filter(None, (header_problem(*pair) for pair in given.headers.items())), ""):
-        return problem
-    try:
-        needs = capability_names(given.needs)
-    except UsageError as error:
-        return str(error)
-    made = msgspec.structs.replace(
-        made,
-        delay=given.delay,
-        ttl=given.ttl,
-        ack=given.ack or "manual",
-        needs=needs,
-        meta=(made.meta or {}) | (given.meta or {}),
-    )
-    method = given.method.upper()
-    if method != "GET" or given.headers or given.body is not None:
-        body = None if given.body is None else given.body.encode()
-        made = policy.with_request(made, RequestOptions(method, tuple(given.headers.items()), body))
-    is_prioritised = given.priority is not None or bool(priority)
-    return policy.route(made, keep_priority=is_prioritised, keep_ack=given.ack is not None)
+    return task_from_line(given, number, policy, priority)
 
 
 async def _body(request: Request, note: Any) -> AsyncIterator[bytes]:

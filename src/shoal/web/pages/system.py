@@ -15,9 +15,11 @@ from shoal.config.queue_token import server_token
 from shoal.control import webhooks
 from shoal.control.actions import recent_actions
 from shoal.control.webhooks import Delivery, Webhook
+from shoal.errors import ActionRequired
 from shoal.logs import redact
 from shoal.queue.base import Finding
 from shoal.view.doctor import run_checks
+from shoal.view.rabbitmq import broker_status, has_broker
 from shoal.view.report import count_versions, format_retention, system_report, version_skew
 from shoal.web.api.advice import advice_of
 from shoal.web.auth import tokens
@@ -28,6 +30,7 @@ from shoal.web.pages.render import page, render_page
 
 router = page_router()
 CHECK_MAX_AGE = 60.0  # seconds: a check-up reads the whole file of a queue
+BROKER_MAX_AGE = 5.0  # so often RabbitMQ makes new figures
 CHECK_TIMEOUT = 5.0  # for it, then the page comes without
 
 
@@ -44,9 +47,27 @@ async def system(request: Request, context: ContextDep, caller: ReaderDep, check
             "own_token": bool(server_token(context.settings)),
             "actions": actions,
             "hooks": await _hooks(context),
+            "broker": await _broker(context),
         }
 
     return await page(request, caller, "system.html", gather, nav="settings")
+
+
+async def _broker(context: ServerContext) -> dict[str, Any] | None:
+    """RabbitMQ's queues, or why they are not to be seen; None where there is no broker."""
+    if not has_broker(context.settings):
+        return None
+
+    async def load() -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(CHECK_TIMEOUT):
+                return {"status": await broker_status(context.settings)}
+        except TimeoutError:
+            return {"problem": "RabbitMQ's management does not answer", "hint": "reload the page in a few seconds"}
+        except ActionRequired as error:
+            return {"problem": str(error), "hint": error.hint}
+
+    return await context.cached(("broker",), load, max_age=BROKER_MAX_AGE)
 
 
 async def _hooks(context: ServerContext) -> list[tuple[Webhook, Delivery | None]]:

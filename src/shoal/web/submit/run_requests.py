@@ -27,6 +27,7 @@ from shoal.queue.base import Queue
 from shoal.runs.identity import SERVER_MODE
 from shoal.runs.spec import new_spec
 from shoal.runs.start import StartRequest, TaskBatch, TaskBatches, start
+from shoal.runs.url_policy import ALLOW_PRIVATE_HINT, RejectedUrls, UrlPolicy, run_settings
 from shoal.sources.url_text import with_scheme
 from shoal.view.run_state import live_workers
 from shoal.web.api import models
@@ -34,7 +35,6 @@ from shoal.web.api.templates import scraper_code
 from shoal.web.context import ServerContext
 from shoal.web.http.problem import Problem
 from shoal.web.submit.template_run import stored_template
-from shoal.web.submit.url_policy import ALLOW_PRIVATE_HINT, RejectedUrls, UrlPolicy, run_settings
 from shoal.web.webhooks import shared_secrets
 
 HOOKS_KEPT_NOTE = "The run was there already: its webhooks stay as they are, and those of this request are not added."

@@ -9,11 +9,11 @@ from shoal.core.cron import parse, zone_of
 from shoal.core.run import Run
 from shoal.core.schedule import Overlap, Schedule, ScheduledRun, advance
 from shoal.core.task import Task
+from shoal.runs.url_policy import UrlPolicy, run_settings
 from shoal.web.api import models
 from shoal.web.context import ServerContext
 from shoal.web.http.problem import Problem
 from shoal.web.submit.run_requests import RunPlan, plan_run, start_urls
-from shoal.web.submit.url_policy import UrlPolicy, run_settings
 
 NO_URLS_HINT = "give urls, or name a scraper or template that has start URLs of its own"
 

@@ -23,11 +23,11 @@ from shoal.runs.identity import SERVER_MODE, is_seeding, run_name
 from shoal.runs.spec import new_spec
 from shoal.runs.start import StartRequest, start
 from shoal.runs.time_limit import TIME_LIMIT_KEY
+from shoal.runs.url_policy import ALLOW_PRIVATE_HINT
 from shoal.web.http.problem import Problem
 from shoal.web.submit import url_lists
 from shoal.web.submit.inline_templates import mark_in_use
 from shoal.web.submit.url_lists import REFUSED_PREFIX, StoredUrls, UrlList
-from shoal.web.submit.url_policy import ALLOW_PRIVATE_HINT
 
 
 class TemplateRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ from shoal.queue import document_kinds as kinds
 from shoal.queue.base import Document, Queue
 from shoal.runs.identity import finish_seeding
 from shoal.runs.start import TaskBatches, add_tasks
-from shoal.web.submit.url_policy import UrlPolicy, run_settings
+from shoal.runs.url_policy import UrlPolicy, run_settings
 
 BATCH_SIZE = 250  # URLs between two moments in which others get their turn
 ORPHANED_AFTER = 3600.0  # seconds after which a list without a run is taken for forgotten
