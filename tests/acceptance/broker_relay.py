@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
@@ -11,10 +10,10 @@ from typing import Any
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
 
-from shoal.amqp.address import BrokerAddress
 from shoal.config.load import load
 from shoal.control.broker_duties import BrokerDuties
 from shoal.queue.base import Queue
+from shoal.queue.broker.broker_url import BrokerUrl
 
 
 @contextmanager
@@ -50,12 +49,7 @@ async def relaying(
     queue: Queue, url: str, *, visible_after: float = 0.0, **settings: Any
 ) -> AsyncIterator[BrokerDuties]:
     """visible_after: here nobody else commits, so that a death is seen at once."""
-    duties = BrokerDuties(queue, load(settings), BrokerAddress.parse(url), "shoal")
-    duties.letters._visible_after = visible_after
-    stop = asyncio.Event()
-    running = asyncio.create_task(duties.run(stop))
-    try:
+    duties = BrokerDuties(queue, load(settings), BrokerUrl.parse(f"{url}?ledger=relay"))
+    duties.letters._visible_after = 0.0  # here nobody else commits: a death is seen at once
+    async with duties.running():
         yield duties
-    finally:
-        stop.set()
-        await running

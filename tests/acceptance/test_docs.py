@@ -21,7 +21,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from servers import postgres, redis
+from servers import postgres, rabbitmq, redis
 from servers.ports import free_port
 from shell_user import ShellUser
 from wait import HANG
@@ -50,6 +50,7 @@ WORKER_PORT = "127.0.0.1:9470"  # and a worker that accepts tasks
 LOGIN_SITE = "https://members.example"  # and where it has a site with a login
 REDIS = "redis://queue.internal/0"  # and servers of a fleet
 POSTGRES = "postgresql://shoal@db.internal/shoal"
+RABBITMQ = "amqp://broker.internal/?"
 BLOCK = re.compile(r"(?:<!-- (run|file)([^\n]*?) -->\n)?```(\w+)\n(.*?)```", re.DOTALL)
 RUNNABLE = [str(page.relative_to(ROOT)) for page in PAGES if "\n<!-- run" in page.read_text("utf-8")]
 
@@ -149,6 +150,8 @@ class DocsReader:
             text = text.replace(REDIS, redis.url(self.namespace))
         if POSTGRES in text:
             text = text.replace(POSTGRES, postgres.shared().url(self.namespace))
+        if RABBITMQ in text:
+            text = text.replace(RABBITMQ, f"{rabbitmq.shared().url(namespace=self.namespace)}&")
         return text
 
     def follow(self, name: str) -> int:

@@ -12,7 +12,7 @@ from broker_relay import other_program, publish, relaying, take_all
 from servers import rabbitmq
 from wait import until
 
-from shoal.control.intake import IntakeCounts, intake_counts
+from shoal.control.intake_counts import IntakeCounts, intake_counts
 from shoal.core.run import NewRun, Run
 from shoal.core.task import Outcome
 from shoal.queue.base import Queue, TaskView
@@ -47,7 +47,7 @@ async def counted(queue: Queue, messages: int) -> IntakeCounts:
 
     async def enough() -> IntakeCounts | None:
         counts = await intake_counts(queue)
-        return counts if counts.accepted + counts.rejected + counts.revived >= messages else None
+        return counts if counts and counts.accepted + counts.rejected + counts.revived >= messages else None
 
     return await until(enough, every=0.05)
 
@@ -63,8 +63,9 @@ async def test_urls_and_typed_tasks_of_another_program_become_tasks_once(queue: 
         page = {"url": "http://shop.example/item/1", "meta": {"a": 1}, "ttl": 60, "priority": 3}
         typed = {"type": "resize", "payload": {"n": 1}, "key": "k"}
         await published(
-            broker, page, page, {"url": "http://shop.example/urgent/2"}, {"url": "http://shop.example/3", "scraper": "books"},
-            {"url": "http://shop.example/4", "run": "mine"}, typed, typed,
+            broker, page, page, {"url": "http://shop.example/urgent/2"},
+            {"url": "http://shop.example/3", "scraper": "books"}, {"url": "http://shop.example/4", "run": "mine"},
+            typed, typed,
         )  # fmt: skip
         await published(
             broker, {"type": "resize"}, {"type": "resize"}, {"type": "resize", "payload": {"n": 2}}, message_id="7"

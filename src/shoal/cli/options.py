@@ -13,6 +13,7 @@ from shoal.cli.console import print_line
 from shoal.cli.hints import pasteable, queue_option, remember_queue
 from shoal.config.load import SETTINGS, SETTINGS_FILE, Setting, load
 from shoal.config.queue_token import unencrypted_note
+from shoal.config.server_variables import variables_note
 from shoal.core import units
 from shoal.core.sitemap import LOOK_FOR, MARK
 from shoal.errors import ActionRequired
@@ -48,7 +49,7 @@ def click_options(scope: str, *, without: Collection[str] = ()) -> Callable[[Cal
                 flags["routes"] = read_route_files(flags["routes"])
             settings = load(flags, file=config)
             remember_queue(settings)
-            if note := unencrypted_note(settings):
+            for note in filter(None, (variables_note(settings), unencrypted_note(settings))):
                 print_line(note, sys.stderr)
             try:
                 return command(settings=settings, **given)

@@ -8,32 +8,17 @@ import re
 import shlex
 from collections.abc import Callable
 
-from shoal import app
 from shoal.config.load import Settings
-from shoal.config.queue_token import queue_ca_file
-from shoal.control.carrier.relay import BrokerRelay
-from shoal.errors import UsageError
+from shoal.launch.broker_relay import relay_until, require_carried
 from shoal.launch.signals import stop_on_signals
-from shoal.logs import redact
 from shoal.queue.broker.broker_url import BrokerUrl
-from shoal.queue.reconnect import OUTAGE_TIMEOUT, WaitStopped, reconnecting
-from shoal.queue.registry import backend_of
 
 Say = Callable[[str], None]
 
 
-def is_carried(settings: Settings) -> bool:
-    """Whether the queue is one that RabbitMQ carries."""
-    return backend_of(settings.queue).name == "rabbitmq"
-
-
 def relay_command(settings: Settings, say: Say) -> int:
     """Serve until told to stop (SIGTERM, Ctrl-C); answers the exit status."""
-    if not is_carried(settings):
-        raise UsageError(
-            f"a relay stands behind a broker, and the queue is {app.queue_label(settings)}",
-            hint="--queue 'amqp://user:password@broker/?ledger=redis://…'",
-        )
+    require_carried(settings)
     return asyncio.run(_relay(settings, say))
 
 
@@ -45,31 +30,9 @@ async def _relay(settings: Settings, say: Say) -> int:
     return 0
 
 
-async def relay_until(settings: Settings, stop: asyncio.Event, say: Say, *, on_ready: Say | None = None) -> None:
-    """Open the ledger, waiting for one that is not up yet, and relay until stopped."""
-
-    def note_failure(error: Exception, tries: int) -> None:
-        if stop.is_set():
-            raise WaitStopped
-        if tries == 1:
-            say(f"Waiting for the ledger: {error}")
-
-    try:
-        url, backend, ledger = await reconnecting(
-            lambda: app.open_ledger(settings), OUTAGE_TIMEOUT, on_failure=note_failure
-        )
-    except WaitStopped:
-        return
-    words = f"relay · {url} · {url.namespace} · ledger {redact(url.ledger)}"
-    try:
-        relay = BrokerRelay(ledger, url, backend=backend, ca_file=queue_ca_file(settings))
-        await relay.run(stop, on_ready=lambda: (on_ready or say)(words), say=say)
-    finally:
-        await ledger.close()
-
-
 def policies(settings: Settings) -> list[str]:
     """Commands for whoever runs the broker; nothing is set by shoal itself."""
+    require_carried(settings)
     url = BrokerUrl.parse(settings.queue)
     name, vhost = url.namespace, shlex.quote(url.address.vhost)
     pattern = re.escape(name)

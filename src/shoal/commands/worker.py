@@ -21,6 +21,7 @@ from shoal.control.maintenance import RUNNING_STATES, Maintenance
 from shoal.control.queue_probe import QueueProbe
 from shoal.core.run import Run
 from shoal.errors import UsageError
+from shoal.launch.broker_relay import relaying, require_carried
 from shoal.launch.job import FleetJob
 from shoal.launch.scraper_set import ScraperSet
 from shoal.launch.signals import stop_on_signals
@@ -62,11 +63,15 @@ def worker_command(
     run: str = "",
     scrapers: tuple[str, ...] = (),
     exit_when_done: bool = False,
+    relay: bool = False,
     ui: WorkerUi | None = None,
 ) -> int:
     """Work for the fleet until told to stop; answers the exit status."""
+    if relay:
+        require_carried(settings)
     fleet_job = FleetJob(settings, supervisor_name(settings), tuple(targets), tuple(scrapers), run)
     worker = _fleet_worker(fleet_job, ui, exit_when_done=exit_when_done)
+    worker.relay = relay
     return asyncio.run(worker.work())
 
 
@@ -102,11 +107,15 @@ class FleetWorker:
         self._seen_runs: dict[int, Run] = {}  # every run of ours that was ever seen
         self._pool: Supervisor | None = None
         self._maintenance: Maintenance | None = None
+        self.relay = False  # whether this process is a relay, too
 
     async def work(self, *, guest: bool = False) -> int:
         """Work until stopped; as a guest, in the event loop of a program that may handle signals itself."""
         with stop_on_signals(self.stop, guest=guest):
-            return await self._work()
+            if not self.relay:
+                return await self._work()
+            async with relaying(self._settings, self._ui.message):
+                return await self._work()
 
     async def _work(self) -> int:
         queue = await self._open_queue()

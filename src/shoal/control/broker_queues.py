@@ -6,9 +6,8 @@ from typing import Any
 
 import msgspec
 
-from shoal.amqp.channel import Channel
-from shoal.amqp.errors import PRECONDITION_FAILED, ChannelClosed
-from shoal.errors import QueueRefused
+from shoal.amqp.connection import Connection
+from shoal.queue.broker.topology import declare_exchange, declare_queue
 
 QUORUM: dict[str, Any] = {"x-queue-type": "quorum"}
 MAX_REJECTED = 100_000  # messages; of more, the oldest go
@@ -45,31 +44,21 @@ class BrokerQueues(msgspec.Struct, frozen=True):
         """Whose connection has this queue, and nobody else, copies dead letters."""
         return f"{self.namespace}.dead.writer"
 
-    async def declare(self, channel: Channel) -> None:
+    async def declare(self, connection: Connection) -> None:
         kept = QUORUM | {"x-message-ttl": round(self.letter_ttl * 1000)}
-        await _declare_queue(channel, self.rejected, kept | {"x-max-length": MAX_REJECTED, "x-overflow": "drop-head"})
+        rejected = kept | {"x-max-length": MAX_REJECTED, "x-overflow": "drop-head"}
+        await declare_queue(connection, self.rejected, rejected)
         # What expires before a relay takes it is not lost in silence.
         routed = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": self.rejected}
-        await _declare_queue(channel, self.intake, QUORUM | routed)
-        await _declare_queue(channel, self.dead, kept)
+        await declare_queue(connection, self.intake, QUORUM | routed)
+        await declare_queue(connection, self.dead, kept)
         bounded = {"x-max-length": RECENT_LETTERS, "x-overflow": "drop-head"}
-        await _declare_queue(channel, self.recent, QUORUM | bounded)
-        await channel.declare_exchange(self.dead, "topic")
+        await declare_queue(connection, self.recent, QUORUM | bounded)
+        await declare_exchange(connection, self.dead, "topic")
+        # What is published to the exchange of the intake before its queue is bound goes nowhere.
+        await declare_exchange(connection, self.intake, "fanout")
+        channel = await connection.channel(confirms=False)
+        await channel.bind_queue(self.intake, self.intake)
         await channel.bind_queue(self.dead, self.dead, "#")
         await channel.bind_queue(self.recent, self.dead, "#")
-        # Next to each other: what is published to an exchange before its queue is bound goes nowhere.
-        await channel.declare_exchange(self.intake, "fanout")
-        await channel.bind_queue(self.intake, self.intake)
-
-
-async def _declare_queue(channel: Channel, name: str, arguments: dict[str, Any]) -> None:
-    try:
-        await channel.declare_queue(name, arguments=arguments)
-    except ChannelClosed as error:
-        if error.code != PRECONDITION_FAILED:
-            raise
-        wanted = ", ".join(f"{key}={value}" for key, value in arguments.items())
-        raise QueueRefused(
-            f"RabbitMQ has a queue {name} with other arguments than {wanted}: {error.text}",
-            hint=f"move its messages elsewhere, then: rabbitmqctl delete_queue {name} --vhost VHOST",
-        ) from error
+        await channel.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import time
 from collections import Counter, defaultdict
@@ -17,6 +18,7 @@ from shoal.amqp.errors import ConnectionLost, NotAmqp
 from shoal.amqp.message import PERSISTENT, Message, Outgoing, Properties
 from shoal.config.load import Settings
 from shoal.control.broker_queues import BrokerQueues
+from shoal.control.intake_counts import add_intake_counts
 from shoal.control.intake_message import (
     MAX_REASON,
     IntakeMessage,
@@ -33,34 +35,18 @@ from shoal.core.task import Task as QueueTask
 from shoal.core.typed_task import Task
 from shoal.errors import ActionRequired, UsageError
 from shoal.logs import log
-from shoal.queue import document_kinds as kinds
 from shoal.queue.base import Queue, TaskFilter
 from shoal.queue.daily_runs import DailyRuns
 from shoal.runs.task_line import task_from_line
 from shoal.runs.url_policy import UrlPolicy
 
 PREFETCH = 1_000  # messages that are held at once
-COUNTS = "counts"  # the name of the document
-COUNT_INTERVAL = 1.0  # seconds between two changes of it
-COUNT_TRIES = 20
+COUNT_INTERVAL = 1.0  # seconds between two changes of what is counted
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds before a ledger that failed is asked again
 REASON_HEADER = "x-shoal-reason"
 MAX_ID = 2**63 - 1
 
 AddTasks = Callable[[Sequence[QueueTask]], Awaitable[str]]  # why none of them was taken; empty if they were
-
-
-class IntakeCounts(msgspec.Struct, frozen=True):
-    """Messages by what became of them, over all relays; what a killed one counted last may be missing."""
-
-    accepted: int = 0  # tasks that the ledger has, those that it had before included
-    rejected: int = 0
-    revived: int = 0  # dead letters
-
-
-async def intake_counts(queue: Queue) -> IntakeCounts:
-    document = await queue.document(kinds.INTAKE, COUNTS)
-    return msgspec.json.decode(document.text, type=IntakeCounts) if document else IntakeCounts()
 
 
 class Intake:
@@ -77,7 +63,7 @@ class Intake:
         """Take messages for as long as the connection lasts."""
         channel = await connection.channel(prefetch=PREFETCH)
         self._session = uuid4().hex  # tags count from 1 again
-        await self._queues.declare(channel)
+        await self._queues.declare(connection)
         await self._runs.prepare()
         inbox: list[Message] = []
         arrived = asyncio.Event()
@@ -247,17 +233,9 @@ class Intake:
         if not self._counts or (not last and time.monotonic() - self._counted_at < COUNT_INTERVAL):
             return
         counted, self._counts, self._counted_at = self._counts, Counter(), time.monotonic()
-        try:
-            for _ in range(COUNT_TRIES):
-                document = await self._queue.document(kinds.INTAKE, COUNTS)
-                known = msgspec.json.decode(document.text, type=IntakeCounts) if document else IntakeCounts()
-                total = {name: number + counted[name] for name, number in msgspec.to_builtins(known).items()}
-                text = msgspec.json.encode(total).decode()
-                version = document.version if document else 0
-                if await self._queue.compare_and_swap(kinds.INTAKE, COUNTS, text, version):
-                    return
-        except ActionRequired:
-            pass  # the ledger is out of reach: it is added with the next
+        with contextlib.suppress(ActionRequired):  # the ledger is out of reach: it is added with the next
+            if await add_intake_counts(self._queue, counted):
+                return
         self._counts += counted
 
 
@@ -286,7 +264,7 @@ def _tasks(
         if isinstance(made, str):
             rejected.append((message, made))
         else:
-            tasks.append((message, made))
+            tasks.append((message, msgspec.structs.replace(made, meta=found.meta)))  # it is no line of a list
     return tasks, rejected
 
 

@@ -77,10 +77,10 @@ class LetterCopies:
 
     async def _own(self, connection: Connection) -> Channel:
         """A channel of the only connection that copies; waits for its turn."""
+        await self._queues.declare(connection)
         while True:
             channel = await connection.channel()
             try:
-                await self._queues.declare(channel)
                 await channel.declare_queue(self._queues.writer, durable=False, exclusive=True)
             except ChannelClosed as error:
                 if error.code != RESOURCE_LOCKED:

@@ -62,6 +62,7 @@ class TaskView(msgspec.Struct, frozen=True):
     meta: dict[str, object] | None = None  # of tasks that are open or dead
     needs: tuple[str, ...] = ()  # likewise
     ack: Ack = "manual"  # of a leased task
+    expires_at: int = 0  # likewise: when its TTL runs out; 0 is never
 
 
 class TaskFilter(msgspec.Struct, frozen=True, omit_defaults=True):

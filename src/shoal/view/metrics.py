@@ -163,6 +163,9 @@ def _queue_families(snapshot: Snapshot) -> list[MetricFamily]:
     workers = MetricFamily("workers", "gauge", "Worker processes in the registry, by state.")
     for state, number in count_by_state(snapshot.workers, snapshot.at, snapshot.stale_after).items():
         workers.add(number, state=state)
+    intake = MetricFamily("intake_messages_total", "counter", "Messages from RabbitMQ, by what became of them.")
+    for result, number in msgspec.to_builtins(snapshot.intake).items():
+        intake.add(number, result=result)
     return [
         MetricFamily("runs_unfinished", "gauge", "Runs that are not finished.").add(snapshot.unfinished),
         _by_state(MetricFamily("tasks", "gauge", "Tasks of all runs that are kept, by state."), totals),
@@ -181,6 +184,7 @@ def _queue_families(snapshot: Snapshot) -> list[MetricFamily]:
         ),
         MetricFamily("cache_entries", "gauge", "Responses in the response cache.").add(snapshot.cache.entries),
         MetricFamily("cache_bytes", "gauge", "Size of the response cache, compressed.").add(snapshot.cache.bytes),
+        intake,
         workers,
         pressure_family(snapshot.alive),
         *machine_families(machine_views(snapshot.alive)),

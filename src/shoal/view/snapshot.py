@@ -9,6 +9,7 @@ import msgspec
 
 from shoal.config.load import Settings
 from shoal.control.history import History
+from shoal.control.intake_counts import IntakeCounts, intake_counts
 from shoal.control.recent_rates import RunRate, recent_rates
 from shoal.core.forecast import Forecast, forecast
 from shoal.core.lane import LaneState, WorkerStatus
@@ -71,6 +72,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     unfinished_totals: Stats = Stats()
     cache: CacheStats = CacheStats(0, 0)
     scale: ScaleStatus = ScaleStatus()
+    intake: IntakeCounts = IntakeCounts()
 
     @property
     def alive(self) -> list[WorkerStatus]:
@@ -140,6 +142,7 @@ class FleetMonitor:
             lanes=lanes,
             cache=await read_stats(queue),
             scale=await scale_status(queue),
+            intake=await intake_counts(queue),
         )
 
     def rate_of(self, run: int) -> float | None:

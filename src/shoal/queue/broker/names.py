@@ -13,7 +13,23 @@ _plain = re.compile(r"[\w:.-]+", re.ASCII).fullmatch
 
 # A relay that is away for long finds no stale requests: each says for how long it counts.
 REQUEST_ARGUMENTS: dict[str, Any] = {"x-queue-type": "classic"}
-TASK_ARGUMENTS: dict[str, Any] = {"x-queue-type": "quorum"}
+EXPIRED_ARGUMENTS: dict[str, Any] = {"x-queue-type": "quorum"}
+
+
+def task_arguments(namespace: str) -> dict[str, Any]:
+    """What expires in a queue of tasks, by a message's TTL or by a policy, goes where the relay tells the ledger."""
+    return {
+        "x-queue-type": "quorum",
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": expired(namespace),
+        "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",  # without it, the strategy is not kept
+    }
+
+
+def expired(namespace: str) -> str:
+    """The queue of tasks that waited for too long."""
+    return f"{namespace}.expired"
 
 
 def requests(namespace: str) -> str:

@@ -177,6 +177,7 @@ class Deliveries:
         if channel is None or not channel.is_open:
             self._forget_channel()
             channel = self._channel = await (await self._link.connection()).channel(confirms=False)
+            await self._listen(channel)
         wanted = {queue.name: queue.auto for queue in queues}
         for name in self._consuming.keys() - wanted.keys():
             await channel.cancel(self._consuming.pop(name)[0])
@@ -190,6 +191,12 @@ class Deliveries:
         for name, auto in wanted.items():
             if name not in self._consuming:
                 await self._start_consumer(channel, name, auto)
+
+    async def _listen(self, channel: Channel) -> None:
+        """Hear of work that is claimed, not delivered."""
+        own = await channel.declare_queue("", durable=False, exclusive=True, auto_delete=True)
+        await channel.bind_queue(own.name, names.hints(self._namespace))
+        await channel.consume(own.name, lambda _: self._news.set(), tag="hints", no_ack=True)
 
     async def _start_consumer(self, channel: Channel, name: str, auto: bool) -> None:
         self._generation += 1

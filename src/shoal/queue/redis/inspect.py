@@ -46,7 +46,12 @@ def view(run: int, now: int, told: list[Any]) -> TaskView:
     if where == b"held":
         lease, worker, until = int(held[0]), held[1].decode(), held[2]
         return msgspec.structs.replace(
-            _view(id, run, lane, "leased", item), lease=lease, worker=worker, leased_until=until, ack=item.ack
+            _view(id, run, lane, "leased", item),
+            lease=lease,
+            worker=worker,
+            leased_until=until,
+            ack=item.ack,
+            expires_at=item.expires_at,
         )
     return _view(id, run, lane, "delayed" if item.delayed and item.due_at > now else "ready", item)
 
