@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 from fake_clock import FakeClock
@@ -33,12 +34,13 @@ class RunningRelay:
         self.url = BrokerUrl.parse(url)
         self.ledger = ledger
         self.relay = BrokerRelay(ledger, self.url, backend="sqlite")
+        self.said: list[str] = []
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> RunningRelay:
         ready = asyncio.Event()
-        self._task = asyncio.create_task(self.relay.run(self._stop, on_ready=ready.set))
+        self._task = asyncio.create_task(self.relay.run(self._stop, on_ready=ready.set, say=self.said.append))
         waiting = asyncio.create_task(ready.wait())
         await asyncio.wait((self._task, waiting), return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
@@ -46,10 +48,16 @@ class RunningRelay:
             self._task.result()
         return self
 
+    def kill(self) -> None:
+        """End it in the middle of whatever it does."""
+        assert self._task is not None
+        self._task.cancel()
+
     async def close(self) -> None:
         self._stop.set()
         if self._task is not None:
-            await self._task
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
         await self.ledger.close()
         await remove_topology(self.url)
 

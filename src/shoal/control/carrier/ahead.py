@@ -6,7 +6,7 @@ import asyncio
 import logging
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from shoal.amqp.channel import Channel
 from shoal.amqp.connection import Connection
@@ -17,6 +17,7 @@ from shoal.control.carrier.free_runs import FreeRuns
 from shoal.control.carrier.leases import LEASE_SECONDS, RELAY
 from shoal.core.run import Run
 from shoal.core.task import LeasedTask, Outcome
+from shoal.errors import QueueRefused
 from shoal.queue.base import Queue
 from shoal.queue.broker import names
 from shoal.queue.broker.topology import declare_queue
@@ -43,6 +44,7 @@ class Ahead:
         self.unconfirmed: dict[int, LeasedTask] = {}  # published, but the connection broke before the broker said so
         self._leases: dict[int, float] = {}  # ours, by when they were taken
         self._probe: Channel | None = None
+        self._say: Callable[[str], None] = log.warning
         self._wake = asyncio.Event()
         self.published = 0
 
@@ -58,8 +60,9 @@ class Ahead:
             self._interest[scraper] = now
         return [it for it in self.queues.values() if serves is None or it.scraper in serves][:MAX_QUEUES]
 
-    async def run(self, connection: Connection) -> None:
-        """Publish until the connection is lost."""
+    async def run(self, connection: Connection, say: Callable[[str], None]) -> None:
+        """Publish until the connection is lost; says what keeps it from publishing."""
+        self._say = say
         self.queues.clear()  # what a person deletes meanwhile is declared again
         channel = await connection.channel()
         pause = POLL_MIN
@@ -128,16 +131,14 @@ class Ahead:
         headers: dict[str, bool] | None = None,
     ) -> int:
         scrapers = {run.id: run.scraper for run in runs}
-        back = [task for task in tasks if task.spacing or task.start_in > 0 or task.probe or task.run not in scrapers]
+        unusable = await self._declare_queues(connection, tasks, scrapers)
+        back = [task for task in tasks if task.spacing or task.start_in > 0 or task.probe or task.run in unusable]
         for task in back:
             self._free_runs.note_pace(task.run)
         returned = {task.id for task in back}
         going = [task for task in tasks if task.id not in returned]
         left = await time_left(self._ledger, going)
-        messages = [
-            await self._message(connection, scrapers[task.run], task, headers or {}, left.get(task.id))
-            for task in going
-        ]
+        messages = [self._message(scrapers[task.run], task, headers or {}, left.get(task.id)) for task in going]
         self.unconfirmed.update((task.id, task) for task in going)
         failed = await channel.publish_many(messages)
         for task in tasks:
@@ -151,12 +152,24 @@ class Ahead:
         self.published += len(going) - len(failed)
         return len(going) - len(failed)
 
-    async def _message(
-        self, connection: Connection, scraper: str, task: LeasedTask, headers: dict[str, bool], left: int | None
-    ) -> Outgoing:
-        name = names.task_queue(self._namespace, scraper, task.priority, task.ack)
-        if name not in self.queues:
-            await self.declare(connection, TaskQueue(name, scraper, task.ack == "auto"))
+    async def _declare_queues(
+        self, connection: Connection, tasks: Sequence[LeasedTask], scrapers: dict[int, str]
+    ) -> set[int]:
+        """The queues of these tasks; the runs whose tasks have none, and are left to claims."""
+        unusable = {task.run for task in tasks if task.run not in scrapers}
+        for run, priority, ack in {(task.run, task.priority, task.ack) for task in tasks}:
+            if run in unusable:
+                continue
+            name = names.task_queue(self._namespace, scrapers[run], priority, ack)
+            try:
+                await self.declare(connection, TaskQueue(name, scrapers[run], ack == "auto"))
+            except QueueRefused as error:  # one queue must not stop the others
+                unusable.add(run)
+                self._say(f"{error}; {error.hint}")
+        return unusable
+
+    def _message(self, scraper: str, task: LeasedTask, headers: dict[str, bool], left: int | None) -> Outgoing:
+        """left: milliseconds for which it may wait, if it has a TTL."""
         properties = Properties(
             content_type=MEDIA_TYPE,
             headers=headers,
@@ -165,6 +178,7 @@ class Ahead:
             type=task.kind,
             expiration=left,
         )
+        name = names.task_queue(self._namespace, scraper, task.priority, task.ack)
         return Outgoing(name, encode(task), properties, mandatory=True)
 
     async def declare(self, connection: Connection, queue: TaskQueue) -> None:

@@ -6,6 +6,7 @@ publishing. A task is given back only when two looks find it so.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 
 from shoal.amqp.connection import Connection
@@ -14,6 +15,7 @@ from shoal.control.carrier.free_runs import FreeRuns
 from shoal.control.carrier.holdings import Holdings
 from shoal.control.carrier.leases import RELAY
 from shoal.core.task import Outcome
+from shoal.errors import QueueRefused
 from shoal.queue.base import Queue, TaskView
 from shoal.queue.broker import names
 from shoal.queue.broker.wire import TaskQueue
@@ -46,7 +48,8 @@ class Audit:
             for view in leased:
                 self._ahead.found_lease(view.lease, now)
                 queue = names.task_queue(self._namespace, run.scraper, view.priority, view.ack)
-                await self._ahead.declare(connection, TaskQueue(queue, run.scraper, view.ack == "auto"))
+                with contextlib.suppress(QueueRefused):  # it is said where something is published
+                    await self._ahead.declare(connection, TaskQueue(queue, run.scraper, view.ack == "auto"))
             if not leased or await self._ahead.depth(connection, run.scraper):
                 continue
             for view in leased:

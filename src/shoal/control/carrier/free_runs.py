@@ -46,6 +46,10 @@ class FreeRuns:
             self._paced_until = {run: until for run, until in self._paced_until.items() if until > now}
         return self.current
 
+    def forget(self) -> None:
+        """Runs have changed: the next look is at the ledger."""
+        self._refreshed_at = float("-inf")
+
     @property
     def current(self) -> tuple[Run, ...]:
         return tuple(run for run in self._runs if run.id not in self._paced_until)

@@ -14,10 +14,10 @@ import msgspec
 from shoal.amqp.connection import Connection
 from shoal.amqp.errors import AmqpError
 from shoal.amqp.message import TRANSIENT, Message, Outgoing, Properties
-from shoal.control.carrier import leases
+from shoal.control.carrier import audit, leases
 from shoal.control.carrier.ahead import Ahead
 from shoal.control.carrier.answers import PREFETCH, Answers
-from shoal.control.carrier.audit import INTERVAL, Audit
+from shoal.control.carrier.audit import Audit
 from shoal.control.carrier.free_runs import RUNNING, FreeRuns
 from shoal.control.carrier.holdings import Holdings
 from shoal.control.queue_verbs import InvalidMessage, do_verb, read_verb, without_hooks
@@ -72,8 +72,7 @@ class BrokerRelay:
                 "claim": self._claim,
                 "extend": self._extend,
                 "reap": self._reap,
-                "add": self._add_of("add"),
-                "push": self._add_of("push"),
+                **{verb: self._with_news(verb) for verb in ("start_run", "set_run", "add", "push")},
                 "wait": self._no_wait,
             },
         )
@@ -119,7 +118,7 @@ class BrokerRelay:
         await self.answers.serve(channel, names.requests(namespace))
         on_ready()
         duties = [
-            self.ahead.run(connection),
+            self.ahead.run(connection, say),
             self._look(connection),
             self._hint(connection),
             self._watch(connection, say),
@@ -141,7 +140,7 @@ class BrokerRelay:
         while True:
             await self._audit.look(connection, loop.time())
             await self.ahead.renew(loop.time())
-            await asyncio.sleep(INTERVAL)
+            await asyncio.sleep(audit.INTERVAL)
 
     async def _hint(self, connection: Connection) -> None:
         """What wakes the ledger's own workers wakes those behind the broker."""
@@ -216,14 +215,19 @@ class BrokerRelay:
         self._holdings.forget(dead_workers or ())
         return await leases.reap(self._ledger, dead_workers)
 
-    def _add_of(self, verb: str) -> Callable[[bytes], Any]:
-        async def add(body: bytes) -> Any:
+    def _with_news(self, verb: str) -> Callable[[bytes], Any]:
+        """A verb after which there may be something to publish."""
+
+        async def do(body: bytes) -> Any:
             args, named = read_verb(verb, body)
             result = without_hooks(await do_verb(self._ledger, verb, args, named))
+            if verb.endswith("_run"):
+                self._free_runs.forget()
+                self._every_run = float("-inf"), ()
             self.ahead.wake()
             return result
 
-        return add
+        return do
 
     async def _no_wait(self, body: bytes) -> None:
         """Whoever waits does so at its own end: nobody holds a place here."""
