@@ -27,7 +27,8 @@ class BrokerUrl:
     def parse(cls, url: str) -> BrokerUrl:
         try:
             address = BrokerAddress.parse(url)
-            words = parse_qs(urlsplit(url).query, keep_blank_values=True)
+            # A plus is itself: redis+unix:// is a ledger, too.
+            words = parse_qs(urlsplit(url).query.replace("+", "%2B"), keep_blank_values=True)
         except ValueError as error:
             raise UsageError(f"the URL of the broker is not understood: {error}", hint=EXAMPLE) from None
         unknown = words.keys() - {"ledger", "namespace"}
