@@ -169,7 +169,6 @@ class Ahead:
         return unusable
 
     def _message(self, scraper: str, task: LeasedTask, headers: dict[str, bool], left: int | None) -> Outgoing:
-        """left: milliseconds for which it may wait, if it has a TTL."""
         properties = Properties(
             content_type=MEDIA_TYPE,
             headers=headers,
