@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mutants.planted import (
+    celery,
     config,
     core,
     discard,
@@ -54,5 +55,6 @@ _PARTS = (
     discard,
     secrets,
     page_limit,
+    celery,
 )
 MUTANTS = tuple(mutant for part in _PARTS for mutant in part.MUTANTS)

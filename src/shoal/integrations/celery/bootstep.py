@@ -39,8 +39,7 @@ class ShoalPool(bootsteps.StartStopStep):  # type: ignore[misc]
         self._stopping = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
-        if self.enabled:
-            parent.app.shoal.has_pool = True
+        parent.app.shoal.begin(has_pool=self.enabled)
 
     def start(self, parent: Any) -> None:
         job = self._job(parent)
