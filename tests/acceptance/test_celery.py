@@ -152,10 +152,11 @@ def test_a_page_of_the_example_is_followed_by_a_task_of_its_own_with_a_stable_id
     url, env = shop.site.url("/p/followed"), environment(shop.url, PYTHONPATH=str(shop.folder))
     shop.site.pages["/p/followed"] = (200, {}, b"<h1>A book</h1>")
     said = subprocess.run([sys.executable, "shop.py", url], cwd=shop.folder, env=env, capture_output=True, text=True)
-    assert said.stdout == "{'title': 'A book'}\n", said.stderr
+    record = {"url": url, "title": "A book"}
+    assert said.stdout == f"{record}\n", said.stderr
     wait_until(lambda: any(it["url"] == url for it in shop.indexed()))
     found = [it for it in shop.indexed() if it["url"] == url]
-    assert len({it["id"] for it in found}) == 1 and found[0]["records"] == [{"title": "A book"}]
+    assert len({it["id"] for it in found}) == 1 and found[0]["records"] == [record]
 
 
 def test_flower_sees_workers_and_pages(shop: Shop) -> None:

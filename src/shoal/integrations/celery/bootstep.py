@@ -30,7 +30,7 @@ FIRST_PAUSE, MAX_PAUSE = 1.0, 30.0  # seconds before a pool that ended is starte
 class ShoalPool(bootsteps.StartStopStep):  # type: ignore[misc]
     """Started and stopped with Celery's worker; warm and cold shutdowns hand its work back."""
 
-    requires = {"celery.worker.components:Timer"}  # before Celery's own pool is: what it forks must not hold ours
+    requires = ("celery.worker.components:Timer",)
 
     def __init__(self, parent: Any, shoal_workers: int = 0, **options: Any) -> None:
         super().__init__(parent, **options)

@@ -6,7 +6,7 @@ import os
 import threading
 from typing import Any
 
-from shoal.control.celery.options import CeleryOptions, is_configured, read_options
+from shoal.control.celery.options import CeleryOptions, read_options
 from shoal.errors import ActionRequired
 from shoal.integrations.celery.process_worker import ProcessWorker, rate_name, stop_mark
 from shoal.integrations.celery.setup import CelerySetup, options_of, setup_for
@@ -20,9 +20,11 @@ MAINTAIN_EVERY = 10.0  # seconds, by beat
 class Installation:
     """What one app was given: settings that are read when a process first needs them, and its worker."""
 
-    def __init__(self, app: Any, options: CeleryOptions, scrapers: tuple[str, ...], settings: dict[str, Any]) -> None:
+    def __init__(
+        self, app: Any, options: CeleryOptions | None, scrapers: tuple[str, ...], settings: dict[str, Any]
+    ) -> None:
         self.app = app
-        self.options = options
+        self._options = options
         self._scrapers = scrapers
         self._given = settings
         self._setup: CelerySetup | None = None
@@ -30,6 +32,13 @@ class Installation:
         self._lock = threading.Lock()
         self.main_pid = 0  # of Celery's worker, whose children inherit it; 0: this is no worker
         self.has_pool = False  # a pool of shoal's own works beside that of Celery
+
+    @property
+    def options(self) -> CeleryOptions:
+        """Asked for late: an app may be configured after this was installed."""
+        if self._options is None:
+            self._options = options_of(self.app)
+        return self._options
 
     @property
     def setup(self) -> CelerySetup:
@@ -86,10 +95,8 @@ def install(
     """
     if (known := getattr(app, "shoal", None)) is not None:
         return known.app
-    if options is None:
-        options = read_options() if is_configured() else options_of(app)
     installation = app.shoal = Installation(app, options, tuple(scrapers), settings)
-    register_tasks(app, installation)
+    register_tasks(app, installation, (options or read_options()).task_rate_limit)
     _connect_signals(installation, eager)
     from shoal.integrations.celery.bootstep import add_bootstep
 
