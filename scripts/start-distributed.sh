@@ -7,12 +7,12 @@
 #   scripts/start-distributed.sh stop       end all of it; the data stays
 #   scripts/start-distributed.sh clean      the same, and remove the data and the logs
 #
-# Variables: REDIS_PORT (6379), API_PORT (8080), FLOWER_PORT (5555), SHOAL_DISTRIBUTED (.shoal/distributed: data, logs
+# Variables: REDIS_PORT (6379), API_PORT (8080), FLOWER_PORT (5555), DISTRIBUTED_FOLDER (.shoal/distributed: data, logs
 # and process ids), PYTHON; CELERY_BROKER_URL for a broker that is there already; and all of CELERY_… and SHOAL_….
 set -eu
 
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
-folder=${SHOAL_DISTRIBUTED:-.shoal/distributed}
+folder=${DISTRIBUTED_FOLDER:-.shoal/distributed}
 redis_port=${REDIS_PORT:-6379}
 api_port=${API_PORT:-8080}
 flower_port=${FLOWER_PORT:-5555}
@@ -29,8 +29,9 @@ fail() {
 
 is_number() { case $1 in '' | *[!0-9]*) return 1 ;; *) [ "$1" -le 256 ] ;; esac; }
 
-# A process is known by its id and the moment it began: ids are used again.
-began() { ps -o lstart= -p "$1" 2>/dev/null || true; }
+# A process is known by its id and the moment it began: ids are used again. One that has ended and that nobody has
+# asked about yet (Z) is none.
+began() { ps -o stat= -o lstart= -p "$1" 2>/dev/null | sed '/^Z/d; s/^[^ ]* *//'; }
 
 is_running() {
   [ -f "$folder/$1.pid" ] || return 1
@@ -189,7 +190,7 @@ command=${1:-2}
 case $command in
   start) command=${2:-2} ;;
 esac
-mkdir -p "$folder" || fail "$folder cannot be made" "SHOAL_DISTRIBUTED=/another/folder $0"
+mkdir -p "$folder" || fail "$folder cannot be made" "DISTRIBUTED_FOLDER=/another/folder $0"
 folder=$(CDPATH= cd -- "$folder" && pwd)
 exec 9>"$folder/lock"
 if command -v flock >/dev/null 2>&1; then

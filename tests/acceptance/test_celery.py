@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,21 +26,11 @@ from shoal.app import opened_queue
 from shoal.config.load import load
 from shoal.sources.start_task import start_task
 
-# An app as somebody else wrote it, which accepts anything, and a task of theirs.
-SHOP = """
-import json, os
-from pathlib import Path
-from celery import Celery
-from shoal.integrations.celery import install
-
-app = Celery("shop", broker=os.environ["CELERY_BROKER_URL"], backend=os.environ["CELERY_BROKER_URL"])
-app.conf.update(accept_content=["json", "pickle"], worker_send_task_events=True, task_send_sent_event=True)
-install(app, celery_allow="shop.*", eager=True)
-
-@app.task(name="shop.index", bind=True)
-def index(self, url, run, task, count, records):
-    with Path("indexed.jsonl").open("a") as file:
-        file.write(json.dumps({"id": self.request.id, "url": url, "records": records}) + chr(10))
+EXAMPLE = Path(__file__).parents[2] / "examples" / "celery" / "shop.py"
+# The app of the example, as careless as some are.
+CARELESS = """
+from shop import app
+app.conf.accept_content = ["json", "pickle"]
 """
 
 
@@ -70,12 +61,9 @@ class Shop:
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     folder = tmp_path_factory.mktemp("shop")
-    (folder / "shop.py").write_text(SHOP)
-    with (
-        broker() as url,
-        small_site() as site,
-        celery_worker(folder, url, "-c", "2", app="shop", PYTHONPATH=str(folder)) as worker,
-    ):
+    shutil.copy(EXAMPLE, folder)
+    (folder / "careless.py").write_text(CARELESS)
+    with broker() as url, small_site() as site, celery_worker(folder, url, "-c", "2", app="careless") as worker:
         site.pages["/p/*"] = page("a page")
         yield Shop(url, folder, site, worker)
 
@@ -156,12 +144,15 @@ def test_a_run_tells_its_progress_and_its_account(shop: Shop) -> None:
     assert settled(result)["done"] == 21
 
 
-def test_a_page_is_followed_by_a_task_of_the_users_with_a_stable_id(shop: Shop) -> None:
-    url = shop.site.url("/p/followed")
-    settled(shop.send("crawl_url", url, then="shop.index", id="followed"))
+def test_a_page_of_the_example_is_followed_by_a_task_of_its_own_with_a_stable_id(shop: Shop) -> None:
+    url, env = shop.site.url("/p/followed"), environment(shop.url)
+    shop.site.pages["/p/followed"] = (200, {}, b"<h1>A book</h1>")
+    said = subprocess.run([sys.executable, "shop.py", url], cwd=shop.folder, env=env, capture_output=True, text=True)
+    record = {"url": url, "title": "A book"}
+    assert said.stdout == f"{record}\n", said.stderr
     wait_until(lambda: any(it["url"] == url for it in shop.indexed()))
     found = [it for it in shop.indexed() if it["url"] == url]
-    assert len({it["id"] for it in found}) == 1 and found[0]["records"][0]["url"] == url
+    assert len({it["id"] for it in found}) == 1 and found[0]["records"] == [record]
 
 
 def test_flower_sees_workers_and_pages(shop: Shop) -> None:

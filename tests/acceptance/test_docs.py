@@ -22,6 +22,7 @@ from uuid import uuid4
 
 import pytest
 from servers import postgres, rabbitmq, redis
+from servers.celery_worker import broker
 from servers.ports import free_port
 from shell_user import ShellUser
 from wait import HANG
@@ -49,6 +50,7 @@ WEBHOOK_RECEIVER = "127.0.0.1:8900"  # and a program that hears of what ended
 WORKER_PORT = "127.0.0.1:9470"  # and a worker that accepts tasks
 LOGIN_SITE = "https://members.example"  # and where it has a site with a login
 REDIS = "redis://queue.internal/0"  # and servers of a fleet
+CELERY_BROKER = "redis://broker.internal/0"  # likewise, as other programs reach it
 POSTGRES = "postgresql://shoal@db.internal/shoal"
 RABBITMQ = "amqp://broker.internal/?"
 BROKER, MANAGEMENT = "amqp://shoal@broker.internal/shoal", "http://shoal@broker.internal:15672"
@@ -130,6 +132,7 @@ class DocsReader:
         self.vhost = ""
         self.closing = contextlib.ExitStack()
         self.groups: list[int] = []
+        self.broker = ""
         self.environment = dict(user.environment)
         self.environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         self.environment |= {"LC_ALL": "C.UTF-8", "SHOAL_LISTEN": self.addresses[SERVER]}
@@ -152,6 +155,9 @@ class DocsReader:
         text = text.replace(LOGIN_SITE, self.login_site)
         if REDIS in text:
             text = text.replace(REDIS, redis.url(self.namespace))
+        if CELERY_BROKER in text:
+            self.broker = self.broker or self.closing.enter_context(broker())
+            text = text.replace(CELERY_BROKER, self.broker)
         if POSTGRES in text:
             text = text.replace(POSTGRES, postgres.shared().url(self.namespace))
         if RABBITMQ in text:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mutants.planted import (
+    celery,
     config,
     core,
     discard,
@@ -57,6 +58,7 @@ _PARTS = (
     discard,
     secrets,
     page_limit,
+    celery,
     scaling,
 )
 MUTANTS = tuple(mutant for part in _PARTS for mutant in part.MUTANTS)

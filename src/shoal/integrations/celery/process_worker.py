@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from shoal import app as parts
 from shoal.control import schedule_runner
@@ -38,6 +39,7 @@ from shoal.worker.pool.recovery import recover_dead_workers
 from shoal.worker.task.handler_runner import handler_task_factory
 
 T = TypeVar("T")
+log = logging.getLogger("shoal.celery")
 OPEN_TIMEOUT = 30.0  # seconds for a queue that is not up yet
 STOP_TIMEOUT = 8.0  # seconds for handing work back
 
@@ -114,14 +116,14 @@ class ProcessWorker:
         return found
 
     @contextlib.contextmanager
-    def working(self) -> Iterator[None]:
+    def working(self) -> Iterator[Self]:
         """Claim and work for as long as this lasts."""
         if not self._claims:
-            yield
+            yield self
             return
         self._loop.call_soon_threadsafe(self._open_gate)
         try:
-            yield
+            yield self
         finally:
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
                 self._loop.call_soon_threadsafe(self._gate.close)
@@ -165,7 +167,9 @@ class ProcessWorker:
                 await asyncio.wait((working, maintaining), timeout=STOP_TIMEOUT)
                 for task in (working, maintaining, stopping):
                     task.cancel()
-                await asyncio.gather(working, maintaining, stopping, return_exceptions=True)
+                for ended in await asyncio.gather(working, maintaining, stopping, return_exceptions=True):
+                    if isinstance(ended, Exception):  # the next message starts another worker
+                        log.error("process_worker_ended", extra={"error": f"{type(ended).__name__}: {ended}"})
 
     async def _open(self, stack: contextlib.AsyncExitStack) -> None:
         setup, settings = self.setup, self.setup.settings
