@@ -15,7 +15,7 @@ from shoal.version import __version__
 from shoal.web.push.port import LOAD_PATH, TASKS_PATH
 from shoal.web.push.request import PushAnswer, PushRequest, WorkerReport
 
-LOAD_TIMEOUT = 2.0  # seconds for a worker to say how it is
+LOAD_TIMEOUT = 5.0  # seconds for a worker to say how it is
 SUBMIT_TIMEOUT = 5.0  # seconds for it to take a task; then another is asked
 T = TypeVar("T")
 
