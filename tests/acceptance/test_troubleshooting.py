@@ -8,8 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from servers import redis
 from servers.ports import free_port
 from shell_user import ShellUser
 from wait import HANG, until, wait_until
+from worker_at_work import at_work
 
 import shoal
 from shoal.config.load import load
@@ -44,16 +44,6 @@ class Others(shoal.Worker):
 
     async def handle(self, task: Any) -> Any:
         return None
-
-
-@asynccontextmanager
-async def at_work(worker: shoal.Worker) -> AsyncIterator[None]:
-    working = asyncio.create_task(worker.work())
-    try:
-        yield
-    finally:
-        worker.stop()
-        await working
 
 
 async def findings(queue: str, **settings: str) -> list[Finding]:
