@@ -262,10 +262,12 @@ def test_kombu_and_its_client_do_not_fit(tmp_path: Path, broker: str) -> None:
     words = "and redis 99.0.0 is installed"
     assert "is installed" in PAGE
     with ShellUser(tmp_path) as user:
-        done = user.shoal("doctor", "--json", CELERY_BROKER_URL=broker, PYTHONPATH=str(newer.parent))
+        before = [str(newer.parent), *filter(None, [user.environment.get("PYTHONPATH")])]
+        user.environment |= {"CELERY_BROKER_URL": broker, "PYTHONPATH": os.pathsep.join(before)}
+        done = user.shoal("doctor", "--json")
         assert done.code == 1 and words in done.out and "upgrade celery and kombu" in done.out
         shutil.rmtree(newer)
-        done = user.shoal("doctor", "--json", CELERY_BROKER_URL=broker, PYTHONPATH=str(newer.parent))
+        done = user.shoal("doctor", "--json")
         assert words not in done.out and "no Celery worker answers" in done.out
 
 
