@@ -25,6 +25,7 @@ from wait import HANG, until, wait_until
 import shoal
 from shoal.client import worker_connection
 from shoal.control import worker_ports
+from shoal.core.run import NewRun
 from shoal.errors import ActionRequired, UsageError
 from shoal.runs.identity import begin_seeding
 from shoal.view import small_server
@@ -284,6 +285,26 @@ def push(url: str, body: dict[str, Any]) -> Any:
         return None if given.status_code == 503 else given.json()
 
     return wait_until(answer)
+
+
+async def test_page_that_nobody_takes_waits_in_its_run(here: str) -> None:
+    async with shoal.connect(here) as client, balancer(here) as pushing:
+        run = await client.queue.start_run(
+            NewRun("books", "k", name="20260215_120000_abc", spec={"mode": "distributed"})
+        )
+        ids = [
+            await pushing.submit(url, run=run.name, priority=3)
+            for url in ("https://shop.example/x", "https://shop.example/x")
+        ]
+        (view,) = await client.queue.list_tasks(run.id)
+        assert (ids, view.url, view.priority) == ([view.id] * 2, "https://shop.example/x", 3)
+        for url, name, words in (
+            ("http://127.0.0.1/", run.name, "cannot be fetched"),
+            ("https://shop.example/", "nobody's", "there is no run nobody's"),
+            ("no url", run.name, "cannot be fetched"),
+        ):
+            with pytest.raises(UsageError, match=words):
+                await pushing.submit(url, run=name)
 
 
 def test_pages_of_a_run_are_pushed_and_those_of_private_hosts_are_not(redis_fleet: LocalFleet) -> None:

@@ -25,7 +25,9 @@ from shoal.core.typed_task import Task
 from shoal.errors import ActionRequired, UsageError
 from shoal.queue.reconnect import TRANSIENT_ERRORS
 from shoal.web.push.port import check_token
-from shoal.web.push.request import PushRequest
+from shoal.web.push.pusher import Pusher
+from shoal.web.push.request import PushAnswer, PushRequest
+from shoal.worker.pool.push_targets import PushTargets
 
 FRESH_SECONDS = 0.25  # figures so young need not be asked for again before a worker is chosen
 NO_WORKER_HINT = "start one: shoal worker FILE.py --accept 9470; or give the balancer the queue, and tasks wait there"
@@ -64,6 +66,7 @@ class LoadBalancer:
         self._discover = discover
         self._random = random.Random(seed)
         self._workers: dict[str, BalancedWorker] = {}
+        self._adder: Pusher | None = None
         self._turn = 0
         self._checking: asyncio.Task[None] | None = None
         self._looking: asyncio.Future[None] | None = None
@@ -81,6 +84,7 @@ class LoadBalancer:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._checking
             self._checking = None
+        self._adder = None
         if self._client is not None:
             await self._client.close()
 
@@ -154,14 +158,29 @@ class LoadBalancer:
         id = await _offer(await self._candidates(request, first), request, tried)
         if id is not None:
             return id
-        if self._client is not None and isinstance(task, Task):
-            return await self._client.add_once(task, request.id)
+        request = msgspec.structs.replace(request, anyway=True)
+        if self._client is not None:
+            return (await self._add_to_queue(self._client, request)).id
         # A worker that can be reached puts it into its queue, where it waits for any.
-        id = await _offer(iter(self._healthy), msgspec.structs.replace(request, anyway=True), tried)
+        id = await _offer(iter(self._healthy), request, tried)
         if id is not None:
             return id
         why = f" ({'; '.join(tried[:3])})" if tried else ""
         raise ActionRequired(f"no worker takes the task{why}", hint=f"submit it again later, or {NO_WORKER_HINT}")
+
+    async def _add_to_queue(self, client: Client, request: PushRequest) -> PushAnswer:
+        """As a worker does that takes nothing itself."""
+        if self._adder is None:
+            nobody = PushTargets(lambda: ())
+            self._adder = Pusher(
+                client.queue,
+                client.settings,
+                nobody,
+                serves=lambda name: False,
+                can_run=lambda run: False,
+                is_stopping=lambda: False,
+            )
+        return await self._adder.push(request)
 
     async def submit_many(self, tasks: Iterable[Task]) -> list[int]:
         """Push tasks one after the other; their ids in order."""
