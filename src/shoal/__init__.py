@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from shoal.commands.orchestrator import Orchestrator
     from shoal.commands.run_in_process import Result, get, run, run_sync
     from shoal.config.cluster_file import load_config
-    from shoal.core.celery_task import CeleryTask
     from shoal.core.route import Route
     from shoal.core.typed_task import Task
     from shoal.errors import GiveUp, Retry, ShoalError
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from shoal.extract.scraper import Scraper
 
 _HOMES = {
-    "CeleryTask": "shoal.core.celery_task",
     "Coordinator": "shoal.client.coordinator",
     "Client": "shoal.client.client",
     "GiveUp": "shoal.errors",
@@ -51,7 +49,6 @@ _HOMES = {
 }
 
 __all__ = [
-    "CeleryTask",
     "Client",
     "Coordinator",
     "GiveUp",

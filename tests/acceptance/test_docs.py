@@ -22,6 +22,7 @@ from uuid import uuid4
 
 import pytest
 from servers import postgres, redis
+from servers.celery_worker import broker
 from servers.ports import free_port
 from shell_user import ShellUser
 from wait import HANG
@@ -49,6 +50,7 @@ WEBHOOK_RECEIVER = "127.0.0.1:8900"  # and a program that hears of what ended
 WORKER_PORT = "127.0.0.1:9470"  # and a worker that accepts tasks
 LOGIN_SITE = "https://members.example"  # and where it has a site with a login
 REDIS = "redis://queue.internal/0"  # and servers of a fleet
+BROKER = "redis://broker.internal/0"  # likewise, as other programs reach it
 POSTGRES = "postgresql://shoal@db.internal/shoal"
 BLOCK = re.compile(r"(?:<!-- (run|file)([^\n]*?) -->\n)?```(\w+)\n(.*?)```", re.DOTALL)
 RUNNABLE = [str(page.relative_to(ROOT)) for page in PAGES if "\n<!-- run" in page.read_text("utf-8")]
@@ -126,6 +128,7 @@ class DocsReader:
         self.login_site = login_site
         self.namespace = f"docs_{uuid4().hex[:12]}"
         self.groups: list[int] = []
+        self.servers, self.broker = contextlib.ExitStack(), ""
         self.environment = dict(user.environment)
         self.environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         self.environment |= {"LC_ALL": "C.UTF-8", "SHOAL_LISTEN": self.addresses[SERVER]}
@@ -139,6 +142,7 @@ class DocsReader:
         for group in self.groups:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
+        self.servers.close()
 
     def with_test_servers(self, text: str) -> str:
         """A text with the servers of this test in place of those that the pages name."""
@@ -147,6 +151,9 @@ class DocsReader:
         text = text.replace(LOGIN_SITE, self.login_site)
         if REDIS in text:
             text = text.replace(REDIS, redis.url(self.namespace))
+        if BROKER in text:
+            self.broker = self.broker or self.servers.enter_context(broker())
+            text = text.replace(BROKER, self.broker)
         if POSTGRES in text:
             text = text.replace(POSTGRES, postgres.shared().url(self.namespace))
         return text

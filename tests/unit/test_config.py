@@ -37,6 +37,7 @@ def test_every_setting_is_a_flag_a_variable_and_a_key_of_the_file(name: str) -> 
     values = {"queue": "x.db", "user_agent": "me/1", "log_file": "x.log", "allow_private": "1", "header": "X-A: 1"}
     words = {"synchronous": "normal", "log_format": "json", "log_level": "debug"}
     words |= {"scope": "site", "otel": "http://collector:4318", "dead_retention": "24h", "routes": "* ttl=1h"}
+    words |= {"engine": "celery"}
     words |= {"trusted_proxies": "10.0.0.0/24, ::1"}
     words |= {"run_id_format": "{date}_{time}", "worker_id_format": "{host}_{pid}"}
     default = SETTINGS[name].default
@@ -76,6 +77,9 @@ def test_flag_wins_over_environment_over_file_over_scraper() -> None:
         ("timeout", "1h", 3600.0),
         ("rate", "30/m", 0.5),
         ("rate", "4", 4.0),
+        ("worker_rate", "30/m", 0.5),
+        ("worker_rate", "0", 0.0),
+        ("celery_allow", "shop.*, a.b", ("shop.*", "a.b")),
         ("max_body", "32MB", 32_000_000),
         ("max_body", "1GiB", 2**30),
         ("max_body", "1024", 1024),
@@ -104,6 +108,9 @@ def test_what_is_understood(name: str, text: str, value: object) -> None:
         ("delay", "nan"),
         ("timeout", "0"),
         ("rate", "0"),
+        ("worker_rate", "-1"),
+        ("celery_task", "rm -rf /"),
+        ("celery_allow", "a;b"),
         ("rate", "2/ms"),
         ("rate", "2/week"),
         ("max_body", "32XB"),

@@ -37,6 +37,7 @@ SPECIAL: dict[str, Any] = {
     "proxy": "out",
     "auth": "shop",
     "user_agent": "books/1",
+    "celery_task": "shop.index",
 }
 
 

@@ -16,7 +16,7 @@ from shoal.commands.worker_ui import PlainWorkerUi, WorkerSnapshot, WorkerUi
 from shoal.config.load import Settings
 from shoal.config.run_settings import settings_for_run
 from shoal.control import join_command, schedule_runner
-from shoal.control.celery.duties import celery_duties
+from shoal.control.celery.engine import celery_duties
 from shoal.control.maintenance import RUNNING_STATES, Maintenance
 from shoal.control.queue_probe import QueueProbe
 from shoal.core.run import Run
@@ -142,7 +142,7 @@ class FleetWorker:
             tick=schedule_runner.tick,
             relay=Relay(queue, store) if store is not None else None,
             stale_after=settings.stale_after,
-            extra_jobs=celery_duties(queue, settings, messages=False),  # here nobody needs to be told to work
+            extra_jobs=celery_duties(queue, settings),
         )
         pool = self._pool = self._supervisor(queue)
         pool.reaper.interval = self._maintenance.reap_interval

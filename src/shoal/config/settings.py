@@ -16,7 +16,7 @@ from typing import Any
 from shoal.config.setting import Setting, choice, count, declare, duration, lines, size, switch
 from shoal.core import units
 from shoal.core.capability import MAX_CAPABILITIES, Needs, capability_names
-from shoal.core.celery_task import is_task_name, is_task_pattern
+from shoal.core.celery_name import is_task_name, is_task_pattern
 from shoal.core.dead_retention import MIN_DEAD_RETENTION
 from shoal.core.name_format import RUN_ID_FORMAT, RUN_ID_PARTS, WORKER_ID_FORMAT, WORKER_ID_PARTS, name_format
 from shoal.core.request_header import header_lines

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from shoal.core.celery_name import is_task_name
 from shoal.core.task import OutboxEntry
 from shoal.core.typed_task import check_payload
 from shoal.errors import UsageError
@@ -19,8 +19,6 @@ MAX_RECORDS_BYTES = 250_000  # of a page's records in a message; beyond it goes 
 # Ids are made from this, so that the same page asks for the same task however often it is tried.
 _NAMESPACE = uuid.UUID("6f1f1bd6-2c55-5d0e-9d51-7b6f0c0e4a53")
 
-is_task_name = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}").fullmatch
-is_task_pattern = re.compile(r"[A-Za-z0-9_*][A-Za-z0-9_.:*-]{0,199}").fullmatch
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 

@@ -175,7 +175,7 @@ class Application:
             tick=schedule_runner.tick,
             relay=Relay(queue, context.store) if context.store is not None else None,
             stale_after=settings.stale_after,
-            extra_jobs=self._duties(queue),
+            extra_jobs=self._duties(queue) + (context.celery.duties() if context.celery is not None else []),
         )
 
     def _duties(self, queue: Queue) -> list[PeriodicJob]:

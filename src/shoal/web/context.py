@@ -14,6 +14,7 @@ from starlette.requests import HTTPConnection
 
 from shoal.config.load import Settings
 from shoal.control.actions import ActionOrigin, UserActions
+from shoal.control.celery.engine import CeleryEngine
 from shoal.control.history import History, LifetimeCounters
 from shoal.control.queue_probe import QueueProbe
 from shoal.core.run import Run
@@ -59,6 +60,7 @@ class ServerContext:
         self.authenticator = authenticator
         self.name = name
         self.worker_pool = ServerWorkerPool(queue, settings)
+        self.celery = CeleryEngine(queue, settings) if settings.engine == "celery" else None
         self.monitor = FleetMonitor(queue, settings)
         self.history = History(queue, stale_after=settings.stale_after)
         self.hub = EventHub(self)

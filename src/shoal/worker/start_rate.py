@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-CATCH_UP = 1.0  # seconds of the rate that may be made up for at once; never less than one task
+CATCH_UP = 1.0  # seconds whose tasks may be started at once; never less than one
+ROUNDING = 1e-6  # of a task
 _next_at = struct.Struct("d")  # when the next may start, on the clock that all processes of a machine share
 
 
@@ -42,10 +43,10 @@ class StartRate:
 
         def move(next_at: float, now: float) -> float:
             nonlocal taken
-            next_at = max(next_at, now - CATCH_UP)
+            next_at = max(next_at, now - max(0.0, CATCH_UP - self._spacing))
             if next_at > now + 2 * self._spacing:  # of before this machine was last started
                 next_at = now
-            taken = max(0, min(wanted, 1 + int((now - next_at) / self._spacing))) if next_at <= now else 0
+            taken = max(0, min(wanted, 1 + int((now - next_at) / self._spacing + ROUNDING))) if next_at <= now else 0
             return next_at + taken * self._spacing
 
         self._change(move)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mutants.planted import (
+    celery,
     config,
     core,
     discard,
@@ -56,5 +57,6 @@ _PARTS = (
     discard,
     secrets,
     page_limit,
+    celery,
 )
 MUTANTS = tuple(mutant for part in _PARTS for mutant in part.MUTANTS)

@@ -62,11 +62,6 @@ def read_options(env: Mapping[str, str] | None = None) -> CeleryOptions:
     return CeleryOptions(**given)
 
 
-def is_configured(env: Mapping[str, str] | None = None) -> bool:
-    """Whether somebody has said where the broker is."""
-    return bool((os.environ if env is None else env).get("CELERY_BROKER_URL", "").strip())
-
-
 def _url(value: object) -> str:
     text = units.text(value)
     if "://" not in text:

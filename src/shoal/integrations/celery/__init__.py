@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from shoal.integrations.celery.install import install
+if TYPE_CHECKING:
+    from shoal.core.celery_task import CeleryTask
+    from shoal.integrations.celery.install import install
 
-__all__ = ["app", "install"]
+    app: Any
+
+__all__ = ["CeleryTask", "app", "install"]
+_HOMES = {"CeleryTask": "shoal.core.celery_task", "install": "shoal.integrations.celery.install"}
 
 
 def __getattr__(name: str) -> Any:
-    """Make the app when Celery looks for it: whoever only installs into an app of their own needs none."""
-    if name != "app":
+    """Whoever needs one of these loads no other; the app is made when Celery looks for it."""
+    if name == "app":
+        value = import_module("shoal.integrations.celery.ready_app").ready_app()
+    elif name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from shoal.integrations.celery.ready_app import ready_app
-
-    made = globals()["app"] = ready_app()
-    return made
+    globals()[name] = value
+    return value

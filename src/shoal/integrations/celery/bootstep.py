@@ -30,7 +30,7 @@ FIRST_PAUSE, MAX_PAUSE = 1.0, 30.0  # seconds before a pool that ended is starte
 class ShoalPool(bootsteps.StartStopStep):  # type: ignore[misc]
     """Started and stopped with Celery's worker; warm and cold shutdowns hand its work back."""
 
-    requires = {"celery.worker.components:Timer"}  # before Celery's own pool is: what it forks must not hold ours
+    requires = ("celery.worker.components:Timer",)
 
     def __init__(self, parent: Any, shoal_workers: int = 0, **options: Any) -> None:
         super().__init__(parent, **options)
@@ -39,8 +39,7 @@ class ShoalPool(bootsteps.StartStopStep):  # type: ignore[misc]
         self._stopping = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
-        if self.enabled:
-            parent.app.shoal.has_pool = True
+        parent.app.shoal.begin(has_pool=self.enabled)
 
     def start(self, parent: Any) -> None:
         job = self._job(parent)

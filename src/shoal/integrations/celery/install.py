@@ -6,10 +6,13 @@ import os
 import threading
 from typing import Any
 
-from shoal.control.celery.options import CeleryOptions, is_configured, read_options
+from shoal.control.celery.options import CeleryOptions, read_options
+from shoal.errors import ActionRequired
 from shoal.integrations.celery.process_worker import ProcessWorker, rate_name, stop_mark
 from shoal.integrations.celery.setup import CelerySetup, options_of, setup_for
 from shoal.integrations.celery.tasks import MAINTAIN, register_tasks
+from shoal.launch.job import FleetJob
+from shoal.launch.scraper_set import ScraperSet
 
 MAINTAIN_EVERY = 10.0  # seconds, by beat
 
@@ -17,9 +20,11 @@ MAINTAIN_EVERY = 10.0  # seconds, by beat
 class Installation:
     """What one app was given: settings that are read when a process first needs them, and its worker."""
 
-    def __init__(self, app: Any, options: CeleryOptions, scrapers: tuple[str, ...], settings: dict[str, Any]) -> None:
+    def __init__(
+        self, app: Any, options: CeleryOptions | None, scrapers: tuple[str, ...], settings: dict[str, Any]
+    ) -> None:
         self.app = app
-        self.options = options
+        self._options = options
         self._scrapers = scrapers
         self._given = settings
         self._setup: CelerySetup | None = None
@@ -27,6 +32,13 @@ class Installation:
         self._lock = threading.Lock()
         self.main_pid = 0  # of Celery's worker, whose children inherit it; 0: this is no worker
         self.has_pool = False  # a pool of shoal's own works beside that of Celery
+
+    @property
+    def options(self) -> CeleryOptions:
+        """Asked for late: an app may be configured after this was installed."""
+        if self._options is None:
+            self._options = options_of(self.app)
+        return self._options
 
     @property
     def setup(self) -> CelerySetup:
@@ -39,7 +51,7 @@ class Installation:
         with self._lock:
             known = self._worker
             if known is None or known.pid != os.getpid() or not known.is_alive:
-                known = ProcessWorker(self.setup, self.app, self.main_pid or os.getpid())
+                known = ProcessWorker(self.setup, self.app, self.main_pid or os.getpid(), claims=not self.has_pool)
                 known.start()
                 self._worker = known
             return known
@@ -48,10 +60,14 @@ class Installation:
         if self._worker is not None and self._worker.pid == os.getpid():
             self._worker.stop()
 
-    def begin(self) -> None:
+    def begin(self, *, has_pool: bool) -> None:
         """This process is Celery's worker: settings that are wrong are said before it takes any message."""
-        self.main_pid = os.getpid()
-        stop_mark(self.setup, self.main_pid).unlink(missing_ok=True)
+        self.main_pid, self.has_pool = os.getpid(), has_pool
+        try:
+            ScraperSet.load(FleetJob(self.setup.settings, "", self.setup.targets))
+            stop_mark(self.setup, self.main_pid).unlink(missing_ok=True)
+        except ActionRequired as error:
+            raise SystemExit(f"shoal: {error}" + (f"\n  try: {error.hint}" if error.hint else "")) from None
 
     def begin_stopping(self) -> None:
         mark = stop_mark(self.setup, self.main_pid)
@@ -79,11 +95,9 @@ def install(
     """
     if (known := getattr(app, "shoal", None)) is not None:
         return known.app
-    if options is None:
-        options = read_options() if is_configured() else options_of(app)
     installation = app.shoal = Installation(app, options, tuple(scrapers), settings)
-    register_tasks(app, installation)
-    _connect_signals(app, installation, eager)
+    register_tasks(app, installation, (options or read_options()).task_rate_limit)
+    _connect_signals(installation, eager)
     from shoal.integrations.celery.bootstep import add_bootstep
 
     add_bootstep(app)
@@ -91,13 +105,9 @@ def install(
     return app
 
 
-def _connect_signals(app: Any, installation: Installation, eager: bool) -> None:
-    """Signals are everybody's: only those of this app's own worker count."""
+def _connect_signals(installation: Installation, eager: bool) -> None:
+    """Signals are everybody's: they count where this app's own worker has begun."""
     from celery import signals
-
-    def on_init(sender: Any = None, **_: Any) -> None:
-        if sender is not None and getattr(sender, "app", None) is app:
-            installation.begin()
 
     def on_process_init(**_: Any) -> None:
         if eager and installation.main_pid and not installation.has_pool:
@@ -120,7 +130,6 @@ def _connect_signals(app: Any, installation: Installation, eager: bool) -> None:
         if installation.main_pid == os.getpid():
             installation.end()
 
-    signals.worker_init.connect(on_init, weak=False)
     signals.worker_process_init.connect(on_process_init, weak=False)
     signals.worker_ready.connect(on_ready, weak=False)
     signals.worker_shutting_down.connect(on_shutting_down, weak=False)

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from shoal import app as parts
 from shoal.control import schedule_runner
 from shoal.control.celery.broker import Broker
-from shoal.control.celery.duties import celery_duties
-from shoal.control.celery.work_messages import INTERVAL, WorkMessages
+from shoal.control.celery.engine import CeleryEngine
+from shoal.control.celery.work_messages import WorkMessages
 from shoal.control.maintenance import Maintenance, PeriodicJob
 from shoal.integrations.celery.message_gate import MessageGate
 from shoal.integrations.celery.setup import CelerySetup
@@ -38,6 +39,7 @@ from shoal.worker.pool.recovery import recover_dead_workers
 from shoal.worker.task.handler_runner import handler_task_factory
 
 T = TypeVar("T")
+log = logging.getLogger("shoal.celery")
 OPEN_TIMEOUT = 30.0  # seconds for a queue that is not up yet
 STOP_TIMEOUT = 8.0  # seconds for handing work back
 
@@ -45,8 +47,10 @@ STOP_TIMEOUT = 8.0  # seconds for handing work back
 class ProcessWorker:
     """Made in the process that works, never before a fork; its methods are for Celery's own thread."""
 
-    def __init__(self, setup: CelerySetup, app: Any, worker_pid: int) -> None:
+    def __init__(self, setup: CelerySetup, app: Any, worker_pid: int, *, claims: bool = True) -> None:
+        """claims: False where a pool of shoal's own does the pages, and messages only wait for them."""
         self.setup = setup
+        self._claims = claims
         self.pid = os.getpid()
         self._app = app
         self._worker_pid = worker_pid  # of Celery's main process: all that it started share one rate
@@ -112,13 +116,17 @@ class ProcessWorker:
         return found
 
     @contextlib.contextmanager
-    def working(self) -> Iterator[None]:
+    def working(self) -> Iterator[Self]:
         """Claim and work for as long as this lasts."""
+        if not self._claims:
+            yield self
+            return
         self._loop.call_soon_threadsafe(self._open_gate)
         try:
-            yield
+            yield self
         finally:
-            self._loop.call_soon_threadsafe(self._gate.close)
+            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+                self._loop.call_soon_threadsafe(self._gate.close)
 
     def _open_gate(self) -> None:
         self._gate.open()
@@ -159,7 +167,9 @@ class ProcessWorker:
                 await asyncio.wait((working, maintaining), timeout=STOP_TIMEOUT)
                 for task in (working, maintaining, stopping):
                     task.cancel()
-                await asyncio.gather(working, maintaining, stopping, return_exceptions=True)
+                for ended in await asyncio.gather(working, maintaining, stopping, return_exceptions=True):
+                    if isinstance(ended, Exception):  # the next message starts another worker
+                        log.error("process_worker_ended", extra={"error": f"{type(ended).__name__}: {ended}"})
 
     async def _open(self, stack: contextlib.AsyncExitStack) -> None:
         setup, settings = self.setup, self.setup.settings
@@ -181,8 +191,8 @@ class ProcessWorker:
         self._gate = MessageGate(context.start_limit)
         context.start_limit = self._gate
         self._worker = Worker(context, fleet_plan(job, self.scraper_set))
-        broker = Broker(setup.options, self._app)
-        self.messages = WorkMessages(queue, broker, at_least=1)
+        engine = CeleryEngine(queue, settings, Broker(setup.options, self._app), at_least=1)
+        self.messages = engine.messages
         self.maintenance = Maintenance(
             queue,
             retention=settings.retention * 86_400.0,
@@ -191,8 +201,7 @@ class ProcessWorker:
             relay=Relay(queue, self.store) if self.store is not None else None,
             stale_after=settings.stale_after,
             extra_jobs=[
-                *celery_duties(queue, settings, broker, messages=False),
-                PeriodicJob("celery_messages", INTERVAL, self.messages.keep_enough),
+                *engine.duties(messages=self._claims),
                 # What a killed process of this machine held goes back at once.
                 PeriodicJob("recover", REAP_EVERY, lambda: recover_dead_workers(queue, folder), is_shared=False),
             ],

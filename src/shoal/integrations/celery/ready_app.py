@@ -6,10 +6,14 @@ from typing import Any
 
 from shoal.control.celery.broker import celery_app
 from shoal.control.celery.options import read_options
+from shoal.errors import UsageError
 from shoal.integrations.celery.install import install
 
 
 def ready_app() -> Any:
-    options = read_options()
+    try:
+        options = read_options()
+    except UsageError as error:  # Celery shows the words alone
+        raise UsageError(f"{error}: {error.hint}", hint=error.hint) from None
     app = celery_app(options)
     return install(app, options=options, eager=True)

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from shoal.config.load import Settings, load, with_defaults
-from shoal.control.celery.options import CeleryOptions
-from shoal.core.units import seconds
+from shoal.control.celery.options import CeleryOptions, read_options
 from shoal.errors import UsageError
+
+KOMBU_VISIBILITY_TIMEOUT = 3600.0  # seconds, where an app does not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +45,13 @@ def setup_for(options: CeleryOptions, scrapers: tuple[str, ...], given: Mapping[
 
 
 def options_of(app: Any) -> CeleryOptions:
-    """What an app that somebody else made says about itself, as far as it concerns us."""
+    """What the variables say, but for what an app that somebody else made says itself."""
     conf = app.conf
     transport = conf.broker_transport_options or {}
-    found: dict[str, Any] = {"broker_url": str(app.connection_for_write().as_uri(include_password=True))}
+    found: dict[str, Any] = {
+        "broker_url": str(app.connection_for_write().as_uri(include_password=True)),
+        "visibility_timeout": float(transport.get("visibility_timeout", KOMBU_VISIBILITY_TIMEOUT)),
+    }
     if conf.result_backend:
         found["result_backend"] = str(conf.result_backend)
-    if "visibility_timeout" in transport:
-        found["visibility_timeout"] = float(seconds()(transport["visibility_timeout"]))
-    else:
-        found["visibility_timeout"] = 3600.0  # kombu's own
-    return CeleryOptions(**found)
+    return msgspec.structs.replace(read_options(), **found)

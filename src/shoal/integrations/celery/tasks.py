@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from shoal.control.celery.engine import CRAWL
 from shoal.control.celery.work_messages import WORK
 from shoal.errors import ShoalError
 from shoal.integrations.celery.crawl_runs import CrawlRuns
 from shoal.integrations.celery.page_runs import PageRuns, PageWaiting
 from shoal.integrations.celery.process_worker import ProcessWorker
+from shoal.queue.reconnect import TRANSIENT_ERRORS
 
 if TYPE_CHECKING:
     from shoal.integrations.celery.install import Installation
 
-CRAWL_URL, CRAWL, MAINTAIN = "shoal.crawl_url", "shoal.crawl", "shoal.maintain"
-REQUEST = "shoal.integrations.celery.request:JsonRequest"
+CRAWL_URL, MAINTAIN = "shoal.crawl_url", "shoal.maintain"
+STRATEGY = "shoal.integrations.celery.json_only:json_only"
 PROGRESS = "PROGRESS"  # the state of a run that goes on
 PROGRESS_EVERY = 1.0  # seconds
 IDLE_LIMIT = 3.0  # seconds without work after which a process is given back to Celery
 PAUSED_WAIT = 10.0  # seconds between two looks at a run that is paused
+QUEUE_AWAY_WAIT = 5.0  # seconds before a message is tried again whose queue did not answer
 MAX_COUNTDOWN_SHARE = 0.4  # of the visibility timeout: a message that waits longer would be handed out twice
 
 
@@ -32,24 +36,22 @@ class TaskRefused(Exception):
     """A message that nothing can be done with, and why."""
 
 
-def register_tasks(app: Any, installation: Installation) -> None:
-    options = installation.options
-    rate = options.task_rate_limit
+def register_tasks(app: Any, installation: Installation, rate: float) -> None:
+    """rate: pages per second; 0 is no limit."""
     reliable = {
         "bind": True,
         "acks_late": True,
         "reject_on_worker_lost": True,
         "max_retries": None,  # the queue counts attempts
         "serializer": "json",
-        "Request": REQUEST,
+        "Strategy": STRATEGY,
         "throws": (PageFailed, TaskRefused),
     }
 
     @app.task(name=CRAWL_URL, rate_limit=f"{rate * 60:g}/m" if rate else None, **reliable)  # type: ignore[untyped-decorator]
     def crawl_url(self: Any, url: str, then: str = "", **wanted: Any) -> dict[str, Any]:
         """Fetch a page and return its record; the options are those of a batch."""
-        worker = installation.worker()
-        with _refusals(), worker.working():
+        with _errors_for(self), installation.worker().working() as worker:
             return _crawl_page(self, worker, url, then, wanted)
 
     @app.task(name=CRAWL, **reliable)  # type: ignore[untyped-decorator]
@@ -57,8 +59,8 @@ def register_tasks(app: Any, installation: Installation) -> None:
         self: Any, urls: Any = None, scraper: str = "", run: str = "", then: str = "", **wanted: Any
     ) -> dict[str, Any]:
         """Do a whole run; its AsyncResult has the state PROGRESS and the account meanwhile."""
-        worker = installation.worker()
-        with _refusals():
+        with _errors_for(self):
+            worker = installation.worker()
             runs = CrawlRuns(worker.queue, worker.setup.run_settings, worker.scraper_set)
             asked = {"urls": urls, "scraper": scraper, "run": run, "options": wanted, "then": then}
             return _crawl_run(self, worker, runs, asked)
@@ -66,16 +68,18 @@ def register_tasks(app: Any, installation: Installation) -> None:
     @app.task(name=WORK, ignore_result=True, **reliable)  # type: ignore[untyped-decorator]
     def work(self: Any, ticket: str = "", seconds: float = 0.0) -> dict[str, int]:
         """Work on the queue for some seconds, or as long as there is something to do."""
-        worker = installation.worker()
-        before = worker.finished
-        _work(worker, str(ticket)[:10], self.request.id, min(float(seconds or options.budget), options.budget))
-        return {"pages": worker.finished - before}
+        with _errors_for(self):
+            worker, budget = installation.worker(), installation.options.budget
+            before = worker.finished
+            _work(worker, str(ticket)[:10], self.request.id, min(float(seconds or budget), budget))
+            return {"pages": worker.finished - before}
 
     @app.task(name=MAINTAIN, ignore_result=True, **reliable)  # type: ignore[untyped-decorator]
     def maintain(self: Any) -> None:
         """What whoever maintains a queue does, once: for beat, where no server runs."""
-        worker = installation.worker()
-        worker.run(worker.maintenance.run_once())
+        with _errors_for(self):
+            worker = installation.worker()
+            worker.run(worker.maintenance.run_once())
 
 
 def _crawl_page(task: Any, worker: ProcessWorker, url: str, then: str, wanted: dict[str, Any]) -> dict[str, Any]:
@@ -140,10 +144,12 @@ def _work(worker: ProcessWorker, ticket: str, message: str, seconds: float) -> N
 
 
 @contextlib.contextmanager
-def _refusals() -> Any:
-    """Our own errors as what Celery's clients can read without having shoal."""
+def _errors_for(task: Any) -> Iterator[None]:
+    """Our own errors as Celery knows them: what time may heal is tried again, the rest says what to do."""
     try:
         yield
+    except TRANSIENT_ERRORS as error:
+        raise task.retry(countdown=QUEUE_AWAY_WAIT, exc=PageFailed(str(error))) from None
     except ShoalError as error:
         hint = getattr(error, "hint", "")
         raise TaskRefused(f"{error}   try: {hint}" if hint else str(error)) from None

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response, StreamingResponse
 
+from shoal.control.celery.engine import WORKER_COMMAND
 from shoal.control.idempotency import IdempotencyEntry, keep_locked
 from shoal.core.run import Run
 from shoal.errors import ActionRequired
@@ -41,6 +42,7 @@ DEFAULT_TIMEOUT, MAX_TIMEOUT = 300.0, 3600.0  # seconds
 MAX_URLS = 10_000
 PAUSE, MAX_PAUSE = 0.05, 0.5  # seconds between two looks at what is open
 QUEUE_TIMEOUT = 2.0  # seconds after which a queue is taken for not available
+CELERY_STATUS_SECONDS = 3.0  # for which what Celery's workers said is shared by all who ask
 CHUNK_SIZE = 65_536  # bytes gathered before some of an answer is sent
 _encode = msgspec.json.Encoder().encode
 
@@ -109,6 +111,8 @@ async def batch(
     context.invalidate()
     if not body.distributed:
         context.worker_pool.wake()
+    elif context.celery is not None and not replayed:
+        await context.celery.announce(run)
     await _wait_until_settled(context, request, run, deadline)
     return await _batch_response(context, run, {REPLAYED_HEADER: "true"} if replayed else {})
 
@@ -147,6 +151,9 @@ async def status(context: ContextDep, caller: ReaderDep) -> Response:
             workers = await context.cached(("template-workers",), lambda: _template_workers(context))
     except (ActionRequired, TimeoutError):
         return json_response({"distributed_available": False, "message": f"{kind} not available"})
+    if (celery := context.celery) is not None:
+        found = await context.cached(("celery",), lambda: celery.status(has_workers=workers > 0), CELERY_STATUS_SECONDS)
+        return json_response(found)
     if not workers:
         return json_response({"distributed_available": False, "message": "no workers are connected: shoal worker"})
     return json_response({"distributed_available": True, "message": f"{kind} connected"})
@@ -231,7 +238,8 @@ async def _notes(context: ServerContext, run: Run) -> list[str]:
     if run.state != "running" or not run.spec["api"].get("distributed"):
         return []
     if (await context.queue.stats(run.id)).open and not await _template_workers(context):
-        return ["No workers are connected; it waits for one.   shoal worker"]
+        command = "shoal worker" if context.celery is None else WORKER_COMMAND
+        return [f"No workers are connected; it waits for one.   {command}"]
     return []
 
 

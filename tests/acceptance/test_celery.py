@@ -1,0 +1,278 @@
+"""shoal in the processes of Celery, with a real Redis, real workers and a real Flower."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+import pytest
+from kombu import Connection
+from servers.celery_worker import CeleryWorker, broker, celery_worker, client, environment, settled
+from servers.ports import free_port
+from small_site import GatedPage, SmallSite, page, small_site
+from wait import HANG, until, wait_until
+
+from shoal.app import opened_queue
+from shoal.config.load import load
+from shoal.sources.start_task import start_task
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "celery" / "shop.py"
+# The app of the example, as careless as some are.
+CARELESS = """
+from shop import app
+app.conf.accept_content = ["json", "pickle"]
+"""
+
+
+class Shop:
+    """A broker, a site, and a worker that all tests of this module share."""
+
+    def __init__(self, url: str, folder: Path, site: SmallSite, worker: CeleryWorker) -> None:
+        self.url, self.folder, self.site, self.worker = url, folder, site, worker
+        self.app = client(url)
+
+    def send(self, name: str, *args: Any, id: str | None = None, **kwargs: Any) -> Any:
+        return self.app.send_task(f"shoal.{name}", args=args, kwargs=kwargs, task_id=id)
+
+    def indexed(self) -> list[dict[str, Any]]:
+        path = self.folder / "indexed.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    async def records(self, url: str) -> int:
+        """How many records of a page the queue has."""
+        count = 0
+        async with opened_queue(load({"queue": self.url}, env={})) as queue:
+            for run in await queue.runs(limit=100):
+                found = await queue.records(run.id, limit=10_000)
+                count += sum(msgspec.json.decode(it.data).get("url") == url for it in found)
+        return count
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    folder = tmp_path_factory.mktemp("shop")
+    shutil.copy(EXAMPLE, folder)
+    (folder / "careless.py").write_text(CARELESS)
+    with (
+        broker() as url,
+        small_site() as site,
+        celery_worker(folder, url, "-c", "2", app="careless", PYTHONPATH=str(folder)) as worker,
+    ):
+        site.pages["/p/*"] = page("a page")
+        yield Shop(url, folder, site, worker)
+
+
+def test_a_page_is_a_task_whose_result_is_its_record(shop: Shop) -> None:
+    url = shop.site.url("/p/1")
+    result = settled(shop.send("crawl_url", url))
+    assert (result["status"], result["url"], result["http_status"]) == ("success", url, 200)
+    assert "a page" in result["content"] and result["worker_id"].startswith("celery-")
+
+
+async def test_a_message_that_is_delivered_twice_is_fetched_and_recorded_once(shop: Shop) -> None:
+    url = shop.site.url("/p/twice")
+    for _ in range(2):
+        assert settled(shop.send("crawl_url", url, id="the-same-message"))["status"] == "success"
+    assert len(shop.site.hits_for("/p/twice")) == 1
+    assert await shop.records(url) == 1
+    settled(shop.send("crawl_url", url))  # another message is another page
+    assert len(shop.site.hits_for("/p/twice")) == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "words"),
+    [
+        (("SITE/nothing",), {}, "http.404"),
+        (("not a URL",), {}, "not fetched"),
+        ((5,), {}, "a URL is a text"),
+        (("SITE/p/1",), {"exec": "rm"}, "exec: Extra inputs"),
+        (("SITE/p/1",), {"then": "os.system"}, ""),
+    ],
+)
+def test_what_cannot_be_done_fails_and_says_why(
+    shop: Shop, args: tuple[Any, ...], kwargs: dict[str, Any], words: str
+) -> None:
+    args = tuple(it.replace("SITE", shop.site.url("")) if isinstance(it, str) else it for it in args)
+    result = shop.send("crawl_url", *args, **kwargs)
+    found = settled(result)
+    if words:
+        assert result.state == "FAILURE" and words in str(found)
+    else:
+        assert result.state == "SUCCESS"  # the page is; the task after it is not allowed, and never sent
+
+
+def test_a_page_that_is_retried_gives_its_process_back_meanwhile(shop: Shop) -> None:
+    """The delay is the queue's; the message shows RETRY and comes again."""
+    answers = iter([(503, {"Retry-After": "3"}, b"busy")])
+    with small_site() as site:
+        site.pages["/busy"] = lambda hit: next(answers, page("at last"))
+        result = shop.send("crawl_url", site.url("/busy"), retry_delay=3)
+        wait_until(lambda: result.state == "RETRY")
+        assert settled(result)["status"] == "success"
+        first, second = site.hits_for("/busy")
+    assert second.at - first.at >= 2.5
+
+
+def test_pickled_messages_are_refused_before_they_are_read(shop: Shop) -> None:
+    """Also where the app accepts them for its own tasks."""
+
+    class Evil:
+        def __reduce__(self) -> Any:
+            return os.mkdir, (str(shop.folder / "evil"),)
+
+    headers = {"lang": "py", "task": "shoal.crawl_url", "id": "evil", "root_id": "evil"}
+    with Connection(shop.url) as connection, connection.SimpleQueue("celery") as queue:
+        queue.put(([Evil()], {}, {}), serializer="pickle", headers=headers)
+    wait_until(lambda: "tasks of shoal are sent as JSON" in shop.worker.log.read_text())
+    assert settled(shop.send("crawl_url", shop.site.url("/p/1")))["status"] == "success"
+    assert not (shop.folder / "evil").exists()
+
+
+def test_a_run_tells_its_progress_and_its_account(shop: Shop) -> None:
+    gate = shop.site.pages["/p/gated"] = GatedPage(page("late"))
+    urls = [shop.site.url("/p/gated"), *(shop.site.url(f"/p/run{number}") for number in range(20))]
+    result = shop.send("crawl", urls=urls, content="none")
+    wait_until(lambda: result.state == "PROGRESS" and result.info["done"] == 20)
+    assert (result.info["total"], result.info["failed"]) == (21, 0)
+    gate.open.set()
+    assert settled(result)["done"] == 21
+
+
+def test_a_page_of_the_example_is_followed_by_a_task_of_its_own_with_a_stable_id(shop: Shop) -> None:
+    url, env = shop.site.url("/p/followed"), environment(shop.url, PYTHONPATH=str(shop.folder))
+    shop.site.pages["/p/followed"] = (200, {}, b"<h1>A book</h1>")
+    said = subprocess.run([sys.executable, "shop.py", url], cwd=shop.folder, env=env, capture_output=True, text=True)
+    record = {"url": url, "title": "A book"}
+    assert said.stdout == f"{record}\n", said.stderr
+    wait_until(lambda: any(it["url"] == url for it in shop.indexed()))
+    found = [it for it in shop.indexed() if it["url"] == url]
+    assert len({it["id"] for it in found}) == 1 and found[0]["records"] == [record]
+
+
+def test_flower_sees_workers_and_pages(shop: Shop) -> None:
+    port, env = free_port(), environment(shop.url, FLOWER_UNAUTHENTICATED_API="true")
+    command = [sys.executable, "-m", "celery", "-A", "shoal.integrations.celery", "flower", f"--port={port}"]
+    with (shop.folder / "flower.log").open("wb") as log:
+        flower = subprocess.Popen([*command, "--address=127.0.0.1"], env=env, stdout=log, stderr=log, cwd=shop.folder)
+    try:
+
+        def ask(path: str) -> dict[str, Any]:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/{path}", timeout=30) as answer:
+                    found: dict[str, Any] = json.load(answer)
+                    return found
+            except OSError:
+                return {}
+
+        assert wait_until(lambda: ask("workers?refresh=1"), every=0.3)
+        url = shop.site.url("/p/flower")
+        settled(shop.send("crawl_url", url))
+        wait_until(
+            lambda: any(url in str(it["args"]) for it in ask("tasks?taskname=shoal.crawl_url").values()), every=0.3
+        )
+    finally:
+        flower.kill()
+        flower.wait()
+
+
+async def test_a_worker_pool_beside_celerys_shares_its_rate_and_hands_work_back(tmp_path: Path, shop: Shop) -> None:
+    """The ready app, in one process, with two processes of shoal: two pages a second, on top of the host's pace."""
+    with broker() as url, small_site() as site:
+        site.pages["/p/*"] = page("a page")
+        gate = site.pages["/p/gated"] = GatedPage()
+        flags = ("-P", "solo", "--shoal-workers", "2")
+        with celery_worker(tmp_path, url, *flags, CELERY_TASK_RATE_LIMIT="120/m") as worker:
+            app = client(url)
+            pages = [site.url(f"/p/{number}") for number in range(7)]
+            assert settled(app.send_task("shoal.crawl", kwargs={"urls": pages, "content": "none"}))["done"] == 7
+            hits = [hit.at for hit in site.hits if hit.path.startswith("/p/")]
+            assert hits[-1] - hits[0] > 1.5  # six times half a second, but for what was late at first
+            app.send_task("shoal.crawl", kwargs={"urls": [site.url("/p/gated")]})
+            assert gate.asked.acquire(timeout=HANG)
+            processes = worker.processes()
+            assert len(processes) >= 3
+            assert worker.stop() == 0
+            psutil.wait_procs(processes, 20)
+            assert not any(process.is_running() for process in processes)
+        async with opened_queue(load({"queue": url}, env={})) as queue:
+            for run in await queue.runs(limit=10):
+                stats = await queue.stats(run.id)
+                assert stats.leased == 0 and stats.is_balanced
+            assert sum([(await queue.stats(run.id)).ready for run in await queue.runs(limit=10)]) == 1
+        gate.open.set()
+
+
+@pytest.fixture
+def server(shop: Shop, tmp_path: Path) -> Iterator[str]:
+    """`shoal serve` whose distributed batches Celery does; its URL."""
+    port = free_port()
+    env = environment(shop.url, SHOAL_ENGINE="celery", SHOAL_QUEUE=shop.url, SHOAL_LISTEN=str(port))
+    with (tmp_path / "serve.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "shoal", "serve"], env=env, cwd=tmp_path, stdout=log, stderr=log
+        )
+    try:
+        wait_until(lambda: answer(f"http://127.0.0.1:{port}/api/ready"))
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+def answer(url: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=HANG) as found:
+            answered: dict[str, Any] = json.load(found)
+            return answered
+    except OSError:
+        return {}
+
+
+def test_distributed_batches_run_through_celery(shop: Shop, server: str) -> None:
+    assert answer(f"{server}/api/crawl/distributed/status") == {
+        "distributed_available": True,
+        "message": "Redis connected",
+    }
+    urls = [shop.site.url(f"/p/batch{number}") for number in range(5)]
+    found = answer(f"{server}/api/crawl/batch", {"urls": urls, "distributed": True, "timeout": 100})
+    assert found["stats"]["success"] == 5 and found["distributed"]
+    assert all(it["worker_id"].startswith("celery-") for it in found["results"])
+    assert settled(shop.app.AsyncResult(found["session_id"]))["done"] == 5
+
+
+async def test_the_status_says_so_where_celery_cannot_work(tmp_path: Path) -> None:
+    from shoal.control.celery.broker import Broker
+    from shoal.control.celery.engine import CeleryEngine
+    from shoal.control.celery.options import read_options
+
+    with broker() as url:
+        async with opened_queue(load({"queue": str(tmp_path / "q.db")}, env={})) as queue:
+            engine = CeleryEngine(queue, load({}, env={}), Broker(read_options(environment(url))))
+            status = await engine.status(has_workers=False)
+            assert not status["distributed_available"] and "no Celery workers are connected" in status["message"]
+            away = CeleryEngine(queue, load({}, env={}), Broker(read_options(environment("redis://127.0.0.1:1/0"))))
+            assert await away.status(has_workers=True) == {
+                "distributed_available": False,
+                "message": "Redis not available",
+            }
+
+
+async def test_what_a_killed_fleet_left_is_made_good_by_new_messages(shop: Shop) -> None:
+    """A run that no message speaks of: whoever maintains the queue sees to it that Celery works on it."""
+    async with opened_queue(load({"queue": shop.url}, env={})) as queue:
+        run = next(run for run in await queue.runs(limit=100) if run.state == "running")
+        await queue.add(run.id, [start_task(shop.site.url("/p/left"))])
+        await until(lambda: shop.site.hits_for("/p/left"))
+        assert "shoal.work" in shop.worker.log.read_text()
