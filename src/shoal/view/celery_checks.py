@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -10,7 +11,7 @@ from typing import Any
 
 from shoal.config.load import Settings
 from shoal.control.celery.broker import Broker
-from shoal.control.celery.options import CeleryOptions, is_configured, read_options
+from shoal.control.celery.options import CeleryOptions, read_options
 from shoal.errors import ActionRequired
 from shoal.logs import redact
 from shoal.queue.base import Finding
@@ -23,7 +24,7 @@ LONG_SHARE = 0.5  # of the visibility timeout
 
 def has_celery(settings: Settings) -> bool:
     """Whether anybody uses Celery here."""
-    return settings.engine == "celery" or is_configured()
+    return settings.engine == "celery" or bool(os.environ.get("CELERY_BROKER_URL", "").strip())
 
 
 async def celery_findings() -> list[Finding]:
