@@ -18,6 +18,7 @@ from backend_urls import QUEUE_KINDS, backend_url
 from local_fleet import LocalFleet, stop_process
 from push_worker import TOKEN, Gate, Other, accepting
 from server_process import running_server
+from servers import redis
 from servers.ports import free_port
 from small_site import page
 from wait import HANG, until, wait_until
@@ -29,6 +30,7 @@ from shoal.core.run import NewRun
 from shoal.errors import ActionRequired, UsageError
 from shoal.runs.identity import begin_seeding
 from shoal.view import small_server
+from shoal.web.push import port
 from shoal.web.push.request import MAX_BODY_BYTES
 
 Task = shoal.Task
@@ -157,6 +159,25 @@ async def test_worker_that_does_not_answer_gets_nothing_until_it_does(
             await pushing.get_worker()
         with pytest.raises(ActionRequired, match="no worker takes the task"):
             await pushing.submit(Task(type="other"))
+
+
+async def test_worker_that_is_cut_off_from_the_queue_says_so_and_another_is_asked(
+    here: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(port, "PUSH_TIMEOUT", 0.5)
+    gate = Gate(here)
+    with redis.own_server() as server:
+        lost = Gate(server.url("cut-off"))
+        async with accepting(lost) as cut_off, accepting(gate) as url, balancer() as pushing:
+            first = pushing.register_worker("cut off", cut_off)
+            pushing.register_worker("gate", url)
+            await pushing.check_workers()
+            server.kill()
+            id = await first.submit(Task(type="scrape_profile", payload={"name": "once"}))
+            async with shoal.connect(here) as client:
+                await client.wait_for_results(id, timeout=HANG)
+            assert (gate.handled, lost.handled) == ({"once": 1}, {})
+            server.start()
 
 
 async def test_workers_are_found_in_the_queue_unless_somebody_else_announced_them(here: str) -> None:
