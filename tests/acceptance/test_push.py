@@ -25,6 +25,7 @@ from wait import HANG, until, wait_until
 
 import shoal
 from shoal.client import worker_connection
+from shoal.client.worker_connection import WorkerConnection
 from shoal.control import worker_ports
 from shoal.core.run import NewRun
 from shoal.errors import ActionRequired, UsageError
@@ -117,6 +118,23 @@ async def test_worker_without_the_code_or_the_capability_is_passed_over(here: st
             assert [result.value["by"] for result in results] == [id(other), id(browser)]
             unknown = await pushing.submit(Task(type="nobody_has_it"))
             assert (await client.results([unknown]))[0].state == "ready"
+
+
+async def test_tasks_that_are_submitted_at_once_are_spread(here: str) -> None:
+    one, two = Gate(here, concurrency=8), Gate(here, concurrency=8)
+    async with accepting(one) as first, accepting(two) as second, balancer() as pushing:
+        pushing.register_worker("one", first)
+        pushing.register_worker("two", second)
+        wrong = WorkerConnection(first, "another-token-than-that-of-tests")
+        pushing.register_worker("wrong", first)._connection = wrong
+        await pushing.check_workers()
+        assert "refuses the token" in pushing.workers[2].error
+        ids = await asyncio.gather(*(pushing.submit(Task(type="held", payload={"name": "t"})) for _ in range(8)))
+        one.opened.set()
+        two.opened.set()
+        async with shoal.connect(here) as client:
+            await client.wait_for_results(ids, timeout=HANG)
+    assert one.handled["t"] == two.handled["t"] == 4
 
 
 async def test_answer_that_was_lost_makes_no_second_task(here: str) -> None:

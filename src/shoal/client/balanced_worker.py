@@ -11,7 +11,6 @@ import msgspec
 from shoal.client.worker_connection import WorkerConnection, WorkerUnreachable
 from shoal.core.balancing import LoadReport
 from shoal.core.typed_task import Task, daily_scraper_name
-from shoal.errors import ActionRequired
 from shoal.web.push.request import PushAnswer, PushRequest, WorkerReport
 
 log = logging.getLogger("shoal.balancer")
@@ -31,6 +30,7 @@ class BalancedWorker:
         self._connection = connection
         self._submit = submit  # to this worker first
         self._asked_at = float("-inf")
+        self._on_their_way = 0
 
     def __repr__(self) -> str:
         return f"<worker {self.name} at {self.url}, {'healthy' if self.is_healthy else 'not answering'}>"
@@ -41,7 +41,9 @@ class BalancedWorker:
 
     @property
     def load(self) -> LoadReport:
-        return self.report.load if self.report is not None else LoadReport()
+        """What it last said, and what is on its way to it."""
+        load = self.report.load if self.report is not None else LoadReport()
+        return msgspec.structs.replace(load, in_flight=load.in_flight + self._on_their_way)
 
     @property
     def is_new(self) -> bool:
@@ -73,16 +75,19 @@ class BalancedWorker:
         """Ask it how it is; one that does not answer gets nothing until it does."""
         try:
             self._update(await self._connection.load())
-        except (WorkerUnreachable, ActionRequired) as error:
+        except WorkerUnreachable as error:
             self._fail(error)
         return self.is_healthy
 
     async def push(self, request: PushRequest) -> PushAnswer:
+        self._on_their_way += 1
         try:
             answer = await self._connection.push(request)
         except WorkerUnreachable as error:
             self._fail(error)
             raise
+        finally:
+            self._on_their_way -= 1
         if self.report is not None and answer.load != LoadReport():
             self._update(msgspec.structs.replace(self.report, load=answer.load))
         return answer

@@ -23,7 +23,6 @@ from shoal.control.worker_ports import find_ports
 from shoal.core.balancing import STRATEGIES, Strategy, choose
 from shoal.core.typed_task import Task
 from shoal.errors import ActionRequired, UsageError
-from shoal.queue.reconnect import TRANSIENT_ERRORS
 from shoal.web.push.port import check_token
 from shoal.web.push.pusher import Pusher
 from shoal.web.push.request import PushAnswer, PushRequest
@@ -50,7 +49,6 @@ class LoadBalancer:
         health_check_interval: float = 10.0,
         token: str = "",
         discover: bool = True,
-        seed: int | None = None,
         **settings: Any,
     ) -> None:
         if strategy not in STRATEGIES:
@@ -64,7 +62,7 @@ class LoadBalancer:
         self._strategy = strategy
         self._interval = health_check_interval
         self._discover = discover
-        self._random = random.Random(seed)
+        self._random = random.Random()
         self._workers: dict[str, BalancedWorker] = {}
         self._adder: Pusher | None = None
         self._turn = 0
@@ -124,7 +122,7 @@ class LoadBalancer:
     async def _keep_checking(self) -> None:
         while True:
             await asyncio.sleep(self._interval)
-            with contextlib.suppress(*TRANSIENT_ERRORS):  # workers are known, also while the queue is away
+            with contextlib.suppress(ActionRequired):  # workers are known, whatever the queue has
                 await self._find_workers()
             await asyncio.gather(*(worker.check() for worker in self.workers))
 
