@@ -18,19 +18,30 @@ from backend_urls import QUEUE_KINDS, backend_url
 from local_fleet import LocalFleet, stop_process
 from push_worker import TOKEN, Gate, Other, accepting
 from server_process import running_server
+from servers import redis
 from servers.ports import free_port
 from small_site import page
 from wait import HANG, until, wait_until
 
 import shoal
 from shoal.client import worker_connection
+from shoal.client.worker_connection import WorkerConnection
 from shoal.control import worker_ports
+from shoal.core.run import NewRun
 from shoal.errors import ActionRequired, UsageError
 from shoal.runs.identity import begin_seeding
 from shoal.view import small_server
+from shoal.web.push import port
 from shoal.web.push.request import MAX_BODY_BYTES
 
 Task = shoal.Task
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No worker is given up because this machine is busy."""
+    monkeypatch.setattr(worker_connection, "LOAD_TIMEOUT", HANG)
+    monkeypatch.setattr(worker_connection, "SUBMIT_TIMEOUT", HANG)
 
 
 @pytest.fixture(params=(*QUEUE_KINDS, "http"))
@@ -109,6 +120,23 @@ async def test_worker_without_the_code_or_the_capability_is_passed_over(here: st
             assert (await client.results([unknown]))[0].state == "ready"
 
 
+async def test_tasks_that_are_submitted_at_once_are_spread(here: str) -> None:
+    one, two = Gate(here, concurrency=8), Gate(here, concurrency=8)
+    async with accepting(one) as first, accepting(two) as second, balancer() as pushing:
+        pushing.register_worker("one", first)
+        pushing.register_worker("two", second)
+        wrong = WorkerConnection(first, "another-token-than-that-of-tests")
+        pushing.register_worker("wrong", first)._connection = wrong
+        await pushing.check_workers()
+        assert "refuses the token" in pushing.workers[2].error
+        ids = await asyncio.gather(*(pushing.submit(Task(type="held", payload={"name": "t"})) for _ in range(8)))
+        one.opened.set()
+        two.opened.set()
+        async with shoal.connect(here) as client:
+            await client.wait_for_results(ids, timeout=HANG)
+    assert one.handled["t"] == two.handled["t"] == 4
+
+
 async def test_answer_that_was_lost_makes_no_second_task(here: str) -> None:
     gate = Gate(here)
     async with accepting(gate) as url, httpx.AsyncClient(trust_env=False, timeout=HANG) as http:
@@ -149,6 +177,25 @@ async def test_worker_that_does_not_answer_gets_nothing_until_it_does(
             await pushing.get_worker()
         with pytest.raises(ActionRequired, match="no worker takes the task"):
             await pushing.submit(Task(type="other"))
+
+
+async def test_worker_that_is_cut_off_from_the_queue_says_so_and_another_is_asked(
+    here: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(port, "PUSH_TIMEOUT", 0.5)
+    gate = Gate(here)
+    with redis.own_server() as server:
+        lost = Gate(server.url("cut-off"))
+        async with accepting(lost) as cut_off, accepting(gate) as url, balancer() as pushing:
+            first = pushing.register_worker("cut off", cut_off)
+            pushing.register_worker("gate", url)
+            await pushing.check_workers()
+            server.kill()
+            id = await first.submit(Task(type="scrape_profile", payload={"name": "once"}))
+            async with shoal.connect(here) as client:
+                await client.wait_for_results(id, timeout=HANG)
+            assert (gate.handled, lost.handled) == ({"once": 1}, {})
+            server.start()
 
 
 async def test_workers_are_found_in_the_queue_unless_somebody_else_announced_them(here: str) -> None:
@@ -268,21 +315,48 @@ def start(fleet: LocalFleet, *args: str) -> tuple[Any, str]:
     return process, url
 
 
+def push(url: str, body: dict[str, Any]) -> Any:
+    """The answer of a worker to a task; one that is busy just now is asked again."""
+
+    def answer() -> Any:
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        given = httpx.post(f"{url}/tasks", json=body, headers=headers, timeout=HANG, trust_env=False)
+        return None if given.status_code == 503 else given.json()
+
+    return wait_until(answer)
+
+
+async def test_page_that_nobody_takes_waits_in_its_run(here: str) -> None:
+    async with shoal.connect(here) as client, balancer(here) as pushing:
+        run = await client.queue.start_run(
+            NewRun("books", "k", name="20260215_120000_abc", spec={"mode": "distributed"})
+        )
+        ids = [
+            await pushing.submit(url, run=run.name, priority=3)
+            for url in ("https://shop.example/x", "https://shop.example/x")
+        ]
+        (view,) = await client.queue.list_tasks(run.id)
+        assert (ids, view.url, view.priority) == ([view.id] * 2, "https://shop.example/x", 3)
+        for url, name, words in (
+            ("http://127.0.0.1/", run.name, "cannot be fetched"),
+            ("https://shop.example/", "nobody's", "there is no run nobody's"),
+            ("no url", run.name, "cannot be fetched"),
+        ):
+            with pytest.raises(UsageError, match=words):
+                await pushing.submit(url, run=name)
+
+
 def test_pages_of_a_run_are_pushed_and_those_of_private_hosts_are_not(redis_fleet: LocalFleet) -> None:
     fleet = redis_fleet
     fleet.site.pages |= {"/robots.txt": page("", status=404), "/*": page("x")}
     run = fleet.submit(["/first"])
     fleet.ask(lambda queue: begin_seeding(queue, run.name))  # there is more to come: it does not end yet
     process, url = start(fleet, fleet.scraper(), "--run", run.name)
-    post = {"url": f"{url}/tasks", "headers": {"Authorization": f"Bearer {TOKEN}"}, "trust_env": False}
-    answers = [
-        httpx.post(json={"url": fleet.site.url(path), "run": run.name}, timeout=HANG, **post).json()
-        for path in ("/a", "/b", "/a")
-    ]
+    answers = [push(url, {"url": fleet.site.url(path), "run": run.name}) for path in ("/a", "/b", "/a")]
     assert [answer["state"] for answer in answers][2] == "known"
     assert answers[0]["id"] == answers[2]["id"] != answers[1]["id"]
-    private = httpx.post(json={"url": "http://169.254.169.254/x", "run": run.name}, timeout=HANG, **post)
-    assert private.status_code == 400 and "refused" in private.json()["error"], private.text
+    private = push(url, {"url": "http://169.254.169.254/x", "run": run.name})
+    assert "refused" in private["error"], private
     wait_until(lambda: len(fleet.records(run)) == 3)
     assert stop_process(process).code == 0
     assert fleet.records(run) == sorted(map(fleet.site.url, ("/a", "/b", "/first")))
@@ -311,11 +385,6 @@ def test_child_that_stands_still_gets_nothing_and_what_a_killed_one_had_is_done_
     process, url = start(fleet, fleet.scraper("tasks", TASKS), "--workers", "2", "--concurrency", "2")
     headers = {"Authorization": f"Bearer {TOKEN}"}
 
-    def push(type: str) -> Any:
-        return httpx.post(
-            f"{url}/tasks", json={"task": {"type": type}}, headers=headers, timeout=HANG, trust_env=False
-        ).json()
-
     def places() -> int:
         return int(httpx.get(f"{url}/load", headers=headers, timeout=HANG, trust_env=False).json()["load"]["places"])
 
@@ -324,11 +393,11 @@ def test_child_that_stands_still_gets_nothing_and_what_a_killed_one_had_is_done_
     frozen, awake = sorted(pids)
     os.kill(pids[frozen], signal.SIGSTOP)
     wait_until(lambda: places() == 2)
-    answers = [push("quick") for _ in range(3)]
+    answers = [push(url, {"task": {"type": "quick"}}) for _ in range(3)]
     assert {answer["worker"] for answer in answers if answer["state"] == "leased"} == {awake}
     os.kill(pids[frozen], signal.SIGCONT)
     wait_until(lambda: places() == 4)
-    held = push("stuck")
+    held = push(url, {"task": {"type": "stuck"}})
     os.kill(pids[held["worker"]], signal.SIGKILL)
     (fleet.user.folder / "go").touch()
     ids = [answer["id"] for answer in (*answers, held)]

@@ -599,21 +599,27 @@ def test_wrapped_function_runs_as_a_command_and_goes_on_where_it_was_interrupted
 EXAMPLES = Path(__file__).parents[2] / "examples" / "fleet"
 
 
+def run_example(user: ShellUser, *command: str) -> subprocess.CompletedProcess[str]:
+    """A script of the examples, which must end well."""
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / command[0]), *command[1:]],
+        cwd=user.folder,
+        env=user.environment,
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
 def test_example_of_people_is_asked_and_answers(user: ShellUser) -> None:
     user.environment |= {"SHOAL_DEMO_URL": user.url, "SHOAL_QUEUE": f"sqlite:///{user.folder}/q.db"}
     person, other = user.site.site.expected_profiles()[:2]
     user.start("worker", str(EXAMPLES / "people.py"), "--workers", "1")
     names = [person["username"], other["username"], "nobody-at-all"]
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / "ask.py"), *names],
-        cwd=user.folder,
-        env=user.environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = run_example(user, "ask.py", *names)
     lines = done.stdout.splitlines()
     for line, expected in zip(lines, (person, other), strict=False):
         assert line == (f"{expected['username']}: {expected['name']}, {min(len(expected['followers']), 15)} followers")
@@ -635,16 +641,7 @@ def test_example_of_pushed_tasks_finds_the_worker_and_its_result(user: ShellUser
         return bool(load.json()["load"]["places"])
 
     wait_until(has_places)
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / "push.py"), person["username"]],
-        cwd=user.folder,
-        env=user.environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = run_example(user, "push.py", person["username"])
     assert done.stdout.splitlines() == [
         f"{person['username']}: pushed to http://127.0.0.1:{port}",
         f"{person['username']}: {person['name']}",

@@ -9,8 +9,6 @@ import os
 import signal
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,6 +18,7 @@ from backend_urls import backend_url
 from servers import postgres, redis
 from servers.ports import free_port
 from wait import HANG, until
+from worker_at_work import at_work
 
 import shoal
 from shoal import load_config, start_cluster
@@ -38,16 +37,6 @@ class Profiles(shoal.Worker):
         if task.payload.get("fail"):
             raise ValueError(task.payload["fail"])
         return {"username": task.payload.get("username"), "attempt": task.attempt}
-
-
-@asynccontextmanager
-async def at_work(worker: shoal.Worker) -> AsyncIterator[None]:
-    working = asyncio.create_task(worker.work())
-    try:
-        yield
-    finally:
-        worker.stop()
-        await working
 
 
 async def all_in_the_store(client: shoal.Client, ids: list[int]) -> None:

@@ -17,7 +17,7 @@ from servers.ports import free_port
 from wait import HANG, until
 
 import shoal
-from shoal.client.load_balancer import BalancedWorker
+from shoal.client.balanced_worker import BalancedWorker
 
 from .conftest import children, clean_environment
 

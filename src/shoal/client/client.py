@@ -142,14 +142,6 @@ class Client:
                 ids[position] = id
         return ids
 
-    async def add_once(self, task: Task, name: str) -> int:
-        """Queue a task under a name of its own, by which it is known if it was queued before; returns its id."""
-        _ = self.queue
-        assert self._daily_runs is not None
-        core = task.to_queue_task(name)
-        (id,) = await self._daily_runs.add(task.type, [core], _paces([task], [core.lane]), keyed=[True])
-        return id
-
     # waiting for results
 
     async def wait_for_results(

@@ -8,104 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import random
-import time
 import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any, Self
 
 import msgspec
 
+from shoal.client.balanced_worker import BalancedWorker
 from shoal.client.client import Client
 from shoal.client.worker_connection import WorkerConnection, WorkerUnreachable
 from shoal.config.queue_address import QueueAddress, settings_for
 from shoal.control.worker_ports import find_ports
-from shoal.core.balancing import STRATEGIES, LoadReport, Strategy, choose
-from shoal.core.typed_task import Task, daily_scraper_name
+from shoal.core.balancing import STRATEGIES, Strategy, choose
+from shoal.core.typed_task import Task
 from shoal.errors import ActionRequired, UsageError
-from shoal.queue.reconnect import TRANSIENT_ERRORS
 from shoal.web.push.port import check_token
-from shoal.web.push.request import PushAnswer, PushRequest, WorkerReport
-
-log = logging.getLogger("shoal.balancer")
+from shoal.web.push.pusher import Pusher
+from shoal.web.push.request import PushAnswer, PushRequest
+from shoal.worker.pool.push_targets import PushTargets
 
 FRESH_SECONDS = 0.25  # figures so young need not be asked for again before a worker is chosen
 NO_WORKER_HINT = "start one: shoal worker FILE.py --accept 9470; or give the balancer the queue, and tasks wait there"
-
-
-class BalancedWorker:
-    """A worker, as the balancer knows it."""
-
-    def __init__(self, balancer: LoadBalancer, name: str, connection: WorkerConnection, found: bool = False) -> None:
-        self.name = name
-        self.is_healthy = False
-        self.is_found = found  # in the queue's registry, not registered by hand
-        self.report: WorkerReport | None = None
-        self.error = ""
-        self._balancer = balancer
-        self._connection = connection
-        self._asked_at = float("-inf")
-
-    def __repr__(self) -> str:
-        return f"<worker {self.name} at {self.url}, {'healthy' if self.is_healthy else 'not answering'}>"
-
-    @property
-    def url(self) -> str:
-        return self._connection.url
-
-    @property
-    def load(self) -> LoadReport:
-        return self.report.load if self.report is not None else LoadReport()
-
-    @property
-    def age(self) -> float:
-        """Seconds since it last said how busy it is."""
-        return time.monotonic() - self._asked_at
-
-    def serves(self, request: PushRequest) -> bool:
-        """Whether it has the code and the capabilities for a typed task; of pages it says so itself."""
-        if self.report is None or request.task is None:
-            return True
-        needs = request.task.get("needs") or ()
-        needed = {needs} if isinstance(needs, str) else set(needs)
-        has_code = daily_scraper_name(str(request.task.get("type"))) in self.report.serves
-        return has_code and needed <= set(self.report.capabilities)
-
-    async def submit(self, task: Task | str, *, run: str = "", priority: int = 0) -> int:
-        """Push a task to this worker, or the URL of a page of a run; returns its id.
-
-        Where this worker cannot take it, another one does, or it waits in the queue for any.
-        """
-        return await self._balancer.submit(task, run=run, priority=priority, first=self)
-
-    async def check(self) -> bool:
-        """Ask it how it is; one that does not answer gets nothing until it does."""
-        try:
-            self._update(await self._connection.load())
-        except (WorkerUnreachable, ActionRequired) as error:
-            self._fail(error)
-        return self.is_healthy
-
-    async def push(self, request: PushRequest) -> PushAnswer:
-        try:
-            answer = await self._connection.push(request)
-        except WorkerUnreachable as error:
-            self._fail(error)
-            raise
-        if self.report is not None and answer.load != LoadReport():
-            self._update(msgspec.structs.replace(self.report, load=answer.load))
-        return answer
-
-    def _update(self, report: WorkerReport) -> None:
-        self.report, self.is_healthy, self.error = report, True, ""
-        self._asked_at = time.monotonic()
-
-    def _fail(self, error: Exception) -> None:
-        if self.is_healthy or not self.error:
-            log.warning("worker_unhealthy", extra={"worker": self.name, "error": str(error)})
-        self.is_healthy, self.error = False, str(error)
-        self._asked_at = time.monotonic()
 
 
 class LoadBalancer:
@@ -125,7 +49,6 @@ class LoadBalancer:
         health_check_interval: float = 10.0,
         token: str = "",
         discover: bool = True,
-        seed: int | None = None,
         **settings: Any,
     ) -> None:
         if strategy not in STRATEGIES:
@@ -139,8 +62,9 @@ class LoadBalancer:
         self._strategy = strategy
         self._interval = health_check_interval
         self._discover = discover
-        self._random = random.Random(seed)
+        self._random = random.Random()
         self._workers: dict[str, BalancedWorker] = {}
+        self._adder: Pusher | None = None
         self._turn = 0
         self._checking: asyncio.Task[None] | None = None
         self._looking: asyncio.Future[None] | None = None
@@ -158,6 +82,7 @@ class LoadBalancer:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._checking
             self._checking = None
+        self._adder = None
         if self._client is not None:
             await self._client.close()
 
@@ -165,7 +90,7 @@ class LoadBalancer:
 
     def register_worker(self, name: str, url: str) -> BalancedWorker:
         """Have tasks pushed to the worker at a URL; the same name again is another URL for it."""
-        worker = self._workers[name] = BalancedWorker(self, name, WorkerConnection(url, self._token))
+        worker = self._workers[name] = self._worker(name, url)
         return worker
 
     def unregister_worker(self, name: str) -> bool:
@@ -197,7 +122,7 @@ class LoadBalancer:
     async def _keep_checking(self) -> None:
         while True:
             await asyncio.sleep(self._interval)
-            with contextlib.suppress(*TRANSIENT_ERRORS):  # workers are known, also while the queue is away
+            with contextlib.suppress(ActionRequired):  # workers are known, whatever the queue has
                 await self._find_workers()
             await asyncio.gather(*(worker.check() for worker in self.workers))
 
@@ -212,31 +137,48 @@ class LoadBalancer:
         for name, url in ports.items():
             if name not in self._workers and url not in taken:
                 with contextlib.suppress(UsageError):  # of a URL that is none
-                    self._workers[name] = BalancedWorker(self, name, WorkerConnection(url, self._token), found=True)
+                    self._workers[name] = self._worker(name, url, found=True)
+
+    def _worker(self, name: str, url: str, *, found: bool = False) -> BalancedWorker:
+        return BalancedWorker(name, WorkerConnection(url, self._token), self._submit_to, found=found)
 
     # tasks
 
-    async def submit(
-        self, task: Task | str, *, run: str = "", priority: int = 0, first: BalancedWorker | None = None
-    ) -> int:
+    async def submit(self, task: Task | str, *, run: str = "", priority: int = 0) -> int:
         """Push a task, or the URL of a page of a run, to a worker and return its id.
 
         The first that takes it has it; where none does, it waits in the queue, and any worker will take it there.
         """
-        request = _request(task, run, priority)
-        tried: list[str] = []
-        reached: list[BalancedWorker] = []
-        for worker in await self._candidates(request, first):
-            try:
-                answer = await worker.push(request)
-            except WorkerUnreachable as error:
-                tried.append(str(error))
-                continue
-            if not answer.refused:
-                return answer.id
-            tried.append(f"{worker.name}: {answer.refused}")
-            reached.append(worker)
-        return await self._queue_anyway(task, request, reached, tried)
+        return await self._submit_to(None, task, run, priority)
+
+    async def _submit_to(self, first: BalancedWorker | None, task: Task | str, run: str, priority: int) -> int:
+        request, tried = _request(task, run, priority), list[str]()
+        id = await _offer(await self._candidates(request, first), request, tried)
+        if id is not None:
+            return id
+        request = msgspec.structs.replace(request, anyway=True)
+        if self._client is not None:
+            return (await self._add_to_queue(self._client, request)).id
+        # A worker that can be reached puts it into its queue, where it waits for any.
+        id = await _offer(iter(self._healthy), request, tried)
+        if id is not None:
+            return id
+        why = f" ({'; '.join(tried[:3])})" if tried else ""
+        raise ActionRequired(f"no worker takes the task{why}", hint=f"submit it again later, or {NO_WORKER_HINT}")
+
+    async def _add_to_queue(self, client: Client, request: PushRequest) -> PushAnswer:
+        """As a worker does that takes nothing itself."""
+        if self._adder is None:
+            nobody = PushTargets(lambda: ())
+            self._adder = Pusher(
+                client.queue,
+                client.settings,
+                nobody,
+                serves=lambda name: False,
+                can_run=lambda run: False,
+                is_stopping=lambda: False,
+            )
+        return await self._adder.push(request)
 
     async def submit_many(self, tasks: Iterable[Task]) -> list[int]:
         """Push tasks one after the other; their ids in order."""
@@ -264,9 +206,7 @@ class LoadBalancer:
 
     async def _refresh(self) -> None:
         """Ask those that are new, or answered the last time, how busy they are; all callers share one look."""
-        old = [
-            worker for worker in self.workers if worker.age > (FRESH_SECONDS if worker.is_healthy else self._interval)
-        ]
+        old = [worker for worker in self.workers if worker.age > FRESH_SECONDS and (worker.is_healthy or worker.is_new)]
         if self._looking is None and old:
             self._looking = asyncio.ensure_future(_check_all(old))
             self._looking.add_done_callback(self._end_look)
@@ -276,24 +216,19 @@ class LoadBalancer:
     def _end_look(self, _: object) -> None:
         self._looking = None
 
-    async def _queue_anyway(
-        self, task: Task | str, request: PushRequest, reached: list[BalancedWorker], tried: list[str]
-    ) -> int:
-        """Nobody takes it now: it waits in the queue, put there by us or by a worker that can be reached."""
-        if self._client is not None and isinstance(task, Task):
-            return await self._client.add_once(task, request.id)
-        request = msgspec.structs.replace(request, anyway=True)
-        for worker in [*reached, *(it for it in self._healthy if it not in reached)]:
-            try:
-                answer = await worker.push(request)
-            except WorkerUnreachable as error:
-                tried.append(str(error))
-                continue
-            if not answer.refused:
-                return answer.id
-            tried.append(f"{worker.name}: {answer.error or answer.refused}")
-        why = f" ({'; '.join(tried[:3])})" if tried else ""
-        raise ActionRequired(f"no worker takes the task{why}", hint=f"submit it again later, or {NO_WORKER_HINT}")
+
+async def _offer(workers: Iterator[BalancedWorker], request: PushRequest, tried: list[str]) -> int | None:
+    """The id of a task that one of them took; None: none did, and `tried` has the reasons."""
+    for worker in workers:
+        try:
+            answer = await worker.push(request)
+        except WorkerUnreachable as error:
+            tried.append(str(error))
+            continue
+        if not answer.refused:
+            return answer.id
+        tried.append(f"{worker.name}: {answer.error or answer.refused}")
+    return None
 
 
 async def _check_all(workers: list[BalancedWorker]) -> None:

@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from shoal.errors import ActionRequired, UsageError
+from shoal.errors import UsageError
 from shoal.queue.http_connection import HttpConnection
 from shoal.version import __version__
 from shoal.web.push.port import LOAD_PATH, TASKS_PATH
 from shoal.web.push.request import PushAnswer, PushRequest, WorkerReport
 
-LOAD_TIMEOUT = 2.0  # seconds for a worker to say how it is
+LOAD_TIMEOUT = 5.0  # seconds for a worker to say how it is
 SUBMIT_TIMEOUT = 5.0  # seconds for it to take a task; then another is asked
 T = TypeVar("T")
 
@@ -72,7 +72,5 @@ class WorkerConnection:
         except (OSError, TimeoutError) as error:
             raise WorkerUnreachable(f"{self.url} does not answer: {error or 'no answer in time'}") from error
         if response.status == 401:
-            raise ActionRequired(
-                f"{self.url} refuses the token", hint="SHOAL_ACCEPT_TOKEN must be the same as that of its worker"
-            )
+            raise WorkerUnreachable(f"{self.url} refuses the token: SHOAL_ACCEPT_TOKEN must be that of its worker")
         return response.status, response.body

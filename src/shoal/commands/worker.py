@@ -247,7 +247,7 @@ class FleetWorker:
             self._settings,
             pool.push_targets(),
             name=self._fleet_job.name,
-            serves=self._scraper_set.scraper_names,
+            serves=self._scraper_set.names,
             can_run=self._scraper_set.accepts,
             is_stopping=self._stopped.is_set,
         )

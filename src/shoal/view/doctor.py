@@ -25,8 +25,10 @@ from shoal.logs import redact
 from shoal.queue.base import Finding, Promises, Queue
 from shoal.queue.registry import BACKENDS, find_backend
 from shoal.version import __version__, install_hint
+from shoal.view.celery_checks import celery_findings, has_celery
 from shoal.view.formatting import count
 from shoal.view.rabbitmq import broker_findings, has_broker
+from shoal.view.work_checks import work_findings
 
 LIBRARIES = ("uvloop", "pycurl", "selectolax", "ada-url", "msgspec", "parsel")
 OPTIONAL = {"uvloop": "pages cost slightly more without it"}
@@ -58,6 +60,8 @@ async def run_checks(settings: Settings) -> DoctorReport:
     findings += found.findings
     if has_broker(settings):
         findings += await broker_findings(settings)
+    if has_celery(settings):
+        findings += await celery_findings()
     if settings.store:
         findings.append(await _store(settings))
     return DoctorReport(tuple(findings), found.promises, found.behind)
@@ -207,6 +211,8 @@ async def _queue_findings(queue: Queue, where: str, settings: Settings) -> Async
     for finding in told:
         yield finding
     for finding in await _workers(queue, settings):
+        yield finding
+    async for finding in work_findings(queue, settings):
         yield finding
     if settings.store:
         waiting = 0

@@ -19,7 +19,7 @@ from shoal.view.formatting import clean
 
 def is_shared(run: Run) -> bool:
     """Whether any worker of the fleet, or of a server, may work on it."""
-    return run.spec.get("mode") in ("distributed", SERVER_MODE)
+    return run.spec.get("mode") in ("distributed", SERVER_MODE) or run.scraper.startswith(TYPE_PREFIX)
 
 
 def is_abandoned(settings: Settings, run: Run) -> bool:

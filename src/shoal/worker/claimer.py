@@ -145,25 +145,25 @@ class Claimer:
         """Whether tasks may be given to the worker now."""
         return not (self._is_stopped or self._is_paused or self._load.is_blocked)
 
-    async def take_over(self, request_id: str, tasks: int, sent: float) -> None:
-        """Claim what was pushed to this worker by a request that was sent at that time."""
-        await self._claim(tasks, request=request_id, sent=sent)
+    async def take_over(self, claim: Claim, sent: float) -> None:
+        """Take what was leased to this worker by a push, which was sent at that time."""
+        context, timeout = self._context, self._plan.outage_timeout
+        await reconnecting(lambda: context.after_claim(claim.tasks), timeout, errors=TRANSIENT_ERRORS)
+        self._accept(claim, sent)
 
-    async def _claim(
-        self, limit: int, *, fresh: bool = False, request: str = "", sent: float = math.inf
-    ) -> Claim | None:
+    async def _claim(self, limit: int, *, fresh: bool) -> Claim | None:
         """One batch. A lost answer is asked for again by the same id: the tasks in it are ours already.
 
         fresh: there was nothing the last time, so look for runs that have just begun, too.
         """
         context, plan = self._context, self._plan
-        pushed, request = bool(request), request or uuid.uuid4().hex
+        request, sent = uuid.uuid4().hex, math.inf
 
         async def claim() -> Claim:
             nonlocal sent
             names = context.run_list
             serves = plan.serves if names is None else await names.names_to_claim(fresh=fresh)
-            if serves == () and not pushed:
+            if serves == ():
                 return Claim(0)
             now = context.clock()
             sent = min(sent, now)  # of the first try: that may be the one that was heard

@@ -45,7 +45,7 @@ class PushInbox:
             await asyncio.wait(self.tasks, timeout=HAND_BACK_WAIT)
 
     async def _take_over(self, batch: PushedBatch) -> None:
-        await self._claimer.take_over(batch.request_id, batch.tasks, batch.sent)
+        await self._claimer.take_over(batch.claim, batch.sent)
         self._taken += 1
         self.write_load()
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from shoal.control.celery.options import CeleryOptions
 from shoal.errors import QueueUnavailable, UsageError
 from shoal.logs import redact
 from shoal.version import install_hint
+
+T = TypeVar("T")
 
 CONNECT_TIMEOUT = 2.0  # seconds
 PING_TIMEOUT = 1.0  # seconds that workers have for their answer
@@ -103,6 +105,15 @@ class Broker:
             return {str(name): _pool_size(stats) for name, stats in found.items()}
 
         return await asyncio.to_thread(ask)
+
+    async def ask(self, question: Callable[[Any], T]) -> T:
+        """What somebody wants to know of a connection to the broker."""
+
+        def connected() -> T:
+            with self._translated(), self._app.connection_for_read(connect_timeout=CONNECT_TIMEOUT) as connection:
+                return question(connection)
+
+        return await asyncio.to_thread(connected)
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:

@@ -25,12 +25,12 @@ from shoal.extract.template import Template
 from shoal.queue.base import Queue, TaskFilter
 from shoal.queue.daily_runs import ALL_RUNS, CELERY_PREFIX, DailyRuns
 from shoal.runs.spec import new_spec
+from shoal.runs.url_policy import UrlPolicy
 from shoal.store.results.base import ResultBackend
 from shoal.web.http.problem import Problem
 from shoal.web.submit.batch_options import BatchOptions, batch_template
 from shoal.web.submit.results import JsonObject, UrlResults
 from shoal.web.submit.url_lists import StoredUrls, UrlList
-from shoal.web.submit.url_policy import UrlPolicy
 
 FIRST_PAUSE, MAX_PAUSE = 0.02, 0.5  # seconds between two looks at a page
 DELAY_WORTH_WAITING = 2.0  # seconds; for a longer retry delay the message goes back to the broker

@@ -24,7 +24,7 @@ from shoal.web.push.pusher import Pusher
 from shoal.web.push.request import MAX_BODY_BYTES, PushAnswer, WorkerReport, decode_request
 from shoal.worker.pool.push_targets import PushTargets
 
-PUSH_TIMEOUT = 10.0  # seconds that the queue may take
+PUSH_TIMEOUT = 4.0  # seconds that the queue may take: whoever pushes waits a little longer than that
 MIN_TOKEN = 16  # characters
 TASKS_PATH, LOAD_PATH = "/tasks", "/load"
 _encode = msgspec.json.encode

@@ -136,9 +136,8 @@ class Lease:
         return result.answers
 
     async def _push(self, target: PushTarget, run: int, tasks: Sequence[Task], paces: dict[str, Pace]) -> PushResult:
-        request_id, sent = secrets.token_hex(16), time.monotonic()
+        sent, is_leased = time.monotonic(), False
         self._targets.reserve(target)
-        leased = 0
         try:
             result = await self._queue.push(
                 run,
@@ -147,14 +146,14 @@ class Lease:
                 paces,
                 lease=self._settings.lease,
                 capabilities=self._settings.has,
-                request_id=request_id,
+                request_id=secrets.token_hex(16),  # where the answer is lost, the same batch is asked for again
             )
-            leased = len(result.claim.tasks)
+            is_leased = bool(result.claim.tasks)
         finally:
-            if not leased:
+            if not is_leased:
                 self._targets.cancel(target)
-        if leased:
-            target.send(PushedBatch(request_id, leased, sent))
+        if is_leased:
+            target.send(PushedBatch(result.claim, sent))
         return result
 
     def answer(self, id: int) -> PushAnswer:

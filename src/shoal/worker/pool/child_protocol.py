@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from shoal import errors
+from shoal.core.task import Claim
 from shoal.errors import ActionRequired, ShoalError
 
 EXIT_GAVE_UP = 70  # exit code: a person must act; the note says why
@@ -23,10 +24,9 @@ class ChildConfig(msgspec.Struct, frozen=True):
 
 
 class PushedBatch(msgspec.Struct, frozen=True):
-    """Tasks that were leased to a worker by Queue.push, which it takes over with a claim of the same request_id."""
+    """Tasks that were leased to a worker by Queue.push."""
 
-    request_id: str
-    tasks: int
+    claim: Claim
     sent: float  # when that was asked for, by the clock that processes of a machine share
 
 

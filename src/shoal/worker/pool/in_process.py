@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import Callable
+
+import msgspec
 
 from shoal.queue.base import REAP_EVERY
 from shoal.queue.reconnect import TRANSIENT_ERRORS
@@ -32,7 +35,8 @@ class InProcessWorker:
         return self._context.worker
 
     def read_note(self) -> CrashNoteSnapshot | None:
-        return self._context.crash_note.snapshot()
+        """As of now: whoever asks does so in the worker's own loop, so it cannot stand still meanwhile."""
+        return msgspec.structs.replace(self._context.crash_note.snapshot(), load_at=time.monotonic_ns())
 
     def send(self, batch: PushedBatch) -> None:
         self._worker.take_over(batch)
