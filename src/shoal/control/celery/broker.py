@@ -126,6 +126,9 @@ class Broker:
                 hint=f"is the broker up? CELERY_BROKER_URL is {redact(self.options.broker_url)}",
             ) from error
 
+    def close(self) -> None:
+        self._app.close()
+
 
 def _broker_errors(app: Any) -> tuple[type[Exception], ...]:
     """What its transport raises where the broker is away, and what Celery makes of that."""
