@@ -24,7 +24,6 @@ POLL_MIN, POLL_MAX = 0.05, 1.0  # how often an idle worker asks; wake-ups are hi
 MIN_SLEEP = 0.005
 PREFETCH_SECONDS = 0.25  # seconds of work kept at hand beyond what is being worked on
 PREFETCH_MIN = 4
-PREFETCH_ANSWER = 0.008  # seconds of work that may be at hand however quick it is
 WAKEUP_WAIT = 30.0  # seconds that one wait for a wake-up lasts
 WAKEUP_GAP, WAKEUP_GAP_MAX = 0.05, 1.0  # between claims after wake-ups; grows while these find nothing
 MAX_LATENCY_SHARE = 0.25  # of the spacing: a slower answer says too little about its slots
@@ -136,9 +135,7 @@ class Claimer:
         return min(needed, self._plan.batch_size) if self._plan.batch_size else needed
 
     def _prefetch_target(self) -> int:
-        """Twice what can be in progress at most, or more where that is over before the queue has answered."""
-        most = max(2 * self._plan.concurrency, int(self._rate * PREFETCH_ANSWER))
-        return min(most, max(PREFETCH_MIN, int(self._rate * PREFETCH_SECONDS)))
+        return min(2 * self._plan.concurrency, max(PREFETCH_MIN, int(self._rate * PREFETCH_SECONDS)))
 
     @property
     def is_taking(self) -> bool:
