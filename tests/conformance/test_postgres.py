@@ -378,3 +378,20 @@ def test_a_namespace_that_cannot_be_is_refused(name: str) -> None:
 
 def test_a_password_is_not_shown() -> None:
     assert "secret" not in server_url.parse("postgresql://me:secret@db.example/d?namespace=n").display_url
+
+
+async def test_records_leave_the_queue_only_when_they_are_on_the_disk(own_server: postgres.Server) -> None:
+    queue = await PostgresQueue.open(own_server.url())
+    admin = await asyncpg.connect(server_url.parse(own_server.url()).dsn)
+    run = (await queue.start_run(NEW)).id
+    await queue.add(run, pages(1), {"a.test": UNLIMITED_PACE})
+    claim = await queue.claim("w1", 1)
+    await queue.settle([outcome(claim.tasks[0], records=(b"{}",))])
+    await admin.execute("SET synchronous_commit = off")
+    for _ in range(20):  # the server writes by itself five times a second: once may have been in between
+        await admin.execute("SELECT pg_logical_emit_message(true, 'noise', repeat('x', 1000))")
+        before = await admin.fetchval("SELECT pg_current_wal_insert_lsn()")
+        assert await queue.records(run)
+        assert await admin.fetchval("SELECT pg_current_wal_flush_lsn() >= $1::pg_lsn", before)
+    await admin.close()
+    await queue.close()

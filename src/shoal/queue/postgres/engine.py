@@ -84,6 +84,10 @@ class Engine:
         statement = sql.replace("{s}", self.schema)
         return await self._retry(lambda db: db.fetchval(statement, *values))
 
+    async def flush(self) -> None:
+        """Wait until what was read is on the disk: an outcome can be seen before it is, and must not leave the queue then."""
+        await self.value("SELECT {s}.flush_log()")
+
     async def transact(self, step: Step[T]) -> T:
         """Several statements as one transaction; repeated as a whole where need be."""
         return await self._retry(step, transact=True)

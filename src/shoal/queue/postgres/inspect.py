@@ -196,6 +196,8 @@ async def records(
         )
     else:
         rows = await engine.rows("SELECT o_seq, o_task, o_data FROM {s}.read_records($1, $2, $3)", run, after, limit)
+    if rows:
+        await engine.flush()
     return [StoredRecord(seq, task, data.encode()) for seq, task, data in rows]
 
 

@@ -14,6 +14,8 @@ async def listing(engine: Engine, kind: str, *, after: int = 0, limit: int = 100
         "SELECT seq, run, key, data FROM {s}.outbox WHERE kind = $1 AND seq > $2 ORDER BY seq LIMIT $3",
         escape_nul(kind), after, limit,
     )  # fmt: skip
+    if rows:
+        await engine.flush()
     return [StoredEntry(seq, run, kind, unescape_nul(key), data) for seq, run, key, data in rows]
 
 

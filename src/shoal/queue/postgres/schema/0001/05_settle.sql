@@ -396,8 +396,17 @@ BEGIN
 END
 $$;
 
+-- Wait until all that was committed before is on the disk. A commit that has something to write waits for it.
+CREATE FUNCTION flush_log() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn() THEN
+    PERFORM pg_logical_emit_message(true, 'shoal', '');
+  END IF;
+END
+$$;
+
 -- Settle, and answer when it is durable, though its locks are given back before: whoever builds on it cannot become durable earlier.
--- It takes what settle takes. Not within a transaction of the caller's.
+-- Whoever takes what it wrote elsewhere (records, the outbox) calls flush_log first. It takes what settle takes. Not within a transaction of the caller's.
 DO $do$
 DECLARE
   v_words text;
