@@ -140,10 +140,12 @@ class JudgedLinks:
         return self._links.get(directory, _NONE)
 
     def add(self, directory: str, hrefs: set[str]) -> None:
-        self._count += 3 + len(hrefs) + sum(map(len, hrefs)) // 128  # long ones count for several
-        if self._count > self._most:
+        size = 3 + len(hrefs) + sum(map(len, hrefs)) // 128  # long ones count for several
+        if self._count + size > self._most:
             self._links, self._count = {}, 0
-        self._links.setdefault(directory, set()).update(hrefs)
+        if size <= self._most:
+            self._links.setdefault(directory, set()).update(hrefs)
+            self._count += size
 
 
 class LinkFilter:
@@ -263,7 +265,8 @@ class LinkFilter:
         fresh = self._seen.unseen(resolver.origin, unjudged)
         if fresh:
             self._seen.drop_known(resolver.origin, fresh, resolver.paths(tuple(fresh)))
-        self._judged.add(resolver.directory, unjudged - fresh)
+        if judged_now := unjudged - fresh:
+            self._judged.add(resolver.directory, judged_now)
         return fresh
 
     def _new_url(self, resolver: Resolver, href: str, skipped: list[tuple[str, str]], look_up: bool) -> str | None:
