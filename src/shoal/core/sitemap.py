@@ -65,12 +65,14 @@ def is_robots(url: str) -> bool:
     return url[url.find("/", 8) :] == ROBOTS_PATH
 
 
-@lru_cache(1_000)  # most entries of a sitemap have the date of others
 def parse_date(text: str) -> float | None:
     """Seconds since 1970 of a date as sitemaps (W3C) and feeds (RFC 822) write it; without a zone it is UTC."""
     text = text.strip()
-    if not text or len(text) > _MAX_DATE:
-        return None
+    return _parsed_date(text) if text and len(text) <= _MAX_DATE else None
+
+
+@lru_cache(1_000)  # most entries of a sitemap have the date of others
+def _parsed_date(text: str) -> float | None:
     try:
         if found := _date(text):
             year, month, day, clock, zone = found.groups()

@@ -10,7 +10,6 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -137,14 +136,16 @@ class JudgedLinks:
         self._count = 0
         self._links: dict[str, set[str]] = {}
 
-    def of(self, directory: str) -> AbstractSet[str]:
+    def of(self, directory: str) -> set[str] | frozenset[str]:
         return self._links.get(directory, _NONE)
 
     def add(self, directory: str, hrefs: set[str]) -> None:
-        self._count += 3 + len(hrefs) + sum(map(len, hrefs)) // 128  # long ones count for several
-        if self._count > self._most:
+        size = 3 + len(hrefs) + sum(map(len, hrefs)) // 128  # long ones count for several
+        if self._count + size > self._most:
             self._links, self._count = {}, 0
-        self._links.setdefault(directory, set()).update(hrefs)
+        if size <= self._most:
+            self._links.setdefault(directory, set()).update(hrefs)
+            self._count += size
 
 
 class LinkFilter:
@@ -264,7 +265,8 @@ class LinkFilter:
         fresh = self._seen.unseen(resolver.origin, unjudged)
         if fresh:
             self._seen.drop_known(resolver.origin, fresh, resolver.paths(tuple(fresh)))
-        self._judged.add(resolver.directory, unjudged - fresh)
+        if judged_now := unjudged - fresh:
+            self._judged.add(resolver.directory, judged_now)
         return fresh
 
     def _new_url(self, resolver: Resolver, href: str, skipped: list[tuple[str, str]], look_up: bool) -> str | None:

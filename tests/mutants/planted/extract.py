@@ -15,8 +15,8 @@ MUTANTS = (
     Mutant(
         "a link that led to a new page counts as judged",
         "extract/links.py",
-        "self._judged.add(resolver.directory, unjudged - fresh)",
-        "self._judged.add(resolver.directory, unjudged)",
+        "judged_now := unjudged - fresh",
+        "judged_now := unjudged",
         "unit/test_extract_links.py",
     ),
     Mutant(

@@ -21,7 +21,7 @@ from shoal.worker.task.queue_look_up import ask_queue
 from shoal.worker.task.slot import TaskPostponed
 
 CHUNK = 65_536  # bytes parsed before others get their turn
-AT_ONCE = 6  # of a host that are fetched and read
+AT_ONCE = 4  # of a host that are fetched and read
 BATCH = 1_000  # entries that become tasks in one step
 USUAL_PLACE = "/sitemap.xml"  # where one is if robots.txt names none
 _GUESSED = "guessed"  # in the meta of such a task: nobody said that it is there
