@@ -98,6 +98,17 @@ async def test_holder_that_died_on_this_machine_is_not_waited_for(queue: Queue) 
     await FleetLock.acquire(queue, "books", "x")
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs the process table of Linux")  # noqa: PTH110
+async def test_holder_that_has_ended_and_was_not_waited_for_is_gone(queue: Queue) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    try:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # it stays in the process table
+        await elsewhere(queue, place=module.process_namespace(), pid=ended.pid, until=2**60)
+        await FleetLock.acquire(queue, "books", "x")
+    finally:
+        ended.wait()
+
+
 async def test_holder_whose_number_another_process_has_by_now_is_not_waited_for(queue: Queue) -> None:
     await elsewhere(queue, place=module.process_namespace(), pid=os.getpid(), born="1", until=2**60)
     await FleetLock.acquire(queue, "books", "x")

@@ -33,6 +33,9 @@ class Machine:
     def read(self) -> MachineResources:
         return self.have
 
+    def read_memory(self) -> tuple[int, int, str]:
+        return self.have.memory_total, self.have.memory_used, self.have.limited_by
+
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
@@ -84,6 +87,25 @@ def test_worker_under_pressure_has_half_as_much_in_progress(machine: Machine) ->
         await asyncio.sleep(5)
         assert len(harness.fetched) == 4
         assert (await watched(harness)).activity.startswith("claims less")
+        harness.worker.stop()
+        await working
+
+    story()
+
+
+def test_memory_that_fills_up_between_two_heartbeats_is_seen_before_the_next_claim(machine: Machine) -> None:
+    @on_virtual_clock
+    async def story() -> None:
+        harness = WorkerHarness(resources=ResourcePolicy(), concurrency=4, stop_when_empty=False)
+        harness.latency = 0.1
+        await harness.open(*(f"/{number}" for number in range(400)))
+        working = asyncio.create_task(harness.worker.run())
+        await asyncio.sleep(1)
+        machine.have = FULL
+        begun = len(harness.fetched)
+        await asyncio.sleep(1.5)  # the next heartbeat comes after five
+        assert 0 < begun <= len(harness.fetched) <= begun + 16
+        assert (await harness.queue.queue.stats(harness.run)).leased == 0  # what it had at hand is for others
         harness.worker.stop()
         await working
 

@@ -16,8 +16,9 @@ QUEUE_OPTION = "shoal.queue_option"  # in the context: what commands need to rea
 # Commands that look into a queue; those with a second word have their options after it.
 _COMMAND = re.compile(
     r"\bshoal (?:hosts (?:set|park|release)|schedule (?:add|list|show|pause|resume|remove|run)"
-    r"|token (?:add|list|remove)|(?:status|watch|runs|why|dead|revive|pause|resume|cancel|workers|worker|drain"
-    r"|hosts|advice|export|metrics|serve|doctor)(?![\w-]))"
+    r"|token (?:add|list|remove)|scale (?:auto|set|status|history)"
+    r"|(?:status|watch|runs|why|dead|revive|pause|resume|cancel|workers|worker|drain"
+    r"|hosts|advice|export|metrics|serve|doctor|resources)(?![\w-]))"
 )
 
 

@@ -41,7 +41,7 @@ class MachineReader:
         self._share: float | None = None
 
     def read(self) -> MachineResources:
-        total, used, limited_by = self._read_memory()
+        total, used, limited_by = self.read_memory()
         disk_total, disk_free = self._read_disk()
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         cores = self._cores()
@@ -58,8 +58,8 @@ class MachineReader:
             limited_by=limited_by,
         )
 
-    def _read_memory(self) -> tuple[int, int, str]:
-        """The machine or the group that is nearest to its limit."""
+    def read_memory(self) -> tuple[int, int, str]:
+        """(bytes, in use, limited by) of the machine or the group that is nearest to its limit."""
         total, available = self._meminfo()
         found = [(total, total - available, "")] if total else []
         for folder in self._memory.folders:

@@ -40,6 +40,7 @@ class WorkerLoad(Protocol):
     def is_blocked(self) -> bool: ...
     @property
     def is_idle(self) -> bool: ...
+    def check_resources(self) -> Pressure: ...
 
 
 class Claimer:
@@ -83,17 +84,12 @@ class Claimer:
         self._is_paused = paused
         self._wake_event.set()
 
-    def limit(self, pressure: Pressure) -> None:
-        """Claim less, nothing, or as usual again, as the machine allows."""
-        if pressure != self._pressure:
-            self._pressure = pressure
-            self._wake_event.set()
-
     async def run(self) -> None:
         """Claim until stopped, or until no task is open any more."""
         pause = POLL_MIN
         while not self._is_stopped:
             self._wake_event.clear()
+            self._pressure = self._load.check_resources()
             limit = self._tasks_needed()
             if limit <= 0:
                 await self._sleep(POLL_MAX)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from typing import Any
 
 from shoal.core.lane import Pace
+from shoal.core.resources import Pressure
 from shoal.core.run import run_of
 from shoal.core.task import Outcome, Verdict
 from shoal.queue.base import ExtendResult
@@ -101,6 +102,15 @@ class Worker:
     def is_drained(self) -> bool:
         """Whether it ended because somebody asked it to drain."""
         return self._is_draining
+
+    def check_resources(self) -> Pressure:
+        """Whether to claim less, or nothing, because the machine is running out of something."""
+        if self._guard is None:
+            return ""
+        self._guard.check_memory(self._context.clock())
+        if self._guard.pressure == "stop":
+            self._release_unstarted()  # for others, at no cost: here they would only wait
+        return self._guard.pressure
 
     def stop(self) -> None:
         """Start nothing new, hand back what is unfinished at no cost, and end."""
@@ -359,11 +369,9 @@ class Worker:
             log.warning("leases_in_doubt", extra={"worker": self._context.worker, "leases": len(old)})
             self._release_unstarted(old)
             self._cancel_runners(runner for runner, buffered in self._running.items() if buffered.task.lease in old)
-        if self._guard is not None:
-            self._claimer.limit(self._guard.pressure)
-            if self._guard.needs_fresh_start(now, idle=self.is_idle):
-                log.warning("fresh_start", extra={"worker": self._context.worker, "why": self._guard.reason})
-                self._claimer.stop()
+        if self._guard is not None and self._guard.needs_fresh_start(now, idle=self.is_idle):
+            log.warning("fresh_start", extra={"worker": self._context.worker, "why": self._guard.reason})
+            self._claimer.stop()
         if len(self._paced_lanes) > MAX_PACED_RUNS:
             self._paced_lanes = {
                 run: paced for run, paced in self._paced_lanes.items() if self._context.known_run_context(run)

@@ -1,6 +1,7 @@
 """ResourceGuard: has a worker claim less, then nothing, before memory, disk or open files run out.
 
-It reads the machine's figures with the heartbeat, in its thread; a page costs nothing. A worker that has stopped
+It reads the machine's figures with the heartbeat, in its thread, and before claims only how much memory is in use, a
+few times a second at most; a page costs nothing. A worker that has stopped
 claiming goes on by itself once there is room again; if it is its own memory that is not given back, it
 ends when it has nothing in progress, and its supervisor starts a fresh one.
 """
@@ -8,7 +9,10 @@ ends when it has nothing in progress, and its supervisor starts a fresh one.
 from __future__ import annotations
 
 import logging
+import math
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from shoal.core.resources import MachineResources, Pressure, ResourcePolicy, resource_pressure
 from shoal.files.machine import MachineReader
@@ -17,6 +21,7 @@ from shoal.worker.memory import memory_of
 log = logging.getLogger("shoal.worker")
 
 MUCH_MEMORY = 2.0  # times what it had at first: more than that is worth a fresh start
+MEMORY_INTERVAL = 0.2  # seconds between two looks at the memory
 CALM_SECONDS = 5.0  # without any task before it starts afresh
 WORDS: dict[Pressure, str] = {"slow": "claims less", "stop": "claims nothing"}
 
@@ -28,14 +33,26 @@ class ResourceGuard:
         self._reader = MachineReader(Path(folder))
         self._memory_at_first = 0
         self._idle_since: float | None = None
+        self._checked_at = -math.inf
         self.figures = MachineResources()
         self.pressure: Pressure = ""
         self.reason = ""
 
     def read(self) -> None:
         """In the heartbeat thread."""
-        self.figures = self._reader.read()
         self._memory_at_first = self._memory_at_first or memory_of()
+        self._judge(self._reader.read())
+
+    def check_memory(self, now: float) -> None:
+        """In the event loop, before a claim: a leak may fill in a second what a heartbeat would see in five."""
+        if now - self._checked_at < MEMORY_INTERVAL:
+            return
+        self._checked_at = now
+        total, used, limited_by = self._reader.read_memory()
+        self._judge(replace(self.figures, memory_total=total, memory_used=used, limited_by=limited_by))
+
+    def _judge(self, figures: MachineResources) -> None:
+        self.figures = figures
         pressure, reason = resource_pressure(self.figures, self._policy)
         if pressure != self.pressure:
             event = {"slow": "claiming_less", "stop": "claiming_stopped"}.get(pressure, "claiming_again")
