@@ -18,6 +18,7 @@ from mutants.planted import (
     push,
     queue,
     queue_claim,
+    rabbitmq,
     recrawl,
     run_counters,
     runs,
@@ -54,5 +55,6 @@ _PARTS = (
     discard,
     secrets,
     page_limit,
+    rabbitmq,
 )
 MUTANTS = tuple(mutant for part in _PARTS for mutant in part.MUTANTS)
