@@ -49,7 +49,7 @@ WEBHOOK_RECEIVER = "127.0.0.1:8900"  # and a program that hears of what ended
 LOGIN_SITE = "https://members.example"  # and where it has a site with a login
 REDIS = "redis://queue.internal/0"  # and servers of a fleet
 POSTGRES = "postgresql://shoal@db.internal/shoal"
-RABBITMQ = "amqp://broker.internal/?"
+BROKER, MANAGEMENT = "amqp://shoal@broker.internal/shoal", "http://shoal@broker.internal:15672"
 BLOCK = re.compile(r"(?:<!-- (run|file)([^\n]*?) -->\n)?```(\w+)\n(.*?)```", re.DOTALL)
 RUNNABLE = [str(page.relative_to(ROOT)) for page in PAGES if "\n<!-- run" in page.read_text("utf-8")]
 
@@ -124,6 +124,8 @@ class DocsReader:
         }
         self.login_site = login_site
         self.namespace = f"docs_{uuid4().hex[:12]}"
+        self.vhost = ""
+        self.closing = contextlib.ExitStack()
         self.groups: list[int] = []
         self.environment = dict(user.environment)
         self.environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -138,6 +140,7 @@ class DocsReader:
         for group in self.groups:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
+        self.closing.close()
 
     def with_test_servers(self, text: str) -> str:
         """A text with the servers of this test in place of those that the pages name."""
@@ -148,8 +151,10 @@ class DocsReader:
             text = text.replace(REDIS, redis.url(self.namespace))
         if POSTGRES in text:
             text = text.replace(POSTGRES, postgres.shared().url(self.namespace))
-        if RABBITMQ in text:
-            text = text.replace(RABBITMQ, f"{rabbitmq.shared().url(namespace=self.namespace)}&")
+        if BROKER in text or MANAGEMENT in text:
+            self.vhost = self.vhost or self.closing.enter_context(rabbitmq.vhost())
+            server = rabbitmq.shared()
+            text = text.replace(BROKER, server.url(self.vhost)).replace(MANAGEMENT, server.management_url)
         return text
 
     def follow(self, name: str) -> int:

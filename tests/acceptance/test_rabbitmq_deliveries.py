@@ -293,7 +293,7 @@ async def _delivered(queue: RabbitmqQueue, count: int) -> bool:
 async def test_a_queue_with_other_arguments_is_named_with_the_difference_and_the_cure(carried: Carried) -> None:
     connection = await Connection.open(carried.relay.url.address)
     channel = await connection.channel(confirms=False)
-    arguments = {"x-queue-type": "quorum", "x-max-length": 5}
+    arguments = names.task_arguments(carried.relay.url.namespace) | {"x-max-length": 5}
     await channel.declare_queue(carried.queue_name(), arguments=arguments)
     await connection.close()
     run = await carried.run(3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mutants.planted import (
+    carrier,
     config,
     core,
     discard,
@@ -18,6 +19,7 @@ from mutants.planted import (
     push,
     queue,
     queue_claim,
+    rabbitmq,
     recrawl,
     run_counters,
     runs,
@@ -54,5 +56,7 @@ _PARTS = (
     discard,
     secrets,
     page_limit,
+    rabbitmq,
+    carrier,
 )
 MUTANTS = tuple(mutant for part in _PARTS for mutant in part.MUTANTS)
