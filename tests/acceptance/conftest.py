@@ -16,9 +16,12 @@ from busy_queue import populate
 from fetch_site import make_certificate
 from local_fleet import LocalFleet, local_fleet
 from server_process import ServerProcess, running_server
+from servers import rabbitmq
 
 from shoal.demo.server import Server, serve
 from shoal.demo.site import Site
+from shoal.queue.base import Queue
+from shoal.queue.sqlite import SqliteQueue
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -75,6 +78,21 @@ def redis_fleet(tmp_path: Path) -> Iterator[LocalFleet]:
     """On a server, for what several processes do."""
     with local_fleet("redis", tmp_path) as made:
         yield made
+
+
+@pytest.fixture
+def broker() -> Iterator[str]:
+    """A virtual host of RabbitMQ, by its URL."""
+    with rabbitmq.vhost() as vhost:
+        yield rabbitmq.shared().url(vhost)
+
+
+@pytest.fixture
+async def queue(tmp_path: Path) -> AsyncIterator[Queue]:
+    """A ledger in a file."""
+    queue = await SqliteQueue.open(str(tmp_path / "state.db"))
+    yield queue
+    await queue.close()
 
 
 @pytest.fixture(scope="module")

@@ -52,7 +52,6 @@ LOGIN_SITE = "https://members.example"  # and where it has a site with a login
 REDIS = "redis://queue.internal/0"  # and servers of a fleet
 CELERY_BROKER = "redis://broker.internal/0"  # likewise, as other programs reach it
 POSTGRES = "postgresql://shoal@db.internal/shoal"
-RABBITMQ = "amqp://broker.internal/?"
 BROKER, MANAGEMENT = "amqp://shoal@broker.internal/shoal", "http://shoal@broker.internal:15672"
 BLOCK = re.compile(r"(?:<!-- (run|file)([^\n]*?) -->\n)?```(\w+)\n(.*?)```", re.DOTALL)
 RUNNABLE = [str(page.relative_to(ROOT)) for page in PAGES if "\n<!-- run" in page.read_text("utf-8")]
@@ -160,8 +159,6 @@ class DocsReader:
             text = text.replace(CELERY_BROKER, self.broker)
         if POSTGRES in text:
             text = text.replace(POSTGRES, postgres.shared().url(self.namespace))
-        if RABBITMQ in text:
-            text = text.replace(RABBITMQ, f"{rabbitmq.shared().url(namespace=self.namespace)}&")
         if BROKER in text or MANAGEMENT in text:
             self.vhost = self.vhost or self.closing.enter_context(rabbitmq.vhost())
             server = rabbitmq.shared()

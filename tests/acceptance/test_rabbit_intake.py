@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
 from broker_relay import other_program, publish, relaying, take_all
 from servers import rabbitmq
 from wait import until
@@ -16,20 +13,6 @@ from shoal.control.intake_counts import IntakeCounts, intake_counts
 from shoal.core.run import NewRun, Run
 from shoal.core.task import Outcome
 from shoal.queue.base import Queue, TaskView
-from shoal.queue.sqlite import SqliteQueue
-
-
-@pytest.fixture
-def broker() -> Iterator[str]:
-    with rabbitmq.vhost() as vhost:
-        yield rabbitmq.shared().url(vhost)
-
-
-@pytest.fixture
-async def queue(tmp_path: Path) -> AsyncIterator[Queue]:
-    queue = await SqliteQueue.open(str(tmp_path / "state.db"))
-    yield queue
-    await queue.close()
 
 
 async def published(url: str, *bodies: object, **properties: Any) -> None:

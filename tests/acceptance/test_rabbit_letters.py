@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,20 +24,6 @@ from shoal.errors import QueueUnavailable
 from shoal.queue.base import Queue, TaskFilter
 from shoal.queue.broker.broker_url import BrokerUrl
 from shoal.queue.daily_runs import DailyRuns
-from shoal.queue.sqlite import SqliteQueue
-
-
-@pytest.fixture
-def broker() -> Iterator[str]:
-    with rabbitmq.vhost() as vhost:
-        yield rabbitmq.shared().url(vhost)
-
-
-@pytest.fixture
-async def queue(tmp_path: Path) -> AsyncIterator[Queue]:
-    queue = await SqliteQueue.open(str(tmp_path / "state.db"))
-    yield queue
-    await queue.close()
 
 
 def page(name: object, **more: Any) -> Task:

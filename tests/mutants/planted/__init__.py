@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mutants.planted import (
+    carrier,
     celery,
     config,
     core,
@@ -20,6 +21,7 @@ from mutants.planted import (
     pushed_tasks,
     queue,
     queue_claim,
+    rabbitmq,
     recrawl,
     run_counters,
     runs,
@@ -62,5 +64,7 @@ _PARTS = (
     page_limit,
     celery,
     scaling,
+    rabbitmq,
+    carrier,
 )
 MUTANTS = tuple(mutant for part in _PARTS for mutant in part.MUTANTS)
