@@ -22,8 +22,8 @@ from shoal.errors import ActionRequired
 from shoal.logs import log
 from shoal.queue.base import Queue
 from shoal.queue.broker.broker_url import BrokerUrl
-from shoal.queue.broker.connect import tls_context
 from shoal.queue.broker.failure import translate
+from shoal.queue.tls import tls_context
 
 FIRST_DELAY, LONGEST_DELAY = 0.2, 10.0  # seconds before a broker that failed is tried again
 WORKED_FOR = 10.0  # seconds after which a connection counts as sound
@@ -37,7 +37,7 @@ class BrokerDuties:
     def __init__(self, queue: Queue, settings: Settings, url: BrokerUrl) -> None:
         queues = BrokerQueues(url.namespace, settings.letter_ttl)
         self._address = url.address
-        self._tls = tls_context(url.address, queue_ca_file(settings))
+        self._tls = tls_context(queue_ca_file(settings)) if url.address.tls else None
         self.intake = Intake(queue, settings, queues)
         self.letters = LetterCopies(queue, queues)
         self._duties: Sequence[Duty] = (self.intake.serve, self.letters.serve, ExpiredTasks(queue, url.namespace).serve)

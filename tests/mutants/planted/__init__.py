@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mutants.planted import (
+    carrier,
     config,
     core,
     discard,
@@ -56,5 +57,6 @@ _PARTS = (
     secrets,
     page_limit,
     rabbitmq,
+    carrier,
 )
 MUTANTS = tuple(mutant for part in _PARTS for mutant in part.MUTANTS)

@@ -10,8 +10,8 @@ MUTANTS = (
     Mutant(
         "a field of a message has another name",
         "core/task.py",
-        "class LeasedTask(msgspec.Struct, frozen=True, gc=False):",
-        'class LeasedTask(msgspec.Struct, frozen=True, gc=False, rename={"url": "address"}):',
+        "class LeasedTask(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):",
+        'class LeasedTask(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename={"url": "address"}):',
         _FROZEN,
     ),
     Mutant(

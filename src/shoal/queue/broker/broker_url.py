@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from shoal.amqp.address import BrokerAddress
 from shoal.errors import UsageError
@@ -27,8 +27,7 @@ class BrokerUrl:
     def parse(cls, url: str) -> BrokerUrl:
         try:
             address = BrokerAddress.parse(url)
-            # A plus is itself: redis+unix:// is a ledger, too.
-            words = parse_qs(urlsplit(url).query.replace("+", "%2B"), keep_blank_values=True)
+            words = _parameters(urlsplit(url).query)
         except ValueError as error:
             raise UsageError(f"the URL of the broker is not understood: {error}", hint=EXAMPLE) from None
         unknown = words.keys() - {"ledger", "namespace"}
@@ -37,14 +36,20 @@ class BrokerUrl:
                 f"unknown parameter {', '.join(sorted(unknown))} in the broker's URL",
                 hint="an & within the ledger's URL is written as %26",
             )
-        ledger = words.get("ledger", [""])[-1]
+        ledger = words.get("ledger", "")
         if not ledger:
             raise UsageError(
                 "RabbitMQ carries work, and something else must keep it: this URL names no ledger",
                 hint=f"add ?ledger= and the URL of a Redis, PostgreSQL or SQLite queue: {EXAMPLE};"
                 " or ?ledger=relay where only the relay knows it",
             )
-        namespace = words.get("namespace", ["shoal"])[-1]
+        namespace = words.get("namespace", "shoal")
         if not _is_namespace(namespace):
             raise UsageError("a namespace is 1 to 64 letters, digits, dashes and underscores", hint="namespace=shoal")
         return cls(address, ledger, namespace)
+
+
+def _parameters(query: str) -> dict[str, str]:
+    """A plus stands for itself: redis+unix:// is a ledger, too."""
+    pairs = (part.partition("=") for part in query.split("&") if part)
+    return {name: unquote(value) for name, _, value in pairs}

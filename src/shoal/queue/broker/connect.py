@@ -4,28 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 
 from shoal.amqp.address import BrokerAddress
 from shoal.amqp.connection import Connection
 from shoal.amqp.errors import AmqpError
-from shoal.errors import QueueUnavailable, UsageError
+from shoal.errors import QueueUnavailable
 from shoal.queue.broker.failure import translate
+from shoal.queue.tls import tls_context
 
 log = logging.getLogger("shoal.queue")
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between attempts to connect
-
-
-def tls_context(address: BrokerAddress, ca_file: str) -> ssl.SSLContext | None:
-    if not address.tls:
-        return None
-    try:
-        return ssl.create_default_context(cafile=ca_file or None)
-    except OSError as error:
-        raise UsageError(
-            f"the certificates in {ca_file} cannot be read: {error.strerror or error}",
-            hint="--ca-file names a file with certificates in PEM form",
-        ) from error
 
 
 class Link:
@@ -34,7 +22,7 @@ class Link:
     def __init__(self, address: BrokerAddress, *, name: str, ca_file: str = "") -> None:
         self.address = address
         self._name = name
-        self._tls = tls_context(address, ca_file)
+        self._tls = tls_context(ca_file) if address.tls else None
         self._connection: Connection | None = None
         self._turn = asyncio.Lock()
         self._closed = False

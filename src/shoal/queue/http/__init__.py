@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.errors import QueueUnavailable, UsageError
+from shoal.errors import QueueUnavailable
 from shoal.queue.base import Finding, Promises
 from shoal.queue.http.connection import HttpConnection, ServerResponse
 from shoal.queue.http.failure import (
@@ -21,6 +21,7 @@ from shoal.queue.http.failure import (
 )
 from shoal.queue.http.server_url import HttpServerUrl, parse_server_url
 from shoal.queue.remote import RemoteQueue
+from shoal.queue.tls import tls_context
 from shoal.queue.wire import MAX_WAIT, MEDIA_TYPE, PATH, PROTOCOL, VERBS, ServerInfo
 from shoal.version import __version__
 
@@ -50,7 +51,7 @@ class HttpQueue(RemoteQueue):
     @classmethod
     async def open(cls, url: str, *, token: str = "", ca_file: str = "") -> HttpQueue:
         server_url = parse_server_url(url, token)
-        queue = cls(server_url, _tls_context(ca_file) if server_url.tls else None)
+        queue = cls(server_url, tls_context(ca_file) if server_url.tls else None)
         try:
             queue.promises = await queue._handshake()
         except BaseException:
@@ -163,13 +164,3 @@ def _retry_budget(response: ServerResponse) -> float:
     if response.status == 429 and problem_details(response).get("type") == TOO_MANY_GUESSES:
         return 0.0  # the token is wrong, now as later
     return RETRY_BUDGET.get(response.status, 0.0)
-
-
-def _tls_context(ca_file: str) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=ca_file or None)
-    except OSError as error:
-        raise UsageError(
-            f"the certificates in {ca_file} cannot be read: {error.strerror or error}",
-            hint="--ca-file names a file with certificates in PEM form",
-        ) from error

@@ -23,7 +23,7 @@ from shoal.queue.rabbitmq.requests import BUDGET, Requests
 from shoal.queue.remote import RemoteQueue
 from shoal.queue.wire import PROTOCOL, VERBS, ServerInfo
 
-HELLO_BUDGET = 10.0  # seconds for a relay that is starting
+HELLO_BUDGET = 20.0  # seconds for a relay that is starting
 
 
 class RabbitmqQueue(RemoteQueue):

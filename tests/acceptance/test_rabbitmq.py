@@ -1,0 +1,155 @@
+"""The commands through RabbitMQ, with real processes: relay, submit, worker, and a broker that is late."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from servers import rabbitmq
+from servers.ports import free_port
+from wait import HANG, wait_until
+
+TASKS = """
+import shoal
+
+fleet = shoal.Scraper("fleet")
+
+
+@fleet.task("double")
+async def double(task):
+    return {"n": 2 * task.payload["n"]}
+"""
+PRODUCER = """
+import asyncio
+import os
+import shoal
+
+
+async def main():
+    async with shoal.connect(os.environ["SHOAL_QUEUE"]) as client:
+        ids = await client.enqueue_many(shoal.Task(type="double", payload={"n": n}) for n in range(50))
+        results = await client.wait_for_results(ids, timeout=200)
+    print(sorted(result.value["n"] for result in results))
+
+
+asyncio.run(main())
+"""
+
+
+class Commands:
+    """Somebody who runs shoal's commands in a folder, with a queue that RabbitMQ carries."""
+
+    def __init__(self, folder: Path, broker: str) -> None:
+        self.folder = folder
+        self.ledger = f"{broker}&ledger=sqlite:///{folder}/ledger.db"
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
+        self.environment["SHOAL_QUEUE"] = f"{broker}&ledger=relay"
+        (folder / "fleet.py").write_text(TASKS)
+        self.started: list[subprocess.Popen[str]] = []
+
+    def start(self, *argv: str, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+        with (self.folder / f"{len(self.started)}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [*before, sys.executable, *argv], cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
+            )  # fmt: skip
+        self.started.append(process)
+        return process
+
+    def end(self) -> None:
+        for process in self.started:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+
+@contextmanager
+def commands(folder: Path, broker: str) -> Iterator[Commands]:
+    made = Commands(folder, broker)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def doubled(output: str) -> bool:
+    return json.loads(output) == [2 * n for n in range(50)]
+
+
+def test_producer_and_worker_know_the_broker_only_and_the_relay_stops_when_told(tmp_path: Path) -> None:
+    broker = rabbitmq.shared().url(namespace=f"c{uuid4().hex[:12]}")
+    with commands(tmp_path, broker) as user:
+        relay = user.start("-m", "shoal", "relay", "--queue", user.ledger)
+        worker = user.start("-m", "shoal", "worker", "fleet.py", "--workers", "1")
+        out, _ = user.start("-c", PRODUCER).communicate(timeout=HANG)
+        assert doubled(out)
+        for process in (worker, relay):
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(HANG) == 0
+
+
+def test_everybody_waits_for_a_broker_that_is_late(tmp_path: Path) -> None:
+    try:
+        server = rabbitmq.Server(management=False)
+    except rabbitmq.ServerMissing as missing:
+        rabbitmq.refuse(missing)
+    try:
+        with commands(tmp_path, server.url(namespace="late")) as user:
+            worker = user.start(
+                "-m", "shoal", "worker", "fleet.py", "--workers", "1", "--relay", "--queue", user.ledger
+            )
+            wait_until(lambda: "waits for" in (tmp_path / "0.log").read_text())
+            server.start()
+            out, _ = user.start("-c", PRODUCER).communicate(timeout=HANG)
+            assert doubled(out)
+            assert worker.poll() is None
+    finally:
+        server.remove()
+
+
+def test_a_worker_that_reaches_nothing_but_the_port_of_the_broker_does_its_work(tmp_path: Path) -> None:
+    if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("iptables"):
+        pytest.skip("network namespaces need root, ip and iptables")
+    name = f"sh{uuid4().hex[:6]}"
+    link = [["netns", "add", name], ["link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name]]
+    address = free_port() % 200 + 20
+    ours, theirs = f"10.231.{address}.1", f"10.231.{address}.2"
+    try:
+        made = all(subprocess.run(["ip", *words], capture_output=True).returncode == 0 for words in link)
+        if not made:
+            pytest.skip("network namespaces cannot be made here")
+        for words in (
+            ["ip", "addr", "add", f"{ours}/30", "dev", name],
+            ["ip", "link", "set", name, "up"],
+            ["ip", "-n", name, "addr", "add", f"{theirs}/30", "dev", "eth0"],
+            ["ip", "-n", name, "link", "set", "eth0", "up"],
+            ["ip", "-n", name, "link", "set", "lo", "up"],
+        ):
+            subprocess.run(words, check=True, capture_output=True)
+        with rabbitmq.own_server(management=False, host="0.0.0.0") as server:
+            only = ["ip", "netns", "exec", name, "iptables"]
+            for words in (
+                ["-A", "OUTPUT", "-o", "lo", "-j", "ACCEPT"],
+                ["-A", "OUTPUT", "-p", "tcp", "-d", ours, "--dport", str(server.port), "-j", "ACCEPT"],
+                ["-A", "OUTPUT", "-j", "DROP"],
+            ):
+                subprocess.run([*only, *words], check=True, capture_output=True)
+            broker = f"amqp://guest:guest@{ours}:{server.port}/?namespace=apart"
+            with commands(tmp_path, broker) as user:
+                user.start("-m", "shoal", "relay", "--queue", user.ledger)
+                inside = ("ip", "netns", "exec", name)
+                user.start("-m", "shoal", "worker", "fleet.py", "--workers", "1", before=inside)
+                out, _ = user.start("-c", PRODUCER).communicate(timeout=HANG)
+                assert doubled(out)
+    finally:
+        subprocess.run(["ip", "netns", "del", name], capture_output=True)
+        subprocess.run(["ip", "link", "del", name], capture_output=True)

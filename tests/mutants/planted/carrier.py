@@ -1,0 +1,67 @@
+"""Planted mistakes of what RabbitMQ carries."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+_DELIVERIES = "acceptance/test_rabbitmq_deliveries.py"
+_CLIENT = "acceptance/test_amqp_client.py"
+
+MUTANTS = (
+    Mutant(
+        "a message longer than announced is taken",
+        "amqp/channel.py",
+        "        if self._received > size:",
+        "        if False:",
+        _CLIENT,
+    ),
+    Mutant(
+        "messages go out while the broker blocks",
+        "amqp/connection.py",
+        "        if (self._paused or self.blocked) and self.is_open:",
+        "        if self._paused and self.is_open:",
+        f"{_CLIENT}::test_publishers_wait_while_the_broker_blocks_and_go_on_after_it",
+    ),
+    Mutant(
+        "what was delivered before is begun unasked",
+        "queue/rabbitmq/deliveries.py",
+        "        elif message.redelivered or AGAIN in message.header:",
+        "        elif AGAIN in message.header:",
+        f"{_DELIVERIES}::test_a_task_that_another_worker_holds_is_not_begun_again",
+    ),
+    Mutant(
+        "a dead worker's task is charged to nobody",
+        "control/carrier/leases.py",
+        "    verdicts = await ledger.settle(outcomes) if outcomes else []",
+        "    outcomes, verdicts = [], []",
+        f"{_DELIVERIES}::test_whoever_kills_its_workers_is_a_dead_letter_and_the_others_are_not_charged",
+    ),
+    Mutant(
+        "what the broker lost stays leased",
+        "control/carrier/audit.py",
+        "        lost = [view for key, view in missing.items() if key in self._missing]",
+        "        lost = []",
+        f"{_DELIVERIES}::test_what_a_relay_leased_before_it_died_is_published_by_the_next",
+    ),
+    Mutant(
+        "heartbeats do not reach leases of the relays",
+        "control/carrier/leases.py",
+        "    if not own.lost:",
+        "    if True:",
+        f"{_DELIVERIES}::test_leases_of_workers_go_on_by_their_heartbeats_and_end_with_their_run",
+    ),
+    Mutant(
+        "work with a pace is published all the same",
+        "control/carrier/ahead.py",
+        "if task.spacing or task.start_in > 0 or task.probe or",
+        "if",
+        f"{_DELIVERIES}::test_work_with_a_pace_or_needs_is_claimed_and_never_published",
+    ),
+    Mutant(
+        "a plus in the ledger's URL is a space",
+        "queue/broker/broker_url.py",
+        "{name: unquote(value)",
+        '{name: unquote(value.replace("+", " "))',
+        "unit/test_broker_url.py",
+    ),
+)
