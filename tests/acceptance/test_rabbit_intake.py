@@ -77,6 +77,7 @@ MALFORMED: list[tuple[object, str]] = [
     ({"url": "http://shop.example/", "headers": {"Host": "other"}}, "Host"),
     ({"url": "http://shop.example/", "headers": {"Authorization": "Basic eDp5"}}, "secret"),
     ({"url": "http://shop.example/", "run": "none"}, "no run none"),
+    ({"url": "http://shop.example/", "run": "odd"}, "settings of run odd are not understood"),
     ({"url": "http://shop.example/", "run": "a", "scraper": "b"}, "both a run and a scraper"),
     ({"url": "http://shop.example/", "scraper": "task:resize"}, "matching regex"),
     ({"url": "http://shop.example/", "priority": 10**9}, "<= 1000000"),
@@ -90,6 +91,7 @@ MALFORMED: list[tuple[object, str]] = [
 
 
 async def test_malformed_messages_are_rejected_with_the_reason_and_the_others_taken(queue: Queue, broker: str) -> None:
+    await queue.start_run(NewRun("odd", "key", name="odd", spec={"settings": {"delay": "soon"}}))
     async with relaying(queue, broker):
         await declared(broker)
         await published(broker, *(body for body, _ in MALFORMED), {"url": "http://shop.example/fine"})

@@ -17,6 +17,7 @@ from shoal.control.broker_queues import BrokerQueues
 from shoal.control.carrier.expiry import ExpiredTasks
 from shoal.control.intake import Intake
 from shoal.control.letter_copies import LetterCopies
+from shoal.control.maintenance import MALFORMED_DATA_ERRORS
 from shoal.errors import ActionRequired
 from shoal.logs import log
 from shoal.queue.base import Queue
@@ -97,6 +98,8 @@ def _problem(address: BrokerAddress, ended: object) -> tuple[str, str]:
         ended = translate(address, ended)
     if isinstance(ended, ActionRequired):
         return str(ended), ended.hint
+    if isinstance(ended, MALFORMED_DATA_ERRORS):
+        return f"{type(ended).__name__}: {ended}", "a run or document of the ledger is not understood"
     if isinstance(ended, BaseException) and not isinstance(ended, asyncio.CancelledError):
         raise ended
     return "", ""

@@ -9,8 +9,10 @@ import msgspec
 
 from shoal.config.load import Settings
 from shoal.config.run_settings import settings_to_spec
+from shoal.control.maintenance import MALFORMED_DATA_ERRORS
 from shoal.core.run import NewRun, Run
 from shoal.core.task import Task
+from shoal.errors import UsageError
 from shoal.extract.template import summary
 from shoal.queue import document_kinds as kinds
 from shoal.queue.base import Queue
@@ -77,7 +79,10 @@ class IntakeRuns:
             return f"there is no run {name}"
         if found[0].state not in ("running", "paused"):
             return f"run {name} has ended"
-        return found[0], UrlPolicy(self._settings, await run_settings(self._queue, self._settings, found[0]))
+        try:
+            return found[0], UrlPolicy(self._settings, await run_settings(self._queue, self._settings, found[0]))
+        except (UsageError, *MALFORMED_DATA_ERRORS) as error:  # others start runs, too, with specs as they like
+            return f"the settings of run {name} are not understood: {error}"
 
     async def add_to(self, run: Run, policy: UrlPolicy, tasks: Sequence[Task]) -> bool:
         """False: the run takes no more work."""

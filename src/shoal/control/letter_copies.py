@@ -70,10 +70,10 @@ class LetterCopies:
         while True:
             began = time.monotonic()
             await self._pass(channel)
-            took = time.monotonic() - began
+            pause = max(PASS_INTERVAL, IDLE_SHARE * (time.monotonic() - began))
+            await asyncio.wait((channel.closed,), timeout=pause)
             if channel.closed.done():
                 raise channel.closed.result()
-            await asyncio.sleep(max(PASS_INTERVAL, IDLE_SHARE * took))
 
     async def _own(self, connection: Connection) -> Channel:
         """A channel of the only connection that copies; waits for its turn."""
