@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from shoal.config.load import Settings
@@ -33,6 +34,10 @@ class CeleryEngine:
             jobs.append(PeriodicJob("celery_messages", INTERVAL, self.messages.keep_enough))
         return jobs
 
+    async def send_follow_ups(self) -> int:
+        """Send the tasks that pages asked for."""
+        return await self._follow_ups.drain()
+
     async def announce(self, run: Run) -> None:
         """Have Celery work on a run, under a task with its name: its result says how far it is."""
         with contextlib.suppress(QueueUnavailable):  # the run is in the queue; work messages follow it
@@ -54,3 +59,8 @@ class CeleryEngine:
 def celery_duties(queue: Queue, settings: Settings) -> list[PeriodicJob]:
     """Of workers that are not Celery's: nothing, unless the engine is Celery. Nobody has to be told to work here."""
     return CeleryEngine(queue, settings).duties(messages=False) if settings.engine == "celery" else []
+
+
+def celery_sender(queue: Queue, settings: Settings) -> Callable[[], Awaitable[int]] | None:
+    """What sends the tasks that pages asked for; None where the engine is not Celery."""
+    return CeleryEngine(queue, settings).send_follow_ups if settings.engine == "celery" else None

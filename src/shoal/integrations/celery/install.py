@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 from shoal.control.celery.options import CeleryOptions, read_options
-from shoal.errors import ActionRequired
+from shoal.errors import ActionRequired, UsageError
 from shoal.integrations.celery.process_worker import ProcessWorker, rate_name, stop_mark
 from shoal.integrations.celery.setup import CelerySetup, options_of, setup_for
 from shoal.integrations.celery.tasks import MAINTAIN, register_tasks
@@ -60,10 +60,12 @@ class Installation:
         if self._worker is not None and self._worker.pid == os.getpid():
             self._worker.stop()
 
-    def begin(self, *, has_pool: bool) -> None:
+    def begin(self, *, has_pool: bool, pool: str) -> None:
         """This process is Celery's worker: settings that are wrong are said before it takes any message."""
         self.main_pid, self.has_pool = os.getpid(), has_pool
         try:
+            if pool.rpartition(".")[2] in ("gevent", "eventlet"):
+                raise UsageError("shoal does not work in green threads", hint="--pool prefork, threads or solo")
             ScraperSet.load(FleetJob(self.setup.settings, "", self.setup.targets))
             stop_mark(self.setup, self.main_pid).unlink(missing_ok=True)
         except ActionRequired as error:
