@@ -21,7 +21,7 @@ from shoal.commands.summarize import summarize_run
 from shoal.config.changed_settings import SettingChange
 from shoal.config.load import Settings, with_defaults
 from shoal.config.replay import settings_for_replay
-from shoal.control.celery.engine import celery_sender
+from shoal.control.celery.configured import celery_sender
 from shoal.control.history_sampler import record_history
 from shoal.control.join_command import join_command
 from shoal.core.run import NewRun, Run

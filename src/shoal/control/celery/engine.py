@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from shoal.config.load import Settings
@@ -54,13 +53,3 @@ class CeleryEngine:
         if not found:
             return {"distributed_available": False, "message": f"no Celery workers are connected: {WORKER_COMMAND}"}
         return {"distributed_available": True, "message": f"{label} connected"}
-
-
-def celery_duties(queue: Queue, settings: Settings) -> list[PeriodicJob]:
-    """Of workers that are not Celery's: nothing, unless the engine is Celery. Nobody has to be told to work here."""
-    return CeleryEngine(queue, settings).duties(messages=False) if settings.engine == "celery" else []
-
-
-def celery_sender(queue: Queue, settings: Settings) -> Callable[[], Awaitable[int]] | None:
-    """What sends the tasks that pages asked for; None where the engine is not Celery."""
-    return CeleryEngine(queue, settings).send_follow_ups if settings.engine == "celery" else None
