@@ -155,6 +155,35 @@ def test_a_page_of_the_example_is_followed_by_a_task_of_its_own_with_a_stable_id
     assert len({it["id"] for it in found}) == 1 and found[0]["records"] == [record]
 
 
+ASKING = """
+import shoal
+from shoal.integrations.celery import CeleryTask
+pages = shoal.Scraper("pages", start="{url}")
+@pages.page("/*")
+def one(page):
+    yield {{"url": page.url}}
+    yield CeleryTask("shop.index", [page.url], {{"run": "", "task": 0, "count": 1, "records": None}})
+"""
+
+
+def test_tasks_that_a_handler_asks_for_wait_until_somebody_sends_them(shop: Shop, tmp_path: Path) -> None:
+    """A run that nobody sends them for says so and ends unfinished; with the engine set it is finished."""
+    url = shop.site.url("/p/asked")
+    (tmp_path / "pages.py").write_text(ASKING.format(url=url))
+    command = [sys.executable, "-m", "shoal", "run", "pages.py", "-o", "out.jsonl"]
+
+    def run(**variables: str) -> subprocess.CompletedProcess[str]:
+        env = environment(shop.url, **variables)
+        return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=HANG)
+
+    refused = run()
+    assert refused.returncode == 2 and "asked for Celery tasks that nobody sends (1)" in refused.stderr
+    done = run(SHOAL_ENGINE="celery", SHOAL_CELERY_ALLOW="shop.*")
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: any(it["url"] == url for it in shop.indexed()))
+    assert len(shop.site.hits_for("/p/asked")) == 1
+
+
 def test_flower_sees_workers_and_pages(shop: Shop) -> None:
     port, env = free_port(), environment(shop.url, FLOWER_UNAUTHENTICATED_API="true")
     command = [sys.executable, "-m", "celery", "-A", "shoal.integrations.celery", "flower", f"--port={port}"]

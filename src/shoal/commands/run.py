@@ -21,6 +21,7 @@ from shoal.commands.summarize import summarize_run
 from shoal.config.changed_settings import SettingChange
 from shoal.config.load import Settings, with_defaults
 from shoal.config.replay import settings_for_replay
+from shoal.control.celery.configured import celery_sender
 from shoal.control.history_sampler import record_history
 from shoal.control.join_command import join_command
 from shoal.core.run import NewRun, Run
@@ -225,6 +226,7 @@ class LocalRun:
             settings=settings,
             outage_timeout=app.queue_outage_timeout(settings),
             next_pool=(lambda: self._fetch_rest(queue, driver)) if self._reread.pages else None,
+            send_celery_tasks=celery_sender(queue, settings),
         )
         is_offered = started.outcome == "new" and not fresh and not self._saved
         offer = await self._reread.offer(queue, run.name) if is_offered else ""

@@ -17,6 +17,7 @@ from shoal.commands.python_arguments import check_column, check_fields, check_ou
 from shoal.commands.result import Result, run_blocking
 from shoal.config.load import Settings, load, with_defaults
 from shoal.config.replay import settings_for_replay
+from shoal.control.celery.configured import celery_sender
 from shoal.core.run import NewRun, Run
 from shoal.errors import QueueUnavailable, UsageError
 from shoal.extract.scraper import Scraper
@@ -190,6 +191,7 @@ class InProcessRun:
             ui=self.ui,
             seeder=seeder,
             outage_timeout=app.queue_outage_timeout(settings),
+            send_celery_tasks=celery_sender(queue, settings),
         )
         async with keep_renewed(self.lock, driver.stop):
             await driver.drive()

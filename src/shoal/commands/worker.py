@@ -16,7 +16,7 @@ from shoal.commands.worker_ui import PlainWorkerUi, WorkerSnapshot, WorkerUi
 from shoal.config.load import Settings
 from shoal.config.run_settings import settings_for_run
 from shoal.control import join_command, schedule_runner
-from shoal.control.celery.engine import celery_duties
+from shoal.control.celery.configured import celery_duties
 from shoal.control.maintenance import RUNNING_STATES, Maintenance
 from shoal.control.queue_probe import QueueProbe
 from shoal.core.run import Run

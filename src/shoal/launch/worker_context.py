@@ -14,7 +14,7 @@ import time
 import msgspec
 
 from shoal.app import open_queue, rate_file
-from shoal.config.load import with_defaults
+from shoal.config.load import Settings, with_defaults
 from shoal.config.run_settings import settings_for_run, settings_for_template
 from shoal.core.name_format import file_name_of
 from shoal.core.resources import ResourcePolicy
@@ -92,6 +92,7 @@ async def build_worker_context(
         page_states=page_states,
         budget=ParseBudget(settings.parse_timeout),
         supervised=supervised,
+        start_limit=start_rate(settings, file_name_of(job.run.name)),
     )
 
 
@@ -110,7 +111,7 @@ class FleetContextFactory:
         self._refused: dict[int, str] = {}
         self._closing_fetchers: set[asyncio.Task[None]] = set()
         self._tools: WorkerContext | None = None
-        self._start_rate = start_rate(fleet_job)
+        self._start_rate = start_rate(fleet_job.settings, fleet_job.rate_name or fleet_job.name)
         limit = fleet_job.settings.outbox_limit if fleet_job.settings.store else 0
         self._run_list = RunList(
             queue,
@@ -255,12 +256,9 @@ class FleetContextFactory:
             await budget.close()
 
 
-def start_rate(fleet_job: FleetJob) -> StartRate | None:
+def start_rate(settings: Settings, worker: str) -> StartRate | None:
     """What all processes of one worker share, if it is to start no more than so many pages per second."""
-    settings = fleet_job.settings
-    if not settings.worker_rate:
-        return None
-    return StartRate(rate_file(settings, fleet_job.rate_name or fleet_job.name), settings.worker_rate)
+    return StartRate(rate_file(settings, worker), settings.worker_rate) if settings.worker_rate else None
 
 
 def fleet_plan(fleet_job: FleetJob, scraper_set: ScraperSet) -> WorkerPlan:

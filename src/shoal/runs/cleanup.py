@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 from shoal.app import open_saved_pages
 from shoal.config.load import Settings
 from shoal.errors import ActionRequired
 from shoal.logs import log
 from shoal.queue.base import Queue
+
+RATE_KEPT_SECONDS = 7 * 86_400.0  # after the last page that was counted there
 
 
 async def remove_leftovers(queue: Queue, settings: Settings) -> None:
@@ -19,6 +23,10 @@ async def remove_leftovers(queue: Queue, settings: Settings) -> None:
     for place in cookies.iterdir() if cookies.is_dir() else ():
         if not await _run_exists(queue, place.name.partition(".")[0]):
             place.unlink(missing_ok=True)  # they hold logins
+    rates = settings.state_folder / "rates"
+    for place in rates.iterdir() if rates.is_dir() else ():
+        if time.time() - place.stat().st_mtime > RATE_KEPT_SECONDS:
+            place.unlink(missing_ok=True)
     for raw_store in open_saved_pages(settings):
         try:
             for kept in raw_store.runs():

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from shoal.config.load import Settings
+from shoal.core.celery_task import KIND as CELERY
 from shoal.core.lane import LaneState
 from shoal.core.run import Run
 from shoal.core.stats import Stats
@@ -26,6 +27,7 @@ POLL_EVERY = 0.25
 EXPORT_EVERY = 1.0
 LANES_SHOWN = 200
 STUCK_SHOWN = 3
+OUTBOX_TIMEOUT = 5.0  # seconds that others have to send what we do not
 
 
 class WorkerPool(Protocol):
@@ -55,6 +57,7 @@ class RunDriver:
         settings: Settings | None = None,
         outage_timeout: float = 0.0,
         next_pool: Callable[[], Awaitable[WorkerPool | None]] | None = None,
+        send_celery_tasks: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         """outage_timeout: seconds that the queue may be out of reach before the run is given up.
 
@@ -77,6 +80,8 @@ class RunDriver:
         self._lanes_due = 0.0
         self._last_export = 0.0
         self._follow_ups = FollowUps(queue)
+        self._send_celery_tasks = send_celery_tasks
+        self._outbox_waits_since = 0.0
         self._discovery = Discovery(queue)
 
     def stop(self) -> None:
@@ -124,13 +129,30 @@ class RunDriver:
         await self._update_ui(stats, workers)
         is_seeded = self._is_seeded()
         if stats.outbox and not stats.open:
-            await self._follow_ups.drain()  # a worker that died may have left some
+            await self._drain_outbox()
+        else:
+            self._outbox_waits_since = 0.0
         if ended or (stats.is_over and is_seeded and not await identity.is_seeding(self.queue, self.run)):
             return True
         if self._output and time.monotonic() - self._last_export > EXPORT_EVERY:
             await self._output.drain()
             self._last_export = time.monotonic()
         return False
+
+    async def _drain_outbox(self) -> None:
+        """What a worker that died may have left, and tasks of Celery; says so where nobody sends these."""
+        await self._follow_ups.drain()
+        if self._send_celery_tasks is not None:
+            await self._send_celery_tasks()
+        self._outbox_waits_since = self._outbox_waits_since or time.monotonic()
+        if time.monotonic() - self._outbox_waits_since < OUTBOX_TIMEOUT:
+            return
+        left = [entry for entry in await self.queue.outbox(CELERY, limit=1_000) if entry.run == self.run.id]
+        if left:
+            raise UsageError(
+                f"pages of run {self.run.name} asked for Celery tasks that nobody sends ({len(left):,})",
+                hint="set SHOAL_ENGINE=celery, CELERY_BROKER_URL and SHOAL_CELERY_ALLOW, then give the same command",
+            )
 
     def _is_seeded(self) -> bool:
         """Whether every URL was added; raises the error that prevented it."""

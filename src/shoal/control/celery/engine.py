@@ -33,6 +33,10 @@ class CeleryEngine:
             jobs.append(PeriodicJob("celery_messages", INTERVAL, self.messages.keep_enough))
         return jobs
 
+    async def send_follow_ups(self) -> int:
+        """Send the tasks that pages asked for."""
+        return await self._follow_ups.drain()
+
     async def announce(self, run: Run) -> None:
         """Have Celery work on a run, under a task with its name: its result says how far it is."""
         with contextlib.suppress(QueueUnavailable):  # the run is in the queue; work messages follow it
@@ -49,8 +53,3 @@ class CeleryEngine:
         if not found:
             return {"distributed_available": False, "message": f"no Celery workers are connected: {WORKER_COMMAND}"}
         return {"distributed_available": True, "message": f"{label} connected"}
-
-
-def celery_duties(queue: Queue, settings: Settings) -> list[PeriodicJob]:
-    """Of workers that are not Celery's: nothing, unless the engine is Celery. Nobody has to be told to work here."""
-    return CeleryEngine(queue, settings).duties(messages=False) if settings.engine == "celery" else []

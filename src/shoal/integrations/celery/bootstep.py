@@ -39,7 +39,7 @@ class ShoalPool(bootsteps.StartStopStep):  # type: ignore[misc]
         self._stopping = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
-        parent.app.shoal.begin(has_pool=self.enabled)
+        parent.app.shoal.begin(has_pool=self.enabled, pool=getattr(parent.pool_cls, "__module__", ""))
 
     def start(self, parent: Any) -> None:
         job = self._job(parent)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from typing import Any
 
 from shoal.control.celery.options import CeleryOptions, read_options
-from shoal.errors import ActionRequired
+from shoal.errors import ActionRequired, ShoalError, UsageError
 from shoal.integrations.celery.process_worker import ProcessWorker, rate_name, stop_mark
 from shoal.integrations.celery.setup import CelerySetup, options_of, setup_for
 from shoal.integrations.celery.tasks import MAINTAIN, register_tasks
 from shoal.launch.job import FleetJob
 from shoal.launch.scraper_set import ScraperSet
+
+log = logging.getLogger("shoal.celery")
 
 MAINTAIN_EVERY = 10.0  # seconds, by beat
 
@@ -56,14 +59,27 @@ class Installation:
                 self._worker = known
             return known
 
+    def start_worker(self) -> None:
+        """Start it beside whatever else begins: Celery kills a process that takes seconds to come up."""
+
+        def start() -> None:
+            try:
+                self.worker()
+            except ShoalError as error:  # the first message tries again, and fails with the same words
+                log.warning("process_worker_not_started", extra={"error": str(error)})
+
+        threading.Thread(target=start, name="shoal-start", daemon=True).start()
+
     def stop_worker(self) -> None:
         if self._worker is not None and self._worker.pid == os.getpid():
             self._worker.stop()
 
-    def begin(self, *, has_pool: bool) -> None:
+    def begin(self, *, has_pool: bool, pool: str) -> None:
         """This process is Celery's worker: settings that are wrong are said before it takes any message."""
         self.main_pid, self.has_pool = os.getpid(), has_pool
         try:
+            if pool.rpartition(".")[2] in ("gevent", "eventlet"):
+                raise UsageError("shoal does not work in green threads", hint="--pool prefork, threads or solo")
             ScraperSet.load(FleetJob(self.setup.settings, "", self.setup.targets))
             stop_mark(self.setup, self.main_pid).unlink(missing_ok=True)
         except ActionRequired as error:
@@ -111,13 +127,13 @@ def _connect_signals(installation: Installation, eager: bool) -> None:
 
     def on_process_init(**_: Any) -> None:
         if eager and installation.main_pid and not installation.has_pool:
-            installation.worker()
+            installation.start_worker()
 
     def on_ready(sender: Any = None, **_: Any) -> None:
         # Of pools whose tasks run in this very process.
         is_own = installation.main_pid == os.getpid() and _runs_in_process(sender)
         if eager and is_own and not installation.has_pool:
-            installation.worker()
+            installation.start_worker()
 
     def on_shutting_down(**_: Any) -> None:
         if installation.main_pid == os.getpid():
