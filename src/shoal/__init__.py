@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from shoal.commands.orchestrator import Orchestrator
     from shoal.commands.run_in_process import Result, get, run, run_sync
     from shoal.config.cluster_file import load_config
+    from shoal.core.partition import partition, rebalance
     from shoal.core.route import Route
     from shoal.core.typed_task import Task
     from shoal.errors import GiveUp, Retry, ShoalError
@@ -42,6 +43,8 @@ _HOMES = {
     "connect": "shoal.client.client",
     "get": "shoal.commands.run_in_process",
     "load_config": "shoal.config.cluster_file",
+    "partition": "shoal.core.partition",
+    "rebalance": "shoal.core.partition",
     "run": "shoal.commands.run_in_process",
     "run_sync": "shoal.commands.run_in_process",
     "start_cluster": "shoal.commands.cluster",
@@ -67,6 +70,8 @@ __all__ = [
     "connect",
     "get",
     "load_config",
+    "partition",
+    "rebalance",
     "run",
     "run_sync",
     "start_cluster",

@@ -29,6 +29,7 @@ from shoal.fetch.guard import PrivateNetworkPolicy, looks_private
 from shoal.logs import log, redact
 from shoal.queue import registry
 from shoal.queue.base import Queue
+from shoal.queue.broker.broker_url import LEDGER_OF_RELAY, BrokerUrl
 from shoal.queue.reconnect import OUTAGE_TIMEOUT
 from shoal.queue.registry import OpenOptions
 from shoal.sources.start_task import start_tasks
@@ -43,6 +44,24 @@ async def open_queue(settings: Settings, *, small: bool = False) -> Queue:
     token = queue_token(settings) or find_token(settings.queue)
     options = OpenOptions(settings.state_file, small, settings.synchronous, token, queue_ca_file(settings))
     return await registry.open_queue(settings.queue, options)
+
+
+async def open_ledger(settings: Settings) -> tuple[BrokerUrl, str, Queue]:
+    """The queue behind a broker, as only a relay opens it: the broker's URL, what it is kept in, and the queue."""
+    url = BrokerUrl.parse(settings.queue)
+    if url.ledger == LEDGER_OF_RELAY:
+        raise UsageError(
+            "ledger=relay is for workers and producers: the relay itself must know where the ledger is",
+            hint="amqp://…?ledger=redis://… (or postgresql://…, sqlite:///…)",
+        )
+    backend = registry.backend_of(url.ledger)
+    if backend.promises is None:
+        raise UsageError(
+            f"a ledger is a Redis, PostgreSQL or SQLite queue, and {backend.example} is another one",
+            hint="amqp://…?ledger=redis://… (or postgresql://…, sqlite:///…)",
+        )
+    options = OpenOptions(registry.file_of(url.ledger), False, settings.synchronous)
+    return url, backend.name, await registry.open_queue(url.ledger, options)
 
 
 @contextlib.asynccontextmanager

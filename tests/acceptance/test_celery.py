@@ -63,11 +63,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     folder = tmp_path_factory.mktemp("shop")
     shutil.copy(EXAMPLE, folder)
     (folder / "careless.py").write_text(CARELESS)
-    with (
-        broker() as url,
-        small_site() as site,
-        celery_worker(folder, url, "-c", "2", app="careless", PYTHONPATH=str(folder)) as worker,
-    ):
+    with broker() as url, small_site() as site, celery_worker(folder, url, "-c", "2", app="careless") as worker:
         site.pages["/p/*"] = page("a page")
         yield Shop(url, folder, site, worker)
 
@@ -149,7 +145,7 @@ def test_a_run_tells_its_progress_and_its_account(shop: Shop) -> None:
 
 
 def test_a_page_of_the_example_is_followed_by_a_task_of_its_own_with_a_stable_id(shop: Shop) -> None:
-    url, env = shop.site.url("/p/followed"), environment(shop.url, PYTHONPATH=str(shop.folder))
+    url, env = shop.site.url("/p/followed"), environment(shop.url)
     shop.site.pages["/p/followed"] = (200, {}, b"<h1>A book</h1>")
     said = subprocess.run([sys.executable, "shop.py", url], cwd=shop.folder, env=env, capture_output=True, text=True)
     record = {"url": url, "title": "A book"}

@@ -21,7 +21,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from servers import postgres, redis
+from servers import postgres, rabbitmq, redis
 from servers.celery_worker import broker
 from servers.ports import free_port
 from shell_user import ShellUser
@@ -50,8 +50,10 @@ WEBHOOK_RECEIVER = "127.0.0.1:8900"  # and a program that hears of what ended
 WORKER_PORT = "127.0.0.1:9470"  # and a worker that accepts tasks
 LOGIN_SITE = "https://members.example"  # and where it has a site with a login
 REDIS = "redis://queue.internal/0"  # and servers of a fleet
-BROKER = "redis://broker.internal/0"  # likewise, as other programs reach it
+CELERY_BROKER = "redis://broker.internal/0"  # likewise, as other programs reach it
 POSTGRES = "postgresql://shoal@db.internal/shoal"
+RABBITMQ = "amqp://broker.internal/?"
+BROKER, MANAGEMENT = "amqp://shoal@broker.internal/shoal", "http://shoal@broker.internal:15672"
 BLOCK = re.compile(r"(?:<!-- (run|file)([^\n]*?) -->\n)?```(\w+)\n(.*?)```", re.DOTALL)
 RUNNABLE = [str(page.relative_to(ROOT)) for page in PAGES if "\n<!-- run" in page.read_text("utf-8")]
 
@@ -127,8 +129,10 @@ class DocsReader:
         }
         self.login_site = login_site
         self.namespace = f"docs_{uuid4().hex[:12]}"
+        self.vhost = ""
+        self.closing = contextlib.ExitStack()
         self.groups: list[int] = []
-        self.servers, self.broker = contextlib.ExitStack(), ""
+        self.broker = ""
         self.environment = dict(user.environment)
         self.environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         self.environment |= {"LC_ALL": "C.UTF-8", "SHOAL_LISTEN": self.addresses[SERVER]}
@@ -142,7 +146,7 @@ class DocsReader:
         for group in self.groups:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
-        self.servers.close()
+        self.closing.close()
 
     def with_test_servers(self, text: str) -> str:
         """A text with the servers of this test in place of those that the pages name."""
@@ -151,11 +155,17 @@ class DocsReader:
         text = text.replace(LOGIN_SITE, self.login_site)
         if REDIS in text:
             text = text.replace(REDIS, redis.url(self.namespace))
-        if BROKER in text:
-            self.broker = self.broker or self.servers.enter_context(broker())
-            text = text.replace(BROKER, self.broker)
+        if CELERY_BROKER in text:
+            self.broker = self.broker or self.closing.enter_context(broker())
+            text = text.replace(CELERY_BROKER, self.broker)
         if POSTGRES in text:
             text = text.replace(POSTGRES, postgres.shared().url(self.namespace))
+        if RABBITMQ in text:
+            text = text.replace(RABBITMQ, f"{rabbitmq.shared().url(namespace=self.namespace)}&")
+        if BROKER in text or MANAGEMENT in text:
+            self.vhost = self.vhost or self.closing.enter_context(rabbitmq.vhost())
+            server = rabbitmq.shared()
+            text = text.replace(BROKER, server.url(self.vhost)).replace(MANAGEMENT, server.management_url)
         return text
 
     def follow(self, name: str) -> int:

@@ -18,8 +18,20 @@ from wait import wait_until
 from shoal.control.actions import UserActions
 from shoal.control.history import History
 from shoal.control.schedules import add
+from shoal.core.run import NewRun
 from shoal.core.schedule import Schedule, ScheduledRun
+from shoal.core.task import Attempt, Outcome
 from shoal.queue.sqlite import SqliteQueue
+from shoal.sources.start_task import start_task
+
+
+async def read_sitemap(queue: SqliteQueue) -> None:
+    """A run that has read a sitemap of three entries, one of which is broken."""
+    run = await queue.start_run(NewRun("listed", "listed", name="listed"))
+    await queue.add(run.id, [start_task("sitemap:https://a.example/s.xml")])
+    (task,) = (await queue.claim("w-1", 1, serves=["listed"])).tasks
+    counters = {"sitemap.read": 1, "sitemap.entries": 3, "sitemap.lost": 1}
+    await queue.settle([Outcome(task.id, task.lease, "done", Attempt(1, "w-1", status=200), counters=counters)])
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         cancelled = await add_run(queue, "given-up", done=1, dead=0, ready=2)
         await UserActions(queue, "mara").control_run(cancelled, "cancel")
         await add_run(queue, "third", done=2, dead=6, ready=60)
+        await read_sitemap(queue)
         await history.add_sample(final=True)
         order = ScheduledRun("books", {"mode": "distributed"})
         for name, cron in (("nightly", "0 3 * * *"), ("often", "*/20 * * * *"), ("asleep", "0 4 * * *")):
@@ -84,6 +97,12 @@ def test_records_say_what_the_last_run_had_and_how_often_columns_are_filled(serv
     assert "20 records, −50 %, the last run first had 40" in words
     assert "100 % filled" in words and "Filled: share of all records of the run." in words
     assert "the last run" not in open_page(server, "/runs/first/records").text
+
+
+def test_a_run_shows_its_account_and_what_sitemaps_gave(server: ServerProcess) -> None:
+    assert "seen 15 = done 10 + dead 5 + cancelled 0 + open 0" in open_page(server, "/runs/second").text
+    assert "1 sitemap read: 3 URLs listed, 1 more could not be read" in open_page(server, "/runs/listed").text
+    assert "sitemap" not in open_page(server, "/runs/second").text
 
 
 def test_the_progress_of_a_run_is_drawn_without_scripts(server: ServerProcess) -> None:

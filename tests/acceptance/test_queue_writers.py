@@ -141,6 +141,23 @@ ATTACKS: list[Attack] = [
     Attack(spec={"scraper": "os:system", "template": "<marker>.py"}),
     Attack(task={"kind": "os.system"}),
     Attack(task={"kind": "__import__('os').system('touch <marker>')"}),
+    # sitemaps, named handlers, routes, the cache and recrawls
+    *(Attack(url, task={"kind": "page:sitemap"}) for url in (
+        "http://<inside>/", "http://<evil>/list.xml", "http://<evil>/index.xml", "file:///etc/passwd", "http://<evil>/",
+        "http://<evil>/robots.txt", "http://<evil>/to-inside",
+    )),
+    Attack("http://<evil>/list.xml", options={"auth": "shop", "cache": 60.0}, task={"kind": "page:sitemap"}),
+    *(Attack(task={"kind": it}) for it in ("page:nothing", "page:", "page/", "page/os.system", "page/" + "x" * 300)),
+    *(Attack(spec=with_settings(routes=it)) for it in (
+        ["* session=../../x"], ["* ttl=nan"], [5], "x", {"a": 1}, ["* needs=auth:free"], ["* ttl=1"] * 300,
+    )),
+    Attack(template=of_template(routes=["* rate=1e-300"])),
+    *(Attack(options={"cache": it}) for it in (-5.0, 1e300, -1.0)),
+    *(Attack("http://<home>/", options={"cache": 60.0, "auth": it}) for it in ("shop", "free")),
+    Attack("http://<evil>/cookie", options={"rule_session": "../../../x"}),
+    *(Attack(spec=with_settings(**{name: it})) for name, it in (
+        ("changed_only", True), ("cache", "http"), ("cache", 5), ("sitemap_since", "x"), ("skip_failing", 10**30),
+    )),
     # what nobody would write
     *(Attack(spec={"settings": it}) for it in ([], "auth", 5, [["auth", "free"]], {"auth": None}, {"delay": []})),
     *(Attack(spec={"template": "t", "template_version": it}) for it in ("x", -1, 10**30, [], {}, 1.5, True, None)),
@@ -176,6 +193,14 @@ def scene(fleet: LocalFleet, tmp_path: Path) -> Iterator[Scene]:
         evil.pages["/to-inside"] = moved(inside.url("/"))
         evil.pages["/to-file"] = moved("file:///etc/passwd")
         evil.pages["/cookie"] = page("c", Set_Cookie="a=b")
+        listed = "".join(
+            f"<url><loc>{url}</loc></url>" for url in (inside.url("/a"), "file:///etc/passwd", "http://[::1]/")
+        )
+        evil.pages["/list.xml"] = page(f"<urlset>{listed}</urlset>")
+        evil.pages["/index.xml"] = page(
+            f"<sitemapindex><sitemap><loc>{inside.url('/s')}</loc></sitemap></sitemapindex>"
+        )
+        evil.pages["/robots.txt"] = page(f"User-agent: *\nSitemap: {inside.url('/s.xml')}\n")
         yield made
 
 

@@ -17,6 +17,7 @@ from conformance.http_backend import OpenAccess, serve
 from servers.nginx import make_certificate
 from wait import FOREVER, HANG
 
+from shoal.control import queue_verbs
 from shoal.core.lane import UNLIMITED_PACE
 from shoal.core.run import NewRun
 from shoal.core.task import Outcome
@@ -396,7 +397,7 @@ async def test_more_than_fits_into_a_message_goes_as_several(tmp_path: Path) -> 
 
 
 async def test_many_runs_are_listed_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.queue.http.PAGE_SIZE", 10)
+    monkeypatch.setattr("shoal.queue.remote.PAGE_SIZE", 10)
     async with remote(tmp_path) as (queue, _):
         for number in range(30):
             await queue.start_run(NewRun("s", f"key {number}", name=f"r{number}"))
@@ -408,7 +409,7 @@ async def test_many_runs_are_listed_in_pages(tmp_path: Path, monkeypatch: pytest
 async def test_the_accounts_of_many_runs_are_asked_for_in_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.queue.http.MAX_RUNS_PER_CALL", 2)
+    monkeypatch.setattr("shoal.queue.remote.MAX_RUNS_PER_CALL", 2)
     async with remote(tmp_path) as (queue, _):
         runs = [(await queue.start_run(NewRun("s", f"k{n}", name=f"r{n}"))).id for n in range(5)]
         for number, run in enumerate(runs):
@@ -433,7 +434,7 @@ async def test_many_tasks_are_changed_some_at_a_time(
         return int(await real(self, run, where, **how))
 
     monkeypatch.setattr(SqliteQueue, verb, noted)
-    monkeypatch.setattr(verbs, "BATCH_SIZE", 3)
+    monkeypatch.setattr(queue_verbs, "BATCH_SIZE", 3)
     async with remote(tmp_path) as (queue, _):
         run = await queue.start_run(NewRun("s", "key", name="n"))
         tasks = [start_task(f"http://h{n % 2}.test/{'xy'[n % 3 == 0]}{n}") for n in range(24)]
@@ -467,7 +468,7 @@ async def test_what_takes_longer_than_a_request_may_is_gone_on_with(
         await queue.add(run.id, [start_task(f"http://a.test/{n}") for n in range(9)])
         await queue.set_run(run.id, "cancel")
         with monkeypatch.context() as hurried:
-            hurried.setattr(verbs, "MAX_SECONDS", 0.0)
+            hurried.setattr(queue_verbs, "MAX_SECONDS", 0.0)
             hurried.setattr(purge, "SLICE", 2)
             body = VERBS["purge"].pack((), {"run": run.id})
             said = await client.post(f"{url}{PATH}/purge", content=body)
@@ -477,7 +478,7 @@ async def test_what_takes_longer_than_a_request_may_is_gone_on_with(
 
 
 async def test_a_wait_is_short_whatever_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verbs, "MAX_WAIT", 0.2)
+    monkeypatch.setattr(queue_verbs, "MAX_WAIT", 0.2)
     async with remote(tmp_path) as (_, url), httpx.AsyncClient(trust_env=False) as client:
         for seconds in (30.0, -1.0, math.inf, math.nan, 2**63, -(2**63)):
             body = VERBS["wait"].pack((seconds,), {})
@@ -486,7 +487,7 @@ async def test_a_wait_is_short_whatever_is_asked_for(tmp_path: Path, monkeypatch
 
 
 async def test_a_wait_ends_with_news(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (verbs, http_queue):
+    for module in (queue_verbs, http_queue):
         monkeypatch.setattr(module, "MAX_WAIT", FOREVER)
     async with remote(tmp_path) as (queue, _):
         run = await queue.start_run(NewRun("s", "key", name="n"))

@@ -182,7 +182,8 @@ def test_two_runs_keep_their_own_settings(sqlite_fleet: LocalFleet) -> None:
 def test_what_a_run_asks_for_cannot_open_a_worker_s_private_network(sqlite_fleet: LocalFleet) -> None:
     sqlite_fleet.site.pages["/p/*"] = page("x")
     run = sqlite_fleet.submit(["/p/1"], settings={"allow_private": "1", "queue": "sqlite:///other.db"})
-    assert sqlite_fleet.work(sqlite_fleet.scraper(), "--exit-when-done", SHOAL_ALLOW_PRIVATE="").code == 3
+    done = sqlite_fleet.work(sqlite_fleet.scraper(), "--exit-when-done", SHOAL_ALLOW_PRIVATE="")
+    assert done.code == 3 and "What failed, and why: shoal dead " in done.err, done.err
     assert not sqlite_fleet.site.hits_for("/p/1")
     assert sqlite_fleet.ask(lambda queue: queue.dead_groups(run.id))[0].cause == "blocked.private"
 

@@ -76,6 +76,12 @@ async def open_http(folder: Path, clock: FakeClock) -> Queue:
     return await http_backend.open_http(folder, clock)
 
 
+async def open_rabbitmq(folder: Path, clock: FakeClock) -> Queue:
+    from conformance import rabbitmq_backend
+
+    return await rabbitmq_backend.open_rabbitmq(folder, clock)
+
+
 def backends() -> dict[str, Opener]:
     """Every backend by name. A new backend adds one line here and is done when the suite passes."""
     return {
@@ -84,6 +90,7 @@ def backends() -> dict[str, Opener]:
         "redis": open_redis,
         "postgres": open_postgres,
         "http": open_http,
+        "rabbitmq": open_rabbitmq,
     }
 
 

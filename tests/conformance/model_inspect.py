@@ -140,6 +140,8 @@ class ModelInspect:
             task.cause, task.records, tuple(task.history), task.evidence,
             None if task.state in ("done", "cancelled") else what.meta,
             () if task.state in ("done", "cancelled") else capability_names(what.needs),
+            what.ack if task.state == "leased" else "manual",
+            (task.expires_at or 0) if task.state == "leased" else 0,
         )  # fmt: skip
 
     async def dead_groups(self, run: int, limit: int = 100) -> list[DeadLetterGroup]:

@@ -137,6 +137,10 @@ async def test_what_is_no_longer_remembered_is_removed(harness: QueueHarness) ->
     other = await start(harness, "other")
     assert await harness.add(other, "late") == ["seen"]
     assert set(await harness.add(other, pages(60))) == {"added"}
+    await harness.advance(4 * HOUR)  # a second pass begins where the first began
+    await harness.queue.reap()
+    await harness.queue.reap()
+    assert (await only_set(harness)).entries == 0
 
 
 async def test_without_a_time_a_set_remembers_for_ever(harness: QueueHarness) -> None:

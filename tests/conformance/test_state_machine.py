@@ -11,7 +11,7 @@ from fake_clock import FakeClock
 from conformance.harness import Opener, backends, model_opener
 from conformance.state_machine import drive
 
-EXAMPLES = {"redis": 40, "postgres": 25, "http": 15}  # each step is a few trips to a server
+EXAMPLES = {"redis": 40, "postgres": 25, "http": 15, "rabbitmq": 3}  # each step is a few trips to a server
 MACHINES = {name: lambda opener=opener: opener for name, opener in backends().items()}
 MACHINES["model"] = model_opener  # a new one for every history
 

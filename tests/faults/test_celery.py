@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -71,10 +72,6 @@ def site(crawl_of: Callable[..., Any]) -> str:
     return str(crawl_of(5, delay=0.05).url)
 
 
-async def open_pages(url: str) -> Queue:
-    return await open_queue(load({"queue": url}, env={}))
-
-
 async def struck(fleet: CeleryFleet, queue: Queue, wanted: int, seed: int) -> list[Run]:
     """Strike every two seconds until all pages are done; their runs."""
     chance, struck_at, strikes = random.Random(seed), time.monotonic(), 0
@@ -112,44 +109,41 @@ def urls_of(site: str) -> list[str]:
     return [f"{site}?page={number}" for number in range(PAGES)]
 
 
-@pytest.mark.parametrize("flags", [("-c", "3"), ("-P", "solo", "--shoal-workers", "2")], ids=["messages", "bootstep"])
+MODES = pytest.mark.parametrize(
+    "flags", [("-c", "3"), ("-P", "solo", "--shoal-workers", "2")], ids=["messages", "bootstep"]
+)
+
+
+@asynccontextmanager
+async def struck_fleet(folder: Path, url: str, flags: tuple[str, ...]) -> AsyncIterator[tuple[CeleryFleet, Queue]]:
+    fleet, queue = CeleryFleet(folder, url, *flags), await open_queue(load({"queue": url}, env={}))
+    try:
+        fleet.start()
+        yield fleet, queue
+    finally:
+        fleet.end()
+        await queue.close()
+
+
+@MODES
 async def test_pages_of_messages_are_done_and_recorded_once_whatever_is_killed(
     tmp_path: Path, url: str, site: str, flags: tuple[str, ...]
 ) -> None:
-    fleet = CeleryFleet(tmp_path, url, *flags)
-    queue = await open_pages(url)
     app, urls = client(url, **IMPATIENT), urls_of(site)
-    try:
-        fleet.start()
+    async with struck_fleet(tmp_path, url, flags) as (fleet, queue):
         results = [app.send_task("shoal.crawl_url", args=[page], kwargs={"content": "none"}) for page in urls]
-        runs = await struck(fleet, queue, PAGES, 1)
-        await check(queue, runs, urls)
-        await until(lambda: all_succeeded(results), 200, every=0.5)
+        await check(queue, await struck(fleet, queue, PAGES, 1), urls)
+        await until(lambda: all(result.state == "SUCCESS" for result in results), 200, every=0.5)
         await check(queue, await queue.runs(limit=100), urls)
-    finally:
-        fleet.end()
-        await queue.close()
 
 
-def all_succeeded(results: list[Any]) -> bool:
-    return all(result.state == "SUCCESS" for result in results)
-
-
-@pytest.mark.parametrize("flags", [("-c", "3"), ("-P", "solo", "--shoal-workers", "2")], ids=["messages", "bootstep"])
+@MODES
 async def test_a_run_is_done_and_recorded_once_whatever_is_killed(
     tmp_path: Path, url: str, site: str, flags: tuple[str, ...]
 ) -> None:
-    fleet = CeleryFleet(tmp_path, url, *flags)
-    queue = await open_pages(url)
     app, urls = client(url, **IMPATIENT), urls_of(site)
-    try:
-        fleet.start()
+    async with struck_fleet(tmp_path, url, flags) as (fleet, queue):
         result = app.send_task("shoal.crawl", kwargs={"urls": urls, "content": "none", "delay": 0.02})
-        runs = await struck(fleet, queue, PAGES, 2)
-        await check(queue, runs, urls)
-        progress: Callable[[], bool] = lambda: result.state == "SUCCESS"  # noqa: E731
-        await until(progress, 200, every=0.5)
+        await check(queue, await struck(fleet, queue, PAGES, 2), urls)
+        await until(lambda: result.state == "SUCCESS", 200, every=0.5)
         assert result.result["done"] == PAGES
-    finally:
-        fleet.end()
-        await queue.close()

@@ -6,6 +6,7 @@ when the last of them has gone. A test that kills or stops the broker starts its
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import functools
 import json
@@ -254,6 +255,7 @@ def _shared() -> SharedServer | ServerMissing:
     with (place / "starting").open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         users = (place / "users").open("w")
+        atexit.register(users.close)
         fcntl.flock(users, fcntl.LOCK_SH)
         told = place / "told.json"
         if not told.exists():

@@ -18,7 +18,7 @@ from shoal.core.cache_rules import HTTP_RULES
 from shoal.core.page import Request, Response
 from shoal.errors import FetchFailed, QueueUnavailable
 from shoal.fetch.cache import CacheStore, CachingFetcher
-from shoal.fetch.cached_response import pack_response, unpack_response
+from shoal.fetch.cached_response import MAX_SIZE, pack_response, unpack_response
 from shoal.fetch.single_flight import SingleFlight
 from shoal.queue.sqlite import SqliteQueue
 from shoal.queue.values import NewCacheEntry
@@ -54,7 +54,7 @@ class Bench:
         self.queue, self.site, self.lock_file = queue, site, lock_file
         self.turns = 0
 
-    def fetcher(self, user_agent: str = "shoal", **flight: Any) -> CachingFetcher:
+    def fetcher(self, user_agent: str = "shoal", max_body: int = MAX_SIZE, **flight: Any) -> CachingFetcher:
         async def put(key: bytes, host: str, url: str, data: bytes, fresh_for: float) -> bool:
             return await self.queue.cache_put(NewCacheEntry(key, host, url, data, fresh_for), 1_000_000)
 
@@ -62,7 +62,8 @@ class Bench:
             return await self.queue.cache_get(keys, bodies=False)
 
         store = CacheStore(self.queue.cache_get, look, put)
-        return CachingFetcher(self.site, store, SingleFlight(self.lock_file, **flight), user_agent=user_agent)
+        flights = SingleFlight(self.lock_file, **flight)
+        return CachingFetcher(self.site, store, flights, user_agent=user_agent, max_body=max_body)
 
     async def turn(self) -> None:
         self.turns += 1
@@ -163,6 +164,16 @@ async def test_a_garbled_entry_is_a_miss(bench: Bench, garble: Callable[[bytes],
     assert unpack_response(data, URL) is None
     await bench.queue.cache_put(NewCacheEntry(entry.key, "a.test", URL, data), 1_000_000)
     assert (await bench.get()).cache == "miss"
+
+
+@pytest.mark.parametrize("size", [101, 50_000_000])  # a little, and what a few bytes unpack to
+async def test_a_stored_response_that_is_larger_than_the_run_allows_is_a_miss(bench: Bench, size: int) -> None:
+    await bench.get()
+    (entry,) = await bench.queue.cache_list()
+    data = pack_response(msgspec.structs.replace(PAGE, url=URL, body=b"x" * size))
+    assert await bench.queue.cache_put(NewCacheEntry(entry.key, "a.test", URL, data), 1_000_000)
+    assert (await bench.get(bench.fetcher(max_body=size))).cache == "hit"
+    assert (await bench.get(bench.fetcher(max_body=100))).cache == "miss"
 
 
 async def test_without_its_store_pages_are_fetched_as_if_there_were_no_cache(

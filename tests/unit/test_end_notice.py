@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.cli.confirm import confirm_end
+from shoal.cli.confirm import confirm_end, end_confirmation
+from shoal.config.load import load
 from shoal.core.run import Run
 from shoal.core.stats import Stats
 from shoal.errors import UsageError
@@ -25,3 +26,12 @@ def test_without_a_terminal_it_is_refused_with_the_flag_and_the_way_back(monkeyp
     with pytest.raises(UsageError, match="would end run 7KQ2") as refused:
         confirm_end(NOTICE)
     assert refused.value.hint.startswith("add --yes.") and "shoal cancel --undo 7KQ2" in refused.value.hint
+
+
+def test_with_yes_it_is_said_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    shared = load({"queue": "redis://127.0.0.1/0"}, env={})
+    announce = end_confirmation(shared, yes=True)
+    assert announce is not None and end_confirmation(load({}, env={}), yes=True) is None
+    announce(NOTICE)
+    told = capsys.readouterr()
+    assert "This ends run 7KQ2 (books)" in told.err and "shoal cancel --undo 7KQ2" in told.err and not told.out

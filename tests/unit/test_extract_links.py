@@ -10,7 +10,7 @@ from shoal.core.task import RequestOptions
 from shoal.core.url import UrlNormalizer, request_digest, resolve
 from shoal.core.url_shape import ShapeCounter
 from shoal.errors import InvalidUrl
-from shoal.extract.links import AdmittedLinks, LinkFilter, SeenLinks, is_trap
+from shoal.extract.links import AdmittedLinks, JudgedLinks, LinkFilter, SeenLinks, is_trap
 from shoal.extract.page import Follow
 from shoal.sources.start_task import start_task, start_tasks
 
@@ -174,6 +174,7 @@ visits = st.lists(
 @example([visit(0, "/ x")] * 3 + [visit(0, " x")], 200_000)
 @example([visit(1, "/a/?x"), visit(1, "?x")], 200_000)
 @example([visit(1, "?x", "http:x")] * 3 + [visit(5, "?x", "http:x")], 200_000)
+@example([visit(1, "x")] * 3 + [visit(0, "x")], 200_000)
 @example([visit(1, "%78")] * 3 + [visit(0, "%78")], 200_000)
 def test_no_link_is_ever_dropped_that_was_not_committed(pages: list[tuple[str, list[str], bool]], size: int) -> None:
     gate = Gate(cache_size=size)
@@ -204,6 +205,16 @@ def test_the_memory_is_bounded_and_keeps_the_newer_half() -> None:
     for number in range(1_000):
         memory.add("shelf", f"/{number}" + "long" * 1000)
         assert len(memory) <= 6
+
+
+def test_judged_links_are_bounded_however_many_and_long_they_are() -> None:
+    judged = JudgedLinks(100)
+    for number in range(1_000):
+        judged.add("http://h.example/", {f"/{number}"})
+        assert len(judged.of("http://h.example/")) <= 100
+    assert "/999" in judged.of("http://h.example/") and not judged.of("http://o.example/")
+    judged.add("http://o.example/", {"/" + "long" * 10_000})
+    assert not judged.of("http://h.example/")
 
 
 def test_start_urls_become_tasks_once_and_bad_ones_are_named() -> None:

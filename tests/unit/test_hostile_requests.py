@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,33 +13,14 @@ from urllib.parse import quote
 import httpx
 import pytest
 import yaml
-from wait import HANG
+from whole_server import BEARER, OWN, serving
 
-from shoal.config.load import load
 from shoal.core.run import NewRun
 from shoal.core.task import Outcome
 from shoal.queue.base import Queue
 from shoal.queue.wire import MEDIA_TYPE, PATH, VERBS
 from shoal.sources.start_task import start_task
-from shoal.web.application import Application
 from shoal.web.http import limits
-
-OWN = "an-own-token-that-is-long-enough"
-BEARER = {"Authorization": f"Bearer {OWN}"}
-ADDRESS = ("192.0.2.7", 4711)
-
-
-@asynccontextmanager
-async def serving(
-    folder: Path, token: str = OWN, client: tuple[str, int] = ADDRESS, **settings: str
-) -> AsyncIterator[tuple[Application, httpx.AsyncClient]]:
-    given = {"queue": f"sqlite:///{folder}/queue.db", "token": token, **settings}
-    application = Application(load(given, env={}), host="127.0.0.1", maintenance=False)
-    async with application:
-        transport = httpx.ASGITransport(application.startup_gate, client=client)
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080", timeout=HANG) as asking:
-            yield application, asking
-
 
 # What takes for ever once it is evaluated, or is not what it says it is.
 EVALUATED = [
@@ -208,7 +188,7 @@ CONTROL = [
     chr(code)
     for code in (*range(1, 9), 11, 12, *range(14, 32), 0x7F, 0x85, 0x9B, 0x202E, 0x2066, 0x200B, 0xFEFF, 0xE000)
 ]
-TYPED = ("urls", "fields", "name", "rate", "max_pages", "priority")
+TYPED = ("urls", "fields", "name", "rate", "max_pages", "routes", "priority")
 
 
 async def test_submit_shows_no_control_character_as_it_is(tmp_path: Path) -> None:

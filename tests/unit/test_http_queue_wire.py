@@ -16,8 +16,8 @@ from shoal.queue.http import HttpQueue
 from shoal.queue.http.failure import translate_response
 from shoal.queue.http.server_url import HttpServerUrl, parse_server_url
 from shoal.queue.http_connection import ServerResponse
+from shoal.queue.request_cost import RequestTooCostly, limit_cost, unstorable
 from shoal.queue.wire import VERBS
-from shoal.web.http.request_cost import RequestTooCostly, limit_cost, unstorable
 
 TASK = Task(url="http://a.test/", lane="a.test", digest=digest("http://a.test/"))
 

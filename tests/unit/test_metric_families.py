@@ -152,7 +152,7 @@ def test_labels_are_few_whatever_there_is() -> None:
     )
     families = fleet_families(crowd)
     labels = {name for family in families for sample in family.samples for name, _ in sample.labels}
-    assert labels == {"class", "state", "run", "scraper", "version", "role"}
+    assert labels == {"class", "state", "run", "scraper", "version", "role", "level", "result"}
     runs = {dict(sample.labels).get("run") for family in families for sample in family.samples} - {None}
     assert len(runs) == MAX_RUNS
     size = sum(len(it.samples) for it in families)

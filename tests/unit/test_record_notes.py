@@ -28,7 +28,7 @@ PRICE_AT = f"{os.path.relpath(__file__)}:{next(n for n, line in enumerate(LINES,
 
 def test_a_field_that_no_record_has_is_named_with_its_line() -> None:
     counters = count_fields([b'{"title": "Bees", "price": null}'] * 200)
-    assert empty_field_notes(counters, scraper, "https://a.example/product/1") == [
+    assert empty_field_notes(counters, scraper, "shoal shell https://a.example/product/1") == [
         f"price is empty in all 200 records: product, {PRICE_AT}",
         "try its selector on a page: shoal shell https://a.example/product/1",
     ]

@@ -66,7 +66,7 @@ async def test_start_urls_are_admitted_by_the_rules(folder: Path) -> None:
         (["http://[x/", "--routes", "good.txt"], "IPv6"),
         (["http://x.example"], "there are no routes in this folder's settings"),
         (["http://x.example", "--routes", "none.txt"], "there is no file of routes none.txt"),
-        (["http://x.example", "--routes", "bad.txt"], "bad.txt, rule 2: shop.example has a rule already"),
+        (["http://x.example", "--routes", "bad.txt"], "bad.txt, line 2: shop.example has a rule already"),
         (["http://x.example", "--routes", "bad.toml"], "bad.toml has no list of rules"),
         (["http://x.example", "shop.yaml", "--routes", "good.txt"], "--routes is in place of those of shop.yaml"),
         (["http://x.example", "nobody"], "no runs here yet"),

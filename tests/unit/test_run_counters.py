@@ -80,9 +80,10 @@ def test_what_fetching_took_is_told_by_fetcher_and_exit() -> None:
 
 def test_processor_time_is_given_out_once() -> None:
     began = time.process_time_ns()
-    meter, taken = CpuMeter(), 0
-    for _ in range(100):
-        taken += meter.take() + sum(range(1000)) * 0
+    meter, taken, given = CpuMeter(), 0, 0
+    while given < 3:  # it is asked far more often than it gives any
+        micros = meter.take() + sum(range(1000)) * 0
+        taken, given = taken + micros, given + bool(micros)
     assert 0 < taken <= (time.process_time_ns() - began) // 1000
 
 

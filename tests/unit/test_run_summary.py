@@ -36,6 +36,33 @@ def test_files_are_listed_with_their_rows_and_what_is_in_them() -> None:
     assert any("shoal revive 7KQ2" in line for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("causes", "words"),
+    [
+        (("http.404", "robots.disallowed", "blocked.private"), ""),
+        (("handler.KeyError",), "when the code is fixed, requeue it"),
+        (("http.404", "handler.KeyError", "timeout.total"), "    requeue it"),
+    ],
+)
+def test_what_would_fail_again_is_not_to_be_requeued(causes: tuple[str, ...], words: str) -> None:
+    dead = tuple(DeadLetterGroup("a", cause, 1, "u", "", 1, 1) for cause in causes)
+    stats = Stats(seen=9, done=9 - len(dead), dead=len(dead), records=5)
+    shown = "\n".join(summary_lines(RunSummary(RUN, stats, "dead", dead=dead)))
+    assert ("shoal revive" in shown) == bool(words) and words in shown and "shoal dead 7KQ2" in shown
+    assert ("--allow-private" in shown) == ("blocked.private" in causes)
+
+
+@pytest.mark.parametrize(("cause", "is_explained"), [("handler.KeyError", False), ("http.404", True)])
+def test_where_the_code_failed_no_selector_is_blamed_and_next_is_said_once(cause: str, is_explained: bool) -> None:
+    dead = (DeadLetterGroup("a", cause, 3, "u", "", 1, 1),)
+    found = NoRecords(6, 9, 5, page="https://a.example/")
+    stats = Stats(seen=9, done=6, dead=3)
+    lines = summary_lines(RunSummary(RUN, stats, "dead", dead=dead, no_records=found))
+    shown = "\n".join(lines)
+    assert ("No records: " in shown) == ("shoal shell https://a.example/" in shown) == is_explained
+    assert shown.count("Next: ") == 1 and lines[-1].startswith(("Next: ", "      shoal "))
+
+
 def test_without_a_file_some_records_are_shown_and_how_to_keep_them() -> None:
     first = ({"url": "https://a.example/", "title": "one\n two", "n": [], "text": "x" * 200},)
     lines = summary_lines(RunSummary(RUN, Stats(seen=3, done=3, records=3), "complete", first=first))

@@ -32,6 +32,7 @@ from shoal.core.schedule import (
 )
 from shoal.errors import UsageError
 from shoal.queue import document_kinds as kinds
+from shoal.sources.start_task import start_task
 
 SECOND = 1_000_000
 MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86_400 * SECOND
@@ -206,6 +207,21 @@ async def test_a_schedule_with_a_seen_set_takes_only_what_is_new(queue: ModelQue
         (name,) = await control.tick(queue)
         (run,) = await queue.runs(name=name)
         assert (run.seen_set, run.seen_for, run.dead_retention) == ("prices", 86_400.0, 3600.0)
+        assert (await queue.stats(run.id)).seen == expected
+
+
+async def test_a_schedule_with_a_seen_set_reads_its_sitemaps_every_time(queue: ModelQueue, clock: FakeClock) -> None:
+    order = ScheduledRun("books", {"scraper": "books"}, seen_set="prices")
+    await schedules.add(
+        queue,
+        Schedule("books", "@hourly", order, 0, 0, overlap="allow"),
+        [start_task("sitemap:https://a.test"), start_task("https://a.test/page")],
+        {},
+    )
+    for expected in (2, 1):
+        clock.step(3600)
+        (name,) = await control.tick(queue)
+        (run,) = await queue.runs(name=name)
         assert (await queue.stats(run.id)).seen == expected
 
 

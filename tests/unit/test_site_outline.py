@@ -6,6 +6,7 @@ import ast
 import asyncio
 from collections.abc import Callable
 from html import escape
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,9 @@ from shoal.extract.outline.site import MAX_LINKS
 from shoal.extract.outline.url_groups import group_urls, is_page_url
 from shoal.extract.page import Page
 from shoal.extract.template.model import Template
+from shoal.extract.template.scraper import TemplateScraper
 from shoal.runs.request import parse_template
+from shoal.testing import handle
 
 HOST = "https://site.example"
 Make = Callable[[str], str | None]
@@ -153,6 +156,20 @@ def test_a_heading_that_is_the_same_everywhere_is_no_title() -> None:
         return text and text.replace(f"<h1>{path}</h1>", "<h1>The Manual</h1>")
 
     assert kind_of(FakeSite(branded).outline("/manual/"), "page")[1]["title"] == ("title", "text")
+
+
+def test_the_sign_that_links_to_a_heading_is_no_part_of_a_title() -> None:
+    def sphinx(path: str) -> str | None:
+        text = manual(path)
+        return text and text.replace("</h1>", '<a class="headerlink" href="#x">¶</a></h1>')
+
+    template = FakeSite(sphinx).outline("/manual/").template
+    page = Page.from_html("<title>A | Site</title><h1>Part <i>one</i><a>¶</a></h1>", url=HOST + "/manual/a.html")
+    code: dict[str, Any] = {}
+    exec(python_source(template, variable="site", heading="site\n"), code)  # our own: it is what is tested
+    assert handle(code["site"], page).records[0]["title"] == "Part one"
+    read = parse_template(yaml_source(template, heading="site\n"), "site.yaml")
+    assert handle(TemplateScraper(read), page).records[0]["title"] == "Part one"
 
 
 def test_only_a_few_pages_are_asked_for_each_once_and_with_a_pause() -> None:

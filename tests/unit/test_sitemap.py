@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import time
 import tracemalloc
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from pipeline_harness import HOME, PipelineHarness, html
 
-from shoal.core.page import Response
-from shoal.core.sitemap import NEST, SITEMAP, looks_like_sitemap, parse_date, priority_by_age
-from shoal.core.task import Outcome
+from shoal.core.page import Request, Response
+from shoal.core.sitemap import NEST, SITEMAP, SitemapEntry, looks_like_sitemap, parse_date, priority_by_age
+from shoal.core.task import LeasedTask, Outcome
 from shoal.errors import GiveUp
 from shoal.politeness.robots import RobotsVerdict
+from shoal.sources.plain_sitemap import PlainEntries
 from shoal.sources.sitemap import MAX_ENTRIES, SitemapCounts, SitemapReader
 from shoal.sources.start_task import start_task
+from shoal.worker.task.pipeline import process_task
+from shoal.worker.task.sitemap import AT_ONCE
 
 NS = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
 ONE = "<url><loc>/a</loc></url>"
@@ -79,6 +84,42 @@ IMAGES = '<url><loc>/a</loc><i:image xmlns:i="i"><i:loc>/a.png</i:loc></i:image>
 @pytest.mark.parametrize("piece", [1, 7, 65_536])
 def test_what_is_read(body: bytes, urls: list[str], piece: int) -> None:
     assert read(body, piece) == (urls, SitemapCounts(entries=len(urls)))
+
+
+@pytest.mark.parametrize("piece", [1, 50, 4_096])
+@pytest.mark.parametrize(
+    "entries",
+    [
+        "<url><loc>https://a.test/1</loc></url>\n" * 3,
+        "<url>\n<loc> /1?a=1&amp;b=&amp;c </loc>\n<lastmod>2024-01-31</lastmod></url>" * 3,
+        "<url><loc>/1</loc><lastmod>soon</lastmod><changefreq>daily</changefreq><priority>0.5</priority></url>",
+        f"{ONE}<url><lastmod>2024-01-31</lastmod><loc>/2</loc></url>{ONE}",
+        f"{ONE}<!-- <url><loc>/2</loc></url> -->{ONE}",
+        f"{ONE}<![CDATA[<url><loc>/2</loc></url>]]>{ONE}",
+        f"{ONE}<url><loc>/&#50;</loc></url><url><loc>/\u00e9</loc></url>{ONE}",
+        f"{ONE}<url><loc>/2</loc></url><url></url><url><loc></loc></url><url><loc>/3</loc",
+        f"<url><loc>/{'x' * 9_000}</loc></url>{ONE}{IMAGES}{ONE}",
+        f"{' ' * 20_000}{ONE}<x>{ONE}</x>{ONE}</urlset><urlset>{ONE}",
+    ],
+)
+def test_entries_that_are_written_plainly_are_those_that_libxml2_finds(
+    entries: str, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = read_all(urlset(entries), piece)
+    monkeypatch.setattr(PlainEntries, "feed", lambda self, data: ([], data))
+    assert found == read_all(urlset(entries), piece)
+
+
+def read_all(body: bytes, piece: int) -> tuple[list[SitemapEntry], int, str]:
+    """The entries, how many were lost, and the problem that ended it."""
+    reader, entries = SitemapReader(), []
+    try:
+        for start in range(0, len(body), piece):
+            entries += reader.feed(body[start : start + piece])
+        entries += reader.close()
+    except GiveUp as error:
+        return entries, 0, str(error)
+    return entries, reader.counts.lost, ""
 
 
 def test_robots_txt_names_sitemaps() -> None:
@@ -248,6 +289,28 @@ async def test_entries_become_pages_of_depth_0_with_their_date_and_a_large_one_g
     assert [task.url for task in found] == [f"{HOME}{n}" for n in range(2_500)]
     assert (found[0].depth, found[0].kind, found[0].meta) == (0, "page", {"lastmod": "2024-01-01"})
     assert outcome.result == "done" and outcome.counters["sitemap.entries"] == 2_500
+
+
+async def test_few_sitemaps_of_a_host_are_in_memory_at_once(harness: SitemapHarness) -> None:
+    context, reading, most = harness.tools(), 0, 0
+
+    async def fetch(request: Request) -> Response:
+        nonlocal reading, most
+        reading += 1
+        most = max(most, reading)
+        await asyncio.sleep(0)
+        return msgspec.structs.replace(answer(urlset(ONE)), url=request.url)
+
+    async def one(number: int) -> None:
+        nonlocal reading
+        url = f"{HOME}{number}.xml"
+        task = LeasedTask(id=number + 1, lease=9, run=1, lane="a.test", url=url, kind=SITEMAP)
+        assert (await process_task(task, context, 100.0)).result == "done"
+        reading -= 1
+
+    harness.fetch = fetch  # type: ignore[method-assign]
+    await asyncio.gather(*map(one, range(3 * AT_ONCE)))
+    assert most == AT_ONCE and not context.sitemap_places
 
 
 async def test_a_worker_that_lost_its_lease_adds_no_more(harness: SitemapHarness) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from shoal.app import seed_tasks
+from shoal.cli.options import sitemap_as_target
 from shoal.config.load import load
 from shoal.core.sitemap import SITEMAP
 from shoal.errors import UsageError
@@ -65,6 +66,7 @@ def request(tmp_path: Path, target: str, *sitemaps: str) -> RunRequest:
     ("target", "sitemaps", "lines"),
     [
         ("https://a.test/sitemap.xml", (), ["sitemap:https://a.test/sitemap.xml"]),
+        ("sitemap:https://a.test/s", (), ["sitemap:https://a.test/s"]),
         (SHOP, (), [SHOP]),
         (SHOP, ("1",), [SHOP, "sitemap:https://a.test/"]),
         (SHOP, ("https://a.test/s",), [SHOP, "sitemap:https://a.test/s"]),
@@ -73,6 +75,18 @@ def request(tmp_path: Path, target: str, *sitemaps: str) -> RunRequest:
 def test_urls_on_the_command_line(tmp_path: Path, target: str, sitemaps: tuple[str, ...], lines: list[str]) -> None:
     given = request(tmp_path, target, *sitemaps).input
     assert given is not None and [entry.text for entry in given.source] == lines
+
+
+@pytest.mark.parametrize("target", ["ftp://a.test/", "sitemap:https://a.test/s"])
+def test_sitemaps_can_be_looked_for_only_on_a_site(tmp_path: Path, target: str) -> None:
+    with pytest.raises(UsageError, match="looks for the sitemaps of a site"):
+        request(tmp_path, target, "1")
+
+
+def test_a_sitemap_that_is_named_is_enough_to_begin_with() -> None:
+    assert sitemap_as_target(None, ("https://a.test/s", "1")) == ("sitemap:https://a.test/s", ("1",))
+    assert sitemap_as_target(None, ("1",)) == (None, ("1",))
+    assert sitemap_as_target(SHOP, ("https://a.test/s",)) == (SHOP, ("https://a.test/s",))
 
 
 def test_a_list_with_sitemap_is_refused_with_what_to_do(tmp_path: Path) -> None:

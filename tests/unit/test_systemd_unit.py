@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.commands.worker import STOP_WITHIN
+from shoal.config.settings import Settings
 
 PAGE = Path(__file__).parents[2] / "docs/operations.md"
 
@@ -37,4 +37,4 @@ def test_systemd_has_nothing_to_say_about_the_unit(tmp_path: Path) -> None:
 
 def test_systemd_does_not_kill_a_worker_that_is_stopping() -> None:
     (seconds,) = re.findall(r"^TimeoutStopSec=(\d+)$", unit(), re.MULTILINE)
-    assert float(seconds) > STOP_WITHIN + 5
+    assert float(seconds) > Settings().stop_grace + 5

@@ -95,6 +95,9 @@ def test_a_handler_that_is_only_ever_named_can_be_tried_by_its_name() -> None:
         assert handle(scraper, page, to=to).records == [{"review": HOME + "x"}]
     with pytest.raises(UsageError, match="no handler called ratings"):
         handle(scraper, page, to="ratings")
+    with pytest.raises(UsageError, match="'reviews' is not a scraper") as refused:
+        handle(reviews, page)  # type: ignore[arg-type]
+    assert "to=function" in refused.value.hint
 
 
 async def test_it_works_where_an_event_loop_runs(pages: SavedPages) -> None:

@@ -15,7 +15,7 @@ from shoal.config.load import load
 from shoal.control import actions
 from shoal.control.actions import UserActions, count_tasks, recent_actions, scan_windows
 from shoal.control.maintenance import Maintenance, PeriodicJob
-from shoal.core.glob import compile_glob
+from shoal.core.glob import Glob
 from shoal.core.lane import UNLIMITED_PACE
 from shoal.core.run import TASK_BITS, NewRun, Run
 from shoal.errors import UsageError
@@ -23,6 +23,7 @@ from shoal.extract import scope
 from shoal.extract.template import TemplateError, from_fields
 from shoal.queue import document_kinds as kinds
 from shoal.queue.base import Queue, TaskFilter
+from shoal.queue.request_cost import RequestTooCostly, limit_cost
 from shoal.queue.sqlite import SqliteQueue
 from shoal.queue.wire import VERBS
 from shoal.runs.local_lock import LocalLock
@@ -31,7 +32,6 @@ from shoal.web.auth import tokens
 from shoal.web.auth.access import LOOPBACK_CALLER, Caller
 from shoal.web.auth.authenticate import TokenAuthenticator
 from shoal.web.context import ServerContext
-from shoal.web.http.request_cost import RequestTooCostly, limit_cost
 
 
 def test_the_key_of_a_run_names_no_file_elsewhere(tmp_path: Path) -> None:
@@ -110,11 +110,11 @@ def fits(pattern: str, text: str) -> bool:
 def test_a_star_is_any_text_wherever_it_stands() -> None:
     patterns = ["".join(some) for n in range(5) for some in product("a*.", repeat=n)]
     texts = ["".join(some) for n in range(5) for some in product("a.\n", repeat=n)]
-    wrong = [(p, t) for p in patterns for t in texts if bool(compile_glob(p).fullmatch(t)) != fits(p, t)]
+    wrong = [(p, t) for p in patterns for t in texts if bool(Glob(p).fullmatch(t)) != fits(p, t)]
     assert not wrong
 
 
-@pytest.mark.parametrize("make", [lambda it: compile_glob(it).fullmatch, scope.glob])
+@pytest.mark.parametrize("make", [lambda it: Glob(it).fullmatch, scope.glob])
 def test_no_pattern_takes_long_whatever_the_url(make: Callable[[str], Callable[[str], object]]) -> None:
     assert not make("*a" * 20 + "*b")("http://h.example/" + "a" * 8_000)  # else it would take years
 

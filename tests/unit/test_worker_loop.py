@@ -87,6 +87,10 @@ class WorkerHarness:
         tools = WorkerContext("w", queue, self, serve, CrashNote.in_memory(), clock=clock, jitter=lambda: 0.5)
         self.worker = Worker(tools, WorkerPlan(runs=(self.run,), **self.plan))
 
+    async def add_pages(self, count: int) -> None:
+        tasks, _ = start_tasks(f"http://a.test/more/{number}" for number in range(count))
+        await self.queue.queue.add(self.run, tasks, {"a.test": UNLIMITED_PACE})
+
     async def add_typed(self, count: int, ack: Ack = "manual") -> None:
         """Tasks of the type t."""
         names = [f"task:t/{number}" for number in range(count)]

@@ -37,6 +37,7 @@ class DeclaredQueue(msgspec.Struct, frozen=True):
 class Channel:
     def __init__(self, connection: Connection, number: int) -> None:
         self.closed: asyncio.Future[AmqpError] = asyncio.get_running_loop().create_future()
+        self.on_return: Callable[[Message, int], None] | None = None  # of mandatory messages, with a code
         self._connection = connection
         self._number = number
         self._turn = asyncio.Lock()
@@ -238,8 +239,11 @@ class Channel:
             exchange, routing_key = reader.short_string(), reader.short_string()
 
             def returned(header: bytes, body: bytes) -> None:
+                message = Message(body, header, 0, False, exchange, routing_key)
                 if self._confirms is not None:
-                    self._confirms.returned(Message(body, header, 0, False, exchange, routing_key), code)
+                    self._confirms.returned(message, code)
+                if self.on_return is not None:
+                    self.on_return(message, code)
 
             self._receiver = returned
         elif method == frames.CHANNEL_CLOSE:

@@ -24,8 +24,10 @@ def yes_option(command: F) -> F:
 
 
 def end_confirmation(settings: Settings, yes: bool) -> Callable[[EndNotice], None] | None:
-    """Who is to be asked before a run ends: nobody on a queue that is a file of this machine."""
-    return None if yes or settings.state_file is not None else confirm_end
+    """Who is to be asked or told before a run ends: nobody on a queue that is a file of this machine."""
+    if settings.state_file is not None:
+        return None
+    return announce_end if yes else confirm_end
 
 
 def confirm_end(notice: EndNotice) -> None:
@@ -33,6 +35,10 @@ def confirm_end(notice: EndNotice) -> None:
     undo = pasteable(notice.undo)
     if not sys.stdin.isatty():
         raise UsageError(f"this would end {notice}, and nobody is there to confirm", hint=f"add --yes. {undo}")
-    print_line(f"This ends {notice}. Its records are kept.", sys.stderr)
-    print_line(undo, sys.stderr)
+    announce_end(notice)
     click.confirm("End it?", abort=True, err=True)
+
+
+def announce_end(notice: EndNotice) -> None:
+    print_line(f"This ends {notice}. Its records are kept.", sys.stderr)
+    print_line(pasteable(notice.undo), sys.stderr)

@@ -12,7 +12,7 @@ from shoal.cli.console import clean, paint, print_fields, print_json, print_line
 from shoal.cli.options import as_json, click_options
 from shoal.config.load import Settings
 from shoal.queue.base import Finding, Promises
-from shoal.queue.promises import DURABLE, OVER_HTTP, SHARED_BY
+from shoal.queue.promises import DURABLE, OVER_HTTP, OVER_RABBITMQ, SHARED_BY
 from shoal.queue.registry import BACKENDS, Backend, find_backend
 
 COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "wrong": "red"}
@@ -44,13 +44,13 @@ def doctor(settings: Settings, quiet: bool, as_json: bool) -> int:
     wrong = any(finding.level == "wrong" for finding in report.findings)
     if as_json:
         table = _promised(backend, report.promises)
-        more = {"over_http": OVER_HTTP} if served else {}
+        more = {f"over_{own.name}": _added(own)} if own is not None and served else {}
         found, name = to_builtins(report.findings), backend and backend.name
         print_json({"ok": not wrong, "findings": found, "backend": name, "promises": table, **more})
     else:
         _show([finding for finding in report.findings if not quiet or finding.level != "ok"])
         if not quiet:
-            _show_promises(backend, report.promises, served)
+            _show_promises(backend, report.promises, own if served else None)
     return 1 if wrong else 0
 
 
@@ -63,20 +63,26 @@ def _show(findings: list[Finding]) -> None:
             print_line(wrap(f"{INDENT}try: {clean(finding.fix)}", indent=f"{INDENT}     "))
 
 
-def _show_promises(backend: Backend | None, found: Promises | None, served: bool) -> None:
+def _added(way: Backend) -> dict[str, str]:
+    """What stands between us and the queue, and adds to what it promises."""
+    return OVER_RABBITMQ if way.name == "rabbitmq" else OVER_HTTP
+
+
+def _show_promises(backend: Backend | None, found: Promises | None, way: Backend | None) -> None:
+    middle = "relay" if way is not None and way.name == "rabbitmq" else "server"
     if backend is not None:
-        behind = ", behind the server," if served else ""
+        behind = f", behind the {middle}," if way is not None else ""
         print_line()
         print_line(f"What {backend.title or backend.label}{behind} promises")
     elif found is not None:
         print_line()
-        print_line("What the queue behind the server promises")
+        print_line(f"What the queue behind the {middle} promises")
     if backend is not None or found is not None:
         print_fields(list(_promised(backend, found).items()))
-    if served:
+    if way is not None:
         print_line()
-        print_line("What HTTP adds")
-        print_fields(list(OVER_HTTP.items()))
+        print_line("What RabbitMQ adds" if middle == "relay" else "What HTTP adds")
+        print_fields(list(_added(way).items()))
 
 
 def _promised(backend: Backend | None, found: Promises | None) -> dict[str, Any]:

@@ -13,7 +13,9 @@ from shoal.cli.console import print_line
 from shoal.cli.hints import pasteable, queue_option, remember_queue
 from shoal.config.load import SETTINGS, SETTINGS_FILE, Setting, load
 from shoal.config.queue_token import unencrypted_note
+from shoal.config.server_variables import variables_note
 from shoal.core import units
+from shoal.core.sitemap import LOOK_FOR, MARK
 from shoal.errors import ActionRequired
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -47,7 +49,7 @@ def click_options(scope: str, *, without: Collection[str] = ()) -> Callable[[Cal
                 flags["routes"] = read_route_files(flags["routes"])
             settings = load(flags, file=config)
             remember_queue(settings)
-            if note := unencrypted_note(settings):
+            for note in filter(None, (variables_note(settings), unencrypted_note(settings))):
                 print_line(note, sys.stderr)
             try:
                 return command(settings=settings, **given)
@@ -125,6 +127,13 @@ def sitemap_option(command: F) -> F:
         metavar="[URL]",
         help="Also visit what a sitemap or feed lists; without a URL those of the sites it starts from.",
     )(command)
+
+
+def sitemap_as_target(target: str | None, sitemaps: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
+    """Where nothing else is given, the first sitemap that is named is what to begin with."""
+    if target or not sitemaps or sitemaps[0] == LOOK_FOR:
+        return target, sitemaps
+    return f"{MARK}{sitemaps[0]}", sitemaps[1:]
 
 
 def as_json(command: F) -> F:

@@ -11,7 +11,7 @@ import click
 
 from shoal.cli.command import COMMAND_ARGS, Command
 from shoal.cli.confirm import end_confirmation, yes_option
-from shoal.cli.options import click_options, columns_option, field_option, sitemap_option
+from shoal.cli.options import click_options, columns_option, field_option, sitemap_as_target, sitemap_option
 from shoal.cli.row_source import RowSource, row_source_options
 from shoal.config.load import Settings
 from shoal.errors import UsageError
@@ -104,6 +104,7 @@ def run(
     if resume and fresh:
         raise UsageError("--resume and --fresh exclude each other", hint="leave one out; --resume is the default")
     target, inputs = rows.given(settings, target, inputs, column, fresh=fresh)
+    target, sitemaps = sitemap_as_target(target, sitemaps)
     if not target:
         raise UsageError(
             "nothing to run: give a scraper (FILE.py), a list (urls.txt) or a URL",

@@ -7,14 +7,18 @@ import shlex
 from collections.abc import Sequence
 
 from shoal.cli.console import clean, count, display_width, format_duration, size, truncate
+from shoal.core.counters import CODE_ERRORS, error_class
 from shoal.runs.progress import RunSummary
 from shoal.view.cache import describe_usage
+from shoal.view.common_causes import is_permanent
 from shoal.view.formatting import format_account, sitemap_words
 from shoal.view.no_records import describe_no_records, shell_hint
 from shoal.view.page_limit import describe_limit_end
 
 CAUSES_SHOWN = 5
 MAX_VALUE_WIDTH = 60  # columns for a value of a record that is shown
+NEXT = "Next: "
+PRIVATE = "blocked.private"
 RARELY_FILLED = 0.5  # a field that fewer records have is pointed out
 
 
@@ -52,11 +56,7 @@ def summary_lines(summary: RunSummary) -> list[str]:
     lines += _file_lines(summary)
     lines += fill_lines(summary.fill)
     lines += [f"  ! {text}" for text in summary.warnings]
-    lines += _failure_lines(summary)
-    if summary.empty_page:
-        lines += ["None of the fields was found on any page: the selectors do not fit.", shell_hint(summary.empty_page)]
-    if summary.no_records:
-        lines += describe_no_records(summary.no_records)
+    lines += _with_one_next([*_empty_lines(summary), *_failure_lines(summary)])
     if summary.end == "interrupted":
         lines.append("Nothing is lost." + (" Run it again to resume:" if summary.resume_command else ""))
         lines += [f"  {summary.resume_command}"] if summary.resume_command else []
@@ -117,6 +117,15 @@ def fill_lines(fill: Sequence[tuple[str, int, int]]) -> list[str]:
     return lines
 
 
+def _empty_lines(summary: RunSummary) -> list[str]:
+    """Why there is nothing; where the code failed, that is the reason, and it is told with what failed."""
+    if summary.empty_page:
+        return ["None of the fields was found on any page: the selectors do not fit.", shell_hint(summary.empty_page)]
+    if summary.no_records and not any(error_class(group.cause) in CODE_ERRORS for group in summary.dead):
+        return describe_no_records(summary.no_records)
+    return []
+
+
 def _failure_lines(summary: RunSummary) -> list[str]:
     """What failed, by cause, with the words of one of each; and what can be done about it."""
     causes: dict[str, int] = {}
@@ -128,10 +137,21 @@ def _failure_lines(summary: RunSummary) -> list[str]:
         return []
     lines = _cause_lines(causes, messages)
     name = summary.run.name
-    lines.append(f"Next: shoal dead {name}            what failed, by host and cause")
-    if summary.end in ("complete", "dead"):
-        lines.append(f"      shoal revive {name} --all    requeue it, then run the same command")
+    if PRIVATE in causes:
+        lines.append(f"{NEXT}the same command with --allow-private, if these addresses are meant")
+    lines.append(f"{NEXT}shoal dead {name}            what failed, by host and cause")
+    if summary.end in ("complete", "dead") and not all(map(is_permanent, causes)):
+        fixed = "when the code is fixed, " if all(error_class(it) in CODE_ERRORS for it in causes) else ""
+        lines.append(f"{NEXT}shoal revive {name} --all    {fixed}requeue it, then run the same command")
     return lines
+
+
+def _with_one_next(lines: Sequence[str]) -> list[str]:
+    """With all next steps at the end, below one word."""
+    steps = [line.removeprefix(NEXT) for line in lines if line.startswith(NEXT)]
+    prefixes = (NEXT, *[" " * len(NEXT)] * len(steps))
+    others = [line for line in lines if not line.startswith(NEXT)]
+    return [*others, *(prefix + step for prefix, step in zip(prefixes, steps, strict=False))]
 
 
 def _cause_lines(causes: dict[str, int], messages: dict[str, str]) -> list[str]:

@@ -11,7 +11,7 @@ import click
 from shoal.cli.command import COMMAND_ARGS, Command
 from shoal.cli.confirm import end_confirmation, yes_option
 from shoal.cli.console import StatusLine, count, print_line
-from shoal.cli.options import as_json, click_options, columns_option, field_option, sitemap_option
+from shoal.cli.options import as_json, click_options, columns_option, field_option, sitemap_as_target, sitemap_option
 from shoal.cli.row_source import RowSource, row_source_options
 from shoal.cli.run import read_fields
 from shoal.cli.submit_result import print_submitted
@@ -84,6 +84,7 @@ def submit(
         raise UsageError("give the URLs once", hint=f"--urls-file {urls_file}, or {' '.join(inputs)}")
     inputs = (urls_file,) if urls_file else inputs
     target, inputs = rows.given(settings, target, inputs, column, fresh=fresh)
+    target, sitemaps = sitemap_as_target(target, sitemaps)
     if not target:
         raise UsageError(
             "nothing to submit: give a scraper (FILE.py), a list (urls.txt) or a URL",

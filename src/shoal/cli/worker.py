@@ -27,9 +27,15 @@ from shoal.errors import UsageError
     "--scraper", "only", multiple=True, metavar="NAME", help="Serve only this one; may be given several times."
 )
 @click.option("--exit-when-done", is_flag=True, help="Exit when all runs it serves have finished.")
+@click.option("--relay", is_flag=True, help="Be a relay between RabbitMQ and its ledger, too (--queue amqp://…).")
 @click_options("run")
 def worker(
-    settings: Settings, targets: tuple[str, ...], run: str | None, only: tuple[str, ...], exit_when_done: bool
+    settings: Settings,
+    targets: tuple[str, ...],
+    run: str | None,
+    only: tuple[str, ...],
+    exit_when_done: bool,
+    relay: bool,
 ) -> int:
     """Start a worker: it serves every run it has the code for, until stopped.
 
@@ -53,7 +59,7 @@ def worker(
     ui = worker_ui(sys.stderr)
     try:
         return worker_command(
-            settings, targets=targets, run=run or "", scrapers=only, exit_when_done=exit_when_done, ui=ui
+            settings, targets=targets, run=run or "", scrapers=only, exit_when_done=exit_when_done, relay=relay, ui=ui
         )
     except KeyboardInterrupt:  # before it began to listen for signals
         ui.message("Stopped before it started.")

@@ -367,7 +367,7 @@ class LocalRun:
                 concurrency=settings.concurrency,
                 robots=not settings.ignore_robots,
                 pace=describe_pace(self._settings, self._request, seeder.paces if seeder else ()),
-                is_reread=self._reread.pages is not None,
+                is_reread=bool(self._reread.pages is not None or self._saved),
                 output=relative_path(self._output),
                 notes=(*self._notes(run), *(seeder.notes() if seeder else ()), *([offer] if offer else [])),
             )

@@ -31,8 +31,17 @@ def run_notes(run: Run, settings: Settings, request: RunRequest, changes: Sequen
         yield f"Set otherwise than the last time, for the pages still to come: {'; '.join(map(str, changes))}."
     began, now = run_code_version(run), registry.version_of(request.scraper)
     if request.target and began and began != now:
-        yield f"The code has changed since this run began ({began}, now {now})."
+        yield f"The code has changed since this run began ({began}, now {now}).{_reread_words(run, settings, request)}"
     yield from request_notes(request)
+
+
+def _reread_words(run: Run, settings: Settings, request: RunRequest) -> str:
+    """How the new code gets at the pages of a scraper's run that has ended; lists have --reread."""
+    if run.state != "finished" or request.input is not None:
+        return ""
+    if settings.keep_raw:
+        return f" With --from-raw {run.name} and another -o it reads the saved pages."
+    return " Its pages were not saved; with --keep-raw, the next ones can be read again without fetching them."
 
 
 def describe_pace(settings: Settings, request: RunRequest, met: Collection[Pace]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from shoal.extract.outline.fields import PERMALINK
 from shoal.extract.template.model import FieldSpec, PageKind, Template
 
 TITLE = "title"  # the selector that every page has
@@ -77,7 +78,8 @@ def _expression(name: str, field: FieldSpec) -> str:
         return "page.url"
     found = f"page.css({_quoted(field.at.what)})"
     if name == TITLE and field.at.what != TITLE:
-        return f'{found}.first.text or page.css("{TITLE}").first.text'
+        trimmed = f'.rstrip("{PERMALINK} ")' if field.re else ""
+        return f'{found}.first.text{trimmed} or page.css("{TITLE}").first.text'
     return f"{found}{_READERS.get(field.type, '.first.text')}"
 
 
@@ -87,7 +89,8 @@ def _yaml_field(name: str, field: FieldSpec) -> str:
     if name == TITLE and field.at.what == TITLE:
         return "page:title"
     kind = "" if field.type == "text" else f", type: {field.type}"
-    return f"{{css: {_quoted(field.at.what)}{kind}}}"
+    part = f", re: {_quoted(field.re)}" if field.re else ""
+    return f"{{css: {_quoted(field.at.what)}{kind}{part}}}"
 
 
 def _quoted(text: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 from shoal.core.page import Response
-from shoal.core.sitemap import MAX_NESTING, SitemapEntry, is_robots, looks_like_sitemap, parse_date, sitemap_of
+from shoal.core.sitemap import MAX_NESTING, SitemapEntry, is_robots, may_be_sitemap, parse_date, sitemap_of
 from shoal.core.url import canonical, lane_of, resolve
 from shoal.errors import ActionRequired, GiveUp, InvalidUrl
 from shoal.extract.links import FingerprintTable
@@ -43,7 +43,7 @@ class SiteMap:
     async def urls(self, site: str) -> AsyncIterator[ListedUrl]:
         """site: its URL, or that of one of its sitemaps."""
         start = canonical(site)
-        first = start if looks_like_sitemap(start) else sitemap_of(start[: start.index("/", 8) + 1])
+        first = start if may_be_sitemap(start) else sitemap_of(start[: start.index("/", 8) + 1])
         allowed = CrawlScope((start,), reach=self.scope)
         waiting, known = [(first, 0)], {first}
         while waiting:

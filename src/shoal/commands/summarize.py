@@ -23,6 +23,7 @@ from shoal.runs.request import RunRequest
 from shoal.store.export import Exporter
 from shoal.view.changes import count_changes, describe_changes
 from shoal.view.formatting import relative_path
+from shoal.view.no_records import shell_command
 
 if TYPE_CHECKING:
     from shoal.runs.fill_rates import FieldRates
@@ -65,8 +66,8 @@ async def summarize_run(
         fill, warnings = await read_fill_rates(queue, outputs.records, run, request.chosen_fields, final=final)
     warnings += await _record_notes(queue, run, stats, request, settings, counters)
     page = ""
-    if end == "complete" and fill and not any(filled for _, filled, _ in fill):
-        end, page = "no_records", await _first_page(outputs, run)
+    if end in ("complete", "dead") and fill and not any(filled for _, filled, _ in fill):
+        end, page = "no_records" if end == "complete" else end, await _first_page(outputs, run)
     first = () if exporter else await outputs.records.records(run.id, limit=PREVIEW_RECORDS)
     changes = await count_changes(queue, run) if settings.changed_only else None
     return RunSummary(
@@ -105,7 +106,7 @@ async def _record_notes(
     if request.template is None and stats.records:  # how the fields of a template are filled is told in a table
         done = await queue.list_tasks(run.id, state="done", limit=SAMPLE_PAGES)
         sample = next((task.url for task in reversed(done) if task.records), "")
-        notes += empty_field_notes(counters, request.scraper, sample)
+        notes += empty_field_notes(counters, request.scraper, *([shell_command(sample)] if sample else []))
     dropped = dropped_note(counters, stats, settings.unique) if settings.unique else ""
     return tuple(note for note in (*notes, dropped) if note)
 

@@ -21,6 +21,7 @@ from shoal.control.maintenance import RUNNING_STATES, Maintenance
 from shoal.control.queue_probe import QueueProbe
 from shoal.core.run import Run
 from shoal.errors import UsageError
+from shoal.launch.broker_relay import relaying, require_carried
 from shoal.launch.job import FleetJob
 from shoal.launch.scraper_set import ScraperSet
 from shoal.launch.signals import stop_on_signals
@@ -48,8 +49,7 @@ POLL_EVERY = 0.25
 RUNS_EVERY = 0.5
 NAMES_SHOWN = 5  # scrapers
 CHECKUP_TIMEOUT = 3.0  # seconds for a look at the server at the start
-# Seconds from the first signal on: for pages in progress, and until the end. Many kill what takes longer than ten.
-FINISH, STOP_WITHIN = 6.0, 9.0
+FINISH_SHARE = 2 / 3  # of the grace period, for pages in progress; the rest is for returning them
 AWAY_GRACE = 2.0  # seconds for processes to end while nothing can be handed back
 PROBE_INTERVAL = 2.0
 SILENCE_LIMIT = 15.0  # seconds without an answer of the queue after which we are not ready
@@ -63,11 +63,15 @@ def worker_command(
     run: str = "",
     scrapers: tuple[str, ...] = (),
     exit_when_done: bool = False,
+    relay: bool = False,
     ui: WorkerUi | None = None,
 ) -> int:
     """Work for the fleet until told to stop; answers the exit status."""
+    if relay:
+        require_carried(settings)
     fleet_job = FleetJob(settings, supervisor_name(settings), tuple(targets), tuple(scrapers), run)
     worker = _fleet_worker(fleet_job, ui, exit_when_done=exit_when_done)
+    worker.relay = relay
     return asyncio.run(worker.work())
 
 
@@ -103,11 +107,15 @@ class FleetWorker:
         self._seen_runs: dict[int, Run] = {}  # every run of ours that was ever seen
         self._pool: Supervisor | None = None
         self._maintenance: Maintenance | None = None
+        self.relay = False  # whether this process is a relay, too
 
     async def work(self, *, guest: bool = False) -> int:
         """Work until stopped; as a guest, in the event loop of a program that may handle signals itself."""
         with stop_on_signals(self.stop, guest=guest):
-            return await self._work()
+            if not self.relay:
+                return await self._work()
+            async with relaying(self._settings, self._ui.message):
+                return await self._work()
 
     async def _work(self) -> int:
         queue = await self._open_queue()
@@ -333,6 +341,8 @@ class FleetWorker:
             now = next(iter(await queue.runs(name=run.name, limit=1)), run)
             stats = await queue.stats(run.id)
             self._ui.message(f"Run {run.name} is {now.state}: {stats.done:,} done, {stats.failed:,} failed.")
+            if stats.failed:
+                self._ui.message(f"What failed, and why: shoal dead {run.name}")
             code = 3 if stats.failed or now.state == "cancelled" else code
         if not runs:
             self._ui.message("Nothing to do: no run served here is unfinished.")
@@ -352,10 +362,11 @@ class FleetWorker:
         if not self._stopped.is_set():
             await pool.stop()
             return
-        draining, away = asyncio.create_task(pool.drain(FINISH)), asyncio.create_task(queue_away.wait())
+        seconds = FINISH_SHARE * self._settings.stop_grace
+        draining, away = asyncio.create_task(pool.drain(seconds)), asyncio.create_task(queue_away.wait())
         await asyncio.wait((draining, away), return_when=asyncio.FIRST_COMPLETED)
         await cancel_all(draining, away)
-        left = max(AWAY_GRACE, self._stopped_at + STOP_WITHIN - time.monotonic())
+        left = max(AWAY_GRACE, self._stopped_at + self._settings.stop_grace - time.monotonic())
         if queue_away.is_set():
             await pool.stop(AWAY_GRACE, report_timeout=0.5)
         else:

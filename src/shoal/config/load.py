@@ -2,7 +2,8 @@
 
 Every setting is declared once, in `Settings`; its flag (`--max-pages`), its variable
 (`SHOAL_MAX_PAGES`) and its key in the settings file (`max_pages`) follow from the field's name.
-Precedence: flag > environment > settings file > the scraper's own settings > default.
+Precedence: flag > environment > settings file > the scraper's own settings > default. RABBITMQ_HOST and REDIS_HOST
+are a default of the queue.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from shoal.config.server_variables import queue_from_variables
 from shoal.config.setting import PREFIX, Setting
 from shoal.config.settings import SETTINGS, SETTINGS_FILE, STATE_FILE, STATE_FOLDER, Settings
 from shoal.errors import UsageError
@@ -48,7 +50,7 @@ def load(
     env = os.environ if env is None else env
     chosen: Layer = {}
     path = file or env.get(PREFIX + "CONFIG") or ""
-    for layer in (_from_file(path), _from_env(env), _from_flags(flags)):
+    for layer in (_from_variables(env), _from_file(path), _from_env(env), _from_flags(flags)):
         if "rate" in layer:
             chosen.pop("delay", None)
         elif "delay" in layer:
@@ -129,6 +131,12 @@ def _layer(values: Mapping[str, object], label: Callable[[str], str]) -> Layer:
             f"{layer['delay'][1]} and {layer['rate'][1]} conflict", hint="keep one: --rate 2 is --delay 0.5"
         )
     return layer
+
+
+def _from_variables(env: Mapping[str, str]) -> Layer:
+    """The queue, as variables name it that are not ours alone."""
+    url, source = queue_from_variables(env)
+    return {"queue": (SETTINGS["queue"].read(url, source), source)} if url else {}
 
 
 def _from_flags(flags: Mapping[str, object] | None) -> Layer:

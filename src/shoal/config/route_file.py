@@ -26,7 +26,8 @@ def _read(path: Path) -> tuple[str, ...]:
     except UsageError as error:
         if not str(error).startswith("rule "):
             raise
-        raise UsageError(f"{path.name}, {error}", hint=error.hint) from None
+        said = str(error) if path.suffix in _DOCUMENTS else str(error).replace("rule ", "line ", 1)
+        raise UsageError(f"{path.name}, {said}", hint=error.hint) from None
     except TypeError:
         raise UsageError(
             f"{path.name} has no list of rules", hint='routes: ["*/urgent/* priority=10 ttl=30m", "* ttl=1h"]'

@@ -19,8 +19,8 @@ _only_cause = re.compile(r"`([a-z_.]+)`").fullmatch
 # run: part of what a run asks for. It is kept with the run, reaches every worker that serves it, and may be
 # asked for over the API. machine: each machine's own, which no run can change.
 Scope = Literal["run", "machine"]
-# Which commands offer it: those that fetch, the server, or every one of them.
-Commands = Literal["run", "serve", "run and serve", "all"]
+# Which commands offer it: those that fetch, the server, those that scale, or every one of them.
+Commands = Literal["run", "serve", "run and serve", "serve and scale", "all"]
 
 
 class _Unchanged:

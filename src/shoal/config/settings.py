@@ -6,6 +6,7 @@ The file is long because it is that one list.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from hashlib import sha256
@@ -31,6 +32,9 @@ DEFAULT_LISTEN = "127.0.0.1:8080"
 MAX_UNIQUE_FIELDS = 10
 HTTP_CACHE = "http"  # of the setting cache: by the headers of each response
 UNLIMITED = "a whole number; 0 is no limit"
+SCALE_POLICIES = ("claimable", "jobs_per_worker", "per_pending")
+SCALERS = ("none", "local", "compose", "swarm", "kubernetes", "command")
+_SCALING: dict[str, Any] = {"section": "Scaling", "scope": "machine", "commands": "serve and scale"}
 
 
 def _listen_address(value: object) -> str:
@@ -126,6 +130,28 @@ def _parse_since(value: object) -> str:
     if text and not (is_date(text) or units.seconds()(text)):
         raise ValueError(value)
     return text
+
+
+def _arguments(value: object) -> tuple[str, ...]:
+    """The arguments of a program: a list of them, or one text as in a shell, which no shell ever sees."""
+    words = [value] if isinstance(value, str) else value
+    if not isinstance(words, list | tuple):
+        raise TypeError(value)
+    texts = [units.text(word) for word in words]
+    return tuple(shlex.split(texts[0]) if len(texts) == 1 else texts)
+
+
+def _size_or_0(value: object) -> int:
+    return 0 if str(value).strip() == "0" else units.size(value)
+
+
+def _share(value: object) -> float:
+    """A share of a whole, also in per cent."""
+    is_percent = isinstance(value, str) and value.strip().endswith("%")
+    found = units.number(str(value).strip().rstrip("%") if is_percent else value) / (100 if is_percent else 1)
+    if not 0 < found <= 1:
+        raise ValueError(value)
+    return found
 
 
 def _parse_dead_retention(value: object) -> float:
@@ -454,6 +480,21 @@ class Settings:
         accepts="http://user:password@broker:15672",
         commands="all",
     )
+    intake_scraper: str = declare(
+        "",
+        "The scraper for URLs that other programs publish without naming one; default: title and text of each page.",
+        "State",
+        scope="machine",
+        accepts="the name of a scraper",
+        commands="run and serve",
+    )
+    letter_ttl: float = duration(
+        86_400.0,
+        "How long RabbitMQ keeps copies of dead letters, and rejected messages.",
+        "State",
+        scope="machine",
+        commands="run and serve",
+    )
     outbox_limit: int = count(
         50_000,
         "Records that may wait for the store before workers pause.",
@@ -555,6 +596,74 @@ class Settings:
         scope="machine",
         accepts="a port, or an address and a port such as 0.0.0.0:8080",
     )
+    stop_grace: float = duration(
+        9.0, "Time a worker has to finish and return its tasks when told to stop.", "Fleet", scope="machine"
+    )
+    memory_high: float = declare(
+        0.9,
+        "Memory in use on this machine or in its container above which workers claim less, and soon nothing.",
+        "Fleet",
+        scope="machine",
+        parse=_share,
+        accepts="a share such as 0.9 or 90%; 1 is never",
+    )
+    disk_reserve: int = declare(
+        0,
+        "Free disk space below which workers claim nothing; less below twice that.",
+        "Fleet",
+        scope="machine",
+        parse=_size_or_0,
+        accepts='a size such as "500MB"; 0 is 200 MB, or a twentieth of a small disk',
+    )
+    scaler: str = choice("none", SCALERS, "What starts and stops workers.", **_SCALING)
+    scale_target: str = declare(
+        "",
+        "What to scale: the service of compose or swarm, the deployment of Kubernetes ([NAMESPACE/]NAME).",
+        **_SCALING,
+    )
+    scale_policy: str = choice("claimable", SCALE_POLICIES, "How the number of workers is found.", **_SCALING)
+    min_workers: int = count(0, "Fewest workers, even with nothing to do.", **_SCALING)
+    max_workers: int = count(10, "Most workers.", least=1, **_SCALING)
+    scale_interval: float = duration(30.0, "Time between two evaluations.", **_SCALING)
+    scale_up_cooldown: float = duration(60.0, "Time between a change and growth after it.", zero=True, **_SCALING)
+    scale_down_cooldown: float = duration(
+        300.0, "Time in which a worker was not needed before it goes.", zero=True, **_SCALING
+    )
+    scale_within: float = duration(600.0, "Time in which what hosts allow should be fetched (claimable).", **_SCALING)
+    scale_up_above: float = declare(
+        10.0, "Tasks per worker above which workers start (jobs_per_worker).", parse=units.number,
+        accepts="a number", **_SCALING,
+    )  # fmt: skip
+    scale_down_below: float = declare(
+        2.0, "Tasks per worker below which workers go (jobs_per_worker).", parse=units.number,
+        accepts="a number", **_SCALING,
+    )  # fmt: skip
+    workers_per_core: float = declare(
+        2.0, "Workers that suit one core (local).", parse=units.number, accepts="a number", **_SCALING
+    )
+    memory_per_worker: int = size(512 * 2**20, "Memory to spare for each new worker (local).", **_SCALING)
+    cpu_high: float = declare(
+        0.9, "Share of the CPU in use above which no worker is started (local).", parse=_share,
+        accepts="a share such as 0.9 or 90%; 1 is never", **_SCALING,
+    )  # fmt: skip
+    pending_per_worker: int = count(1_000, "Waiting tasks for each worker (per_pending).", least=1, **_SCALING)
+    processes_per_replica: int = count(
+        1, "Worker processes that one container or unit of the driver has.", least=1, **_SCALING
+    )
+    scale_timeout: float = duration(60.0, "Longest time that the driver may take for one call.", **_SCALING)
+    drain_timeout: float = duration(90.0, "Time a worker has to drain before it is stopped (local).", **_SCALING)
+    scale_arguments: tuple[str, ...] = declare(
+        (), "Arguments of the workers that the driver local starts.", parse=_arguments,
+        accepts='arguments of shoal worker, such as "books.py --concurrency 8"', **_SCALING,
+    )  # fmt: skip
+    scale_command: tuple[str, ...] = declare(
+        (), "The program that sets the number of workers (command); {count} stands for it.", parse=_arguments,
+        accepts="a program and its arguments", **_SCALING,
+    )  # fmt: skip
+    scale_count_command: tuple[str, ...] = declare(
+        (), "The program that prints the number of workers there are (command).", parse=_arguments,
+        accepts="a program and its arguments", **_SCALING,
+    )  # fmt: skip
     accept: str = declare(
         "",
         "Where a worker accepts tasks that are pushed to it; needs SHOAL_ACCEPT_TOKEN.",

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from shoal.control.scaling.scale_documents import ScaleRequest, write_request
 from shoal.core.lane import INDEFINITELY, LaneState, WorkerStatus
 from shoal.core.run import TASK_BITS, Run
 from shoal.core.task import LaneChange, State
@@ -64,6 +65,11 @@ class UserActions:
         changed = await (undo_cancel(self._queue, run) if action == "undo" else self._queue.set_run(run.id, action))
         await self.log_action(action, run.name)
         return changed
+
+    async def set_workers(self, count: int | None) -> None:
+        """Have the scaler keep so many workers; None: as many as it takes again."""
+        await write_request(self._queue, ScaleRequest(count, self.who, await self._queue.now()))
+        await self.log_action("scale", "workers", workers="auto" if count is None else count)
 
     async def purge(self, run: Run) -> None:
         """Remove a run that has ended, with its records."""

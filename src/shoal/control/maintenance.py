@@ -235,7 +235,7 @@ class Maintenance:
 
 
 def _may_end(run: Run, now: int) -> bool:
-    """A daily run, of typed tasks (key task:TYPE/2026-11-15) or of Celery's pages, ends with its day."""
+    """A daily run ends with its day: typed tasks (key task:TYPE/2026-11-15), Celery's pages, what others publish."""
     if not is_daily(run):
         return True
     try:

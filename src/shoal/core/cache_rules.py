@@ -60,8 +60,12 @@ def is_worth_keeping(response: Response, fresh_for: float, asked: float) -> bool
 
 
 def fresh_for(response: Response, now: float) -> float:
-    """Seconds for which a response that has just arrived is fresh by its own headers. `now` is Unix time."""
-    return max(0.0, min(_lifetime(response, now), MAX_LIFETIME) - (_seconds(response.header("age")) or 0.0))
+    """Seconds for which a response that has just arrived is fresh by its own headers. `now` is Unix time.
+
+    It may have been on its way for a while: in other caches, which say so, or by its own date.
+    """
+    age = max(_seconds(response.header("age")) or 0.0, now - (_date(response.header("date")) or now))
+    return max(0.0, min(_lifetime(response, now), MAX_LIFETIME) - age)
 
 
 def is_fresh(age: float, fresh_for: float, asked: float) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from shoal.core.resources import MachineResources
+
 DURATION_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)  # upper bounds
 SIZE_BOUNDS = (1_000, 4_000, 16_000, 64_000, 256_000, 1_000_000, 4_000_000, 16_000_000)
 MAX_REPORTED_LANES = 20  # of the busiest hosts; the others are in the sums alone
@@ -31,7 +33,10 @@ class LaneCounters(msgspec.Struct, array_like=True, gc=False):
 
 
 class Counters(msgspec.Struct, omit_defaults=True):
-    """Sums that only grow while the process lives; `lag` is of late, `lanes` are the busiest now."""
+    """Sums that only grow while the process lives; `lag` is of late, `lanes` are the busiest now.
+
+    `machine` and `pressure` are as they are now, in the registry alone.
+    """
 
     done: int = 0
     records: int = 0
@@ -51,6 +56,9 @@ class Counters(msgspec.Struct, omit_defaults=True):
     cache_misses: int = 0  # that were asked for there and fetched, or found unchanged
     lag: float = 0.0  # longest time the event loop was held up in the last seconds, or is being held up
     lanes: dict[str, LaneCounters] = {}  # sums, too; which ones are told may differ from one time to the next
+    machine: MachineResources | None = None  # where it runs, as it is now
+    pressure: str = ""  # "slow": it claims less, "stop": nothing, because something there is running out
+    pressure_reason: str = ""
 
 
 class WorkerCounters(msgspec.Struct, omit_defaults=True):

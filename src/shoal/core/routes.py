@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from shoal.core.glob import compile_glob, url_glob
+from shoal.core.glob import Glob, url_glob
 from shoal.core.host_pattern import covers_host
 from shoal.core.lane import Pace, host_of_lane
 from shoal.core.needs import MAX_NEEDS_SETS
@@ -163,7 +163,7 @@ def _reach(route: Route) -> _Reach:
     if kind == "url":
         named = url.partition("://")[2].partition("/")[0]
         hosts = "*" if "*" in named else named
-    return _Reach(route, host, hosts, kind, compile_glob(url).fullmatch, url.replace("*", _ANY_TEXT))
+    return _Reach(route, host, hosts, kind, Glob(url).fullmatch, url.replace("*", _ANY_TEXT))
 
 
 def _check_reached(earlier: Sequence[_Reach], last: _Reach) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import NamedTuple
 
 from shoal.core.task_kind import BUILT_IN_PREFIX
@@ -12,6 +13,7 @@ SITEMAP = f"{BUILT_IN_PREFIX}sitemap"  # the kind of a task that reads a sitemap
 ROBOTS_PATH = "/robots.txt"
 NEST = "sitemap_depth"  # in the meta of such a task: how many indexes led to it
 MARK = "sitemap:"  # in front of a start URL: it is a sitemap, or a site whose sitemaps are looked for
+LOOK_FOR = "1"  # in place of a sitemap's URL: robots.txt names them
 LASTMOD = "lastmod"  # in the meta of a page that a sitemap listed
 MAX_NESTING = 5  # indexes in a row
 _MAX_DATE = 40  # characters
@@ -20,6 +22,7 @@ _WEEK, _DAY = 7 * 86_400, 86_400
 _is_sitemap_path = re.compile(
     r".*/[^/]*(?:sitemap|urlset)[^/]*\.(?:xml|txt)(?:\.gz)?|.*/(?:rss|atom|feed)\.xml|.*\.(?:rss|atom)", re.IGNORECASE
 ).fullmatch
+_is_file = re.compile(r".*/[^/]+\.(?:xml|txt|rss|atom)(?:\.gz)?", re.IGNORECASE).fullmatch
 _date = re.compile(
     r"(\d{4})(?:-(\d\d)(?:-(\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?)(?:\.\d+)?\s*(Z|[+-]\d\d:?\d\d)?)?)?)?"
 ).fullmatch
@@ -53,10 +56,16 @@ def looks_like_sitemap(url: str) -> bool:
     return bool(_is_sitemap_path(path[path.find("/", 8) :])) or is_robots(url)
 
 
+def may_be_sitemap(url: str) -> bool:
+    """Whether a URL is that of a file in which there may be a sitemap or a feed, and not that of a page."""
+    return bool(_is_file(url.partition("?")[0][8:])) or looks_like_sitemap(url)
+
+
 def is_robots(url: str) -> bool:
     return url[url.find("/", 8) :] == ROBOTS_PATH
 
 
+@lru_cache(1_000)  # most entries of a sitemap have the date of others
 def parse_date(text: str) -> float | None:
     """Seconds since 1970 of a date as sitemaps (W3C) and feeds (RFC 822) write it; without a zone it is UTC."""
     text = text.strip()

@@ -94,7 +94,7 @@ class Task(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     revisit: bool = False  # added although its run's seen-set has it
 
 
-class LeasedTask(msgspec.Struct, frozen=True, gc=False):
+class LeasedTask(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A task as a worker holds it: (id, lease) is what every later word about it must repeat."""
 
     id: int

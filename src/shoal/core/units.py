@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 T = TypeVar("T")
+MAX_INTEGER = 2**53  # what every backend and JSON can hold exactly
+MAX_SECONDS = 10 * 365 * 86_400.0  # seconds: nobody waits longer
 
 
 def text(value: object) -> str:
@@ -54,7 +56,7 @@ def number(value: object) -> float:
 def integer(least: int) -> Callable[[object], int]:
     def parse(value: object) -> int:
         found = number(value.replace("_", "") if isinstance(value, str) else value)
-        if found != int(found) or found < least:
+        if not least <= found <= MAX_INTEGER or found != int(found):
             raise ValueError(value)
         return int(found)
 
@@ -64,7 +66,6 @@ def integer(least: int) -> Callable[[object], int]:
 _TIME_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZE_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _SIZE_UNITS |= {"k": 10**3, "m": 10**6, "g": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
-MAX_SECONDS = 10 * 365 * 86_400.0  # seconds: nobody waits longer
 _QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*)\s*")
 
 
@@ -74,7 +75,7 @@ def _parse_quantity(value: object, units: Mapping[str, float]) -> float:
     match = _QUANTITY.fullmatch(value)
     if match is None or match[2].lower() not in units:
         raise ValueError(value)
-    return float(match[1]) * units[match[2].lower()]
+    return number(float(match[1]) * units[match[2].lower()])
 
 
 def seconds(*, zero: bool = False) -> Callable[[object], float]:
@@ -89,7 +90,7 @@ def seconds(*, zero: bool = False) -> Callable[[object], float]:
 
 def size(value: object) -> int:
     found = int(_parse_quantity(value, _SIZE_UNITS))
-    if found <= 0:
+    if not 0 < found <= MAX_INTEGER:
         raise ValueError(value)
     return found
 
@@ -101,7 +102,7 @@ def rate(value: object) -> float:
         value, _, unit = value.partition("/")
         per = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}.get(unit.strip(), math.inf)
     found = number(value) / per
-    if found <= 0:
+    if found < 1.0 / MAX_SECONDS:  # slower than any delay
         raise ValueError(value)
     return found
 

@@ -89,13 +89,13 @@ def resolve(base: str, href: str) -> str | None:
 class Resolver:
     """Resolves the links of one page; raises InvalidUrl if `base` is not a fetchable URL."""
 
-    __slots__ = ("_directory", "_page", "_parent_directories", "base", "origin")
+    __slots__ = ("_page", "_parent_directories", "base", "directory", "origin")
 
     def __init__(self, base: str) -> None:
         self.base = base = canonical(base)
         self.origin = base[: base.index("/", 8)]
         self._page = base.partition("?")[0]
-        self._directory = self._page[: self._page.rindex("/") + 1]
+        self.directory = self._page[: self._page.rindex("/") + 1]
         self._parent_directories: list[str] | None = None
 
     def __repr__(self) -> str:
@@ -127,7 +127,7 @@ class Resolver:
             return href if first == "h" and _plain_absolute(href) else None
         if not first or first == "." or not _plain(href):
             return None
-        return (self._page if first == "?" else self._directory) + href
+        return (self._page if first == "?" else self.directory) + href
 
     def paths(self, hrefs: Iterable[str]) -> Iterator[tuple[str, str]]:
         """Each link that stays on the page's origin, and the same as a rooted link.
@@ -136,7 +136,7 @@ class Resolver:
         that would name a host if written as a link ("//x") is left out.
         """
         root = len(self.origin)
-        here = self._directory[root:]
+        here = self.directory[root:]
         whole = self.origin + "/"
         for href in hrefs:
             if href[:1] == "/":
@@ -156,7 +156,7 @@ class Resolver:
     def _resolve_parent(self, href: str) -> tuple[str, str]:
         """The directory that a link beginning with "../" climbs to, and what is left of the link."""
         if self._parent_directories is None:
-            self._parent_directories = _parent_directories(self._directory, len(self.origin) + 1)
+            self._parent_directories = _parent_directories(self.directory, len(self.origin) + 1)
         steps = 0
         while href.startswith("../", 3 * steps):
             steps += 1

@@ -10,6 +10,7 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,8 @@ MAX_PATH = 2_000
 MAX_SEGMENTS = 30
 MAX_REPEATS = 5
 MAX_AGAIN = 100  # pages in a row that are asked for again
+
+JUDGED_PER_SEEN = 3  # links as written: of a URL there are some
 
 _NONE: frozenset[str] = frozenset()
 _userinfo = re.compile(r"//[^/?#]*@")  # passwords are neither kept nor shown
@@ -121,6 +124,29 @@ class SeenLinks:
         return sum(len(keys) for part in (self._young, self._old) for keys in part.values())
 
 
+class JudgedLinks:
+    """Links as they are written on the pages of a directory, that lead to nothing new from any of them.
+
+    A page that has no others is done with in one step. At the bound all are forgotten: soon most are known again.
+    """
+
+    __slots__ = ("_count", "_links", "_most")
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._count = 0
+        self._links: dict[str, set[str]] = {}
+
+    def of(self, directory: str) -> AbstractSet[str]:
+        return self._links.get(directory, _NONE)
+
+    def add(self, directory: str, hrefs: set[str]) -> None:
+        self._count += 3 + len(hrefs) + sum(map(len, hrefs)) // 128  # long ones count for several
+        if self._count > self._most:
+            self._links, self._count = {}, 0
+        self._links.setdefault(directory, set()).update(hrefs)
+
+
 class LinkFilter:
     """Admits the links of pages of one run, as one worker sees them.
 
@@ -151,6 +177,8 @@ class LinkFilter:
         self._shapes = shapes
         self._routes = routes or None  # without a single rule it is false
         self._seen = SeenLinks(cache_size)
+        self._judged = JudgedLinks(JUDGED_PER_SEEN * cache_size)
+        self._has_refused = False  # a URL, for whatever reason
         self._resolver = Resolver("http://localhost/")
 
     def admit(
@@ -167,7 +195,7 @@ class LinkFilter:
 
         A page's own host is always in scope: a start URL may have been redirected there.
         again: how many pages in a row, this one included, were asked for again. listed: by the site itself, so that
-        many of one shape are no trap.
+        many of one shape are no trap; most are new, so the queue is asked at once which are not.
         """
         tasks: list[Task] = []
         skipped: list[tuple[str, str]] = []
@@ -178,19 +206,14 @@ class LinkFilter:
             resolver = self._resolver_for(follow.base)
             request_options = follow.request_options
             is_plain = request_options is None and not follow.handler and not follow.again and not follow.kind
-            if is_plain:
-                fresh = self._seen.unseen(resolver.origin, follow.hrefs)
-                if fresh:
-                    self._seen.drop_known(resolver.origin, fresh, resolver.paths(tuple(fresh)))
-            else:
-                fresh = set(follow.hrefs)
+            fresh = self._fresh(resolver, follow.hrefs) if is_plain and not listed else set(follow.hrefs)
             if not fresh:
                 continue
             for href in follow.hrefs:
                 if href not in fresh:
                     continue
                 fresh.discard(href)
-                url = self._new_url(resolver, href, skipped, is_plain)
+                url = self._new_url(resolver, href, skipped, is_plain and not listed)
                 if url is None:
                     continue
                 key = url if is_plain else _digest(url, follow, parent).hex()
@@ -225,17 +248,26 @@ class LinkFilter:
             if task.kind != PAGE or (options is not None and not options.is_plain):
                 self._seen.add(_WITH_OPTIONS, task.digest.hex())  # the plain page at the URL is another task
                 continue
-            url = task.url
-            path = path_of(url)
-            group = url[: len(url) - len(path)]
-            self._seen.add(group, path if path[1:2] != "/" else url)
+            self._seen.add(*_place(task.url))
 
     def _resolver_for(self, base: str) -> Resolver:
         if self._resolver.base != base:  # a handler often follows link by link
             self._resolver = Resolver(base)
         return self._resolver
 
-    def _new_url(self, resolver: Resolver, href: str, skipped: list[tuple[str, str]], is_plain: bool) -> str | None:
+    def _fresh(self, resolver: Resolver, hrefs: Sequence[str]) -> set[str]:
+        """Which links of a page are not known by what is written."""
+        judged = self._judged.of(resolver.directory)
+        if judged.issuperset(hrefs):
+            return set()
+        unjudged = set(hrefs).difference(judged)
+        fresh = self._seen.unseen(resolver.origin, unjudged)
+        if fresh:
+            self._seen.drop_known(resolver.origin, fresh, resolver.paths(tuple(fresh)))
+        self._judged.add(resolver.directory, unjudged - fresh)
+        return fresh
+
+    def _new_url(self, resolver: Resolver, href: str, skipped: list[tuple[str, str]], look_up: bool) -> str | None:
         """The URL of a link that has still to be judged."""
         url = resolver.resolve(href)
         if url is None:
@@ -243,10 +275,7 @@ class LinkFilter:
             return None
         if self._rewrite is not None:
             url = self._rewrite(url)
-        path = path_of(url)
-        group = url[: len(url) - len(path)]
-        key = path if path[1:2] != "/" else url
-        if (is_plain and self._seen.has(group, key)) or self._seen.has(_REFUSED, url):
+        if (look_up and self._seen.has(*_place(url))) or (self._has_refused and self._seen.has(_REFUSED, url)):
             self._remember_href(resolver, href)
             return None
         return url
@@ -289,6 +318,7 @@ class LinkFilter:
 
     def _remember_refused(self, reason: str, url: str, skipped: list[tuple[str, str]]) -> None:
         skipped.append((reason, url))
+        self._has_refused = True
         self._seen.add(_REFUSED, url)
 
     def _too_deep(self, url: str, skipped: list[tuple[str, str]]) -> None:
@@ -301,6 +331,12 @@ class LinkFilter:
         """Remember a link as written, if it leads to the same URL from every page of the origin."""
         if href[0] == "/" or href.startswith(("http://", "https://")):
             self._seen.add(resolver.origin, href)
+
+
+def _place(url: str) -> tuple[str, str]:
+    """The group and the key by which a URL is known."""
+    path = path_of(url)
+    return url[: len(url) - len(path)], path if path[1:2] != "/" else url
 
 
 def is_trap(url: str) -> bool:

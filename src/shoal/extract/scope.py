@@ -84,7 +84,7 @@ def site_of(lane: str) -> str:
     return _public_suffix_list().privatesuffix(host) or host
 
 
-def glob(pattern: str) -> Callable[[str], object]:
+def glob(pattern: str) -> Callable[[str], bool]:
     """A matcher in which "*" is any text; what is not ASCII is escaped as it is in canonical URLs."""
     return url_glob(pattern).fullmatch
 
@@ -97,11 +97,11 @@ def url_matcher(pattern: str) -> Callable[[str], bool]:
     """
     matches_glob = glob(pattern)
     if "://" in pattern:
-        return lambda url: matches_glob(url) is not None
+        return matches_glob
 
     def path_matches(url: str) -> bool:
         path = path_of(url)
-        return matches_glob(path) is not None or ("?" in path and matches_glob(path.partition("?")[0]) is not None)
+        return matches_glob(path) or ("?" in path and matches_glob(path.partition("?")[0]))
 
     return path_matches
 

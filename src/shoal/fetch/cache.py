@@ -15,7 +15,7 @@ from shoal.core.page import Request, Response
 from shoal.core.url import lane_of
 from shoal.errors import ShoalError
 from shoal.fetch.base import Fetcher, Turn, no_turn
-from shoal.fetch.cached_response import pack_response, unpack_response
+from shoal.fetch.cached_response import MAX_SIZE, pack_response, unpack_response
 from shoal.fetch.single_flight import SingleFlight
 
 log = logging.getLogger("shoal.fetch")
@@ -51,11 +51,14 @@ class _Found:
 class CachingFetcher:
     """Requests with `cache` are answered from the store where they may be; all others pass through."""
 
-    def __init__(self, fetcher: Fetcher, store: CacheStore, flights: SingleFlight, *, user_agent: str) -> None:
+    def __init__(
+        self, fetcher: Fetcher, store: CacheStore, flights: SingleFlight, *, user_agent: str, max_body: int = MAX_SIZE
+    ) -> None:
         self._fetcher = fetcher
         self._store = store
         self._flights = flights
         self._user_agent = user_agent
+        self._max_body = max_body
         self._is_failing = False
         self.name = getattr(fetcher, "name", "http")  # in the counters of a run
 
@@ -108,7 +111,7 @@ class CachingFetcher:
             self._note_failure(error)
             return None
         self._is_failing = False
-        response = unpack_response(entry.data, request.url) if entry is not None else None
+        response = unpack_response(entry.data, request.url, self._max_body) if entry is not None else None
         if entry is None or response is None or not cache_rules.is_shareable(response):
             return None
         return _Found(response, cache_rules.is_fresh(entry.age, entry.fresh_for, request.cache))

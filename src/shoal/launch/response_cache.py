@@ -20,7 +20,9 @@ class ResponseCache:
 
     def around(self, fetcher: Fetcher, settings: Settings) -> CachingFetcher:
         """settings: of the run."""
-        return CachingFetcher(fetcher, self._store, self._flights, user_agent=settings.user_agent)
+        return CachingFetcher(
+            fetcher, self._store, self._flights, user_agent=settings.user_agent, max_body=settings.max_body
+        )
 
     def close(self) -> None:
         self._flights.close()

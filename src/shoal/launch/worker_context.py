@@ -17,6 +17,7 @@ from shoal.app import open_queue, rate_file
 from shoal.config.load import with_defaults
 from shoal.config.run_settings import settings_for_run, settings_for_template
 from shoal.core.name_format import file_name_of
+from shoal.core.resources import ResourcePolicy
 from shoal.core.run import Run
 from shoal.errors import ActionRequired, UsageError
 from shoal.extract import registry
@@ -276,4 +277,6 @@ def fleet_plan(fleet_job: FleetJob, scraper_set: ScraperSet) -> WorkerPlan:
         use_wakeups=True,
         scraper_names=scraper_set.scraper_names,
         code_versions=scraper_set.code,
+        resources=ResourcePolicy(memory_high=settings.memory_high, disk_reserve=settings.disk_reserve),
+        folder=str(settings.state_folder),
     )

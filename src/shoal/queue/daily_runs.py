@@ -1,4 +1,7 @@
-"""Daily runs: runs that tasks are added to one by one, one per type and UTC day, started when first needed."""
+"""Daily runs: runs to which work comes all day, one per name and UTC day, started when first needed.
+
+Typed tasks are in such runs, by their type, pages that messages of Celery ask for, and what other programs publish.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +20,36 @@ from shoal.queue.base import Queue
 CLOCK_REFRESH_SECONDS = 600.0  # seconds for which the store's clock need not be asked again
 MAX_TRIES = 4
 ALL_RUNS = 100_000
-CELERY_PREFIX = "celery:"  # of the keys of runs that hold pages for which messages of Celery ask
+INTAKE_PREFIX = "intake/"  # of the keys of runs for what other programs publish
+CELERY_PREFIX = "celery:"  # likewise for pages for which messages of Celery ask
+
+
+def daily_key(prefix: str, day: date) -> str:
+    return f"{prefix}/{day.isoformat()}"
+
+
+def daily_name(word: str, day: date) -> str:
+    suffix = "".join(secrets.choice(NAME_ALPHABET) for _ in range(3))
+    return f"{day:%Y%m%d}_{word.lower()}_{suffix}"
+
+
+def _typed_run(type: str, day: date) -> NewRun:
+    return NewRun(
+        scraper=daily_scraper_name(type),
+        key=daily_key(daily_scraper_name(type), day),
+        name=daily_name(type, day),
+        spec={"scraper": daily_scraper_name(type), "each": True},
+    )
+
 
 Put = Callable[[int, Sequence[Task]], Awaitable[Sequence[str]]]  # into a run; one answer per task
 
 
 class DailyRuns:
-    def __init__(self, queue: Queue, new_run: Callable[[str, date], NewRun] | None = None) -> None:
-        """new_run: the run of a type and a day; without it, that of typed tasks."""
+    def __init__(self, queue: Queue, new_run: Callable[[str, date], NewRun] = _typed_run) -> None:
+        """new_run: what the run of a type, or of another name, is started with."""
         self._queue = queue
-        self._new_run = new_run or _new_run
+        self._new_run = new_run
         self._today: dict[str, tuple[date, int, int]] = {}  # by type: day, its run, the day before's if open
         self._clock_offset, self._clock_read_at = 0.0, float("-inf")  # of the store's clock before our own
 
@@ -49,8 +72,8 @@ class DailyRuns:
             self._today.pop(type, None)  # the day has ended, or somebody has ended its run
             self._clock_read_at = float("-inf")  # a machine that slept believes in a day that is over
         raise QueueRefused(
-            f"the queue takes no tasks of type {type}: its run ends again and again",
-            hint=f"`shoal runs` shows them: {self._new_run(type, await self._day()).scraper}",
+            f"the queue takes no tasks of {type}: its run ends again and again",
+            hint=f"`shoal runs` shows the runs of {type}",
         )
 
     async def _known_ids(self, before: int, tasks: Sequence[Task], keyed: Sequence[bool]) -> list[int]:
@@ -77,23 +100,9 @@ class DailyRuns:
         return datetime.fromtimestamp(now + self._clock_offset, UTC).date()
 
 
-def _key(type: str, day: date) -> str:
-    return f"{daily_scraper_name(type)}/{day.isoformat()}"
-
-
-def _new_run(type: str, day: date) -> NewRun:
-    suffix = "".join(secrets.choice(NAME_ALPHABET) for _ in range(3))
-    return NewRun(
-        scraper=daily_scraper_name(type),
-        key=_key(type, day),
-        name=f"{day:%Y%m%d}_{type.lower()}_{suffix}",
-        spec={"scraper": daily_scraper_name(type), "each": True},
-    )
-
-
 def is_daily(run: Run) -> bool:
     """Whether it stands for a day, with work or without; its key ends with the date."""
-    return run.scraper.startswith(TYPE_PREFIX) or run.key.startswith(CELERY_PREFIX)
+    return run.scraper.startswith(TYPE_PREFIX) or run.key.startswith((INTAKE_PREFIX, CELERY_PREFIX))
 
 
 async def list_daily_runs(queue: Queue, type: str = "") -> list[Run]:

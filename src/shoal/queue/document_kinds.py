@@ -25,7 +25,12 @@ SCHEDULE_START = "schedule.start"  # by schedule and number: what a scheduled ru
 HISTORY = "history"  # samples by time
 CELERY_WORK = "celery-work"  # by number: a message that lets a process of Celery work on this queue
 FINAL_COUNTS = "final"  # by worker that has ended: what it counted last
+SCALE = "scale"  # the scaler: its state, its history, what people asked of it
 WORKER_PORT = "worker-port"  # by supervisor: where tasks can be pushed to its workers
+
+# RabbitMQ
+LETTER_COPIES = "letter-copies"  # how far dead letters have been copied to the broker
+INTAKE = "intake"  # how many messages came in, and what became of them
 
 # The server's own
 TOKEN = "token"  # noqa: S105 - by name

@@ -75,3 +75,16 @@ OVER_HTTP: dict[str, str] = {
     "a claim or a settle": "takes one more round trip, for up to 200 pages together",
     "out of reach": "tokens, session and webhook keys, idempotency keys and actions",
 }
+
+# What RabbitMQ adds between a worker and the ledger (`amqp://…?ledger=…`).
+OVER_RABBITMQ: dict[str, str] = {
+    "reached by": "anyone who may read and write the queues of its namespace; workers need nothing but the broker",
+    "promises": "those of the ledger: everything is decided there, by the relays",
+    "a lost message": "is noticed by the relay within a minute and published again; a repeated one counts once",
+    "a dead worker": "its messages go to others at once; what was in progress is charged as on any queue",
+    "the broker down": "calls are retried for a minute; tasks in progress are settled if it is back in time",
+    "no relay": "tasks that were delivered are worked on; results wait up to a minute for a relay",
+    "work with a pace": "is claimed by request and reply, in batches: hosts see the same spacing as without a broker",
+    "work without one": "is one persistent message per task in a quorum queue, up to 2,000 ahead",
+    "out of reach": "tokens, session and webhook keys, idempotency keys and actions",
+}

@@ -77,6 +77,12 @@ async def _open_http(url: str, options: OpenOptions) -> Queue:
     return await HttpQueue.open(url, token=options.token, ca_file=options.ca_file)
 
 
+async def _open_rabbitmq(url: str, options: OpenOptions) -> Queue:
+    from shoal.queue.rabbitmq import RabbitmqQueue
+
+    return await RabbitmqQueue.open(url, ca_file=options.ca_file)
+
+
 def _check_sqlite(folder: Path | None) -> Iterable[Finding]:
     from shoal.queue.sqlite.diagnostics import before_opening
 
@@ -122,6 +128,15 @@ BACKENDS = (
         schemes=("http", "https"),
         example="https://…",
         open=_open_http,
+        promises=None,
+    ),
+    Backend(
+        name="rabbitmq",
+        label="RabbitMQ",
+        title="RabbitMQ, with a ledger",
+        schemes=("amqp", "amqps"),
+        example="amqp://…?ledger=…",
+        open=_open_rabbitmq,
         promises=None,
     ),
 )

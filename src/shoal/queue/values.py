@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from shoal.core.task import Admission, Attempt, Claim, State
+from shoal.core.task import Ack, Admission, Attempt, Claim, State
 
 RunAction = Literal["pause", "resume", "cancel", "undo", "finish"]
 
@@ -61,6 +61,8 @@ class TaskView(msgspec.Struct, frozen=True):
     evidence: dict[str, object] | None = None
     meta: dict[str, object] | None = None  # of tasks that are open or dead
     needs: tuple[str, ...] = ()  # likewise
+    ack: Ack = "manual"  # of a leased task
+    expires_at: int = 0  # likewise: when its TTL runs out; 0 is never
 
 
 class TaskFilter(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -47,8 +47,8 @@ class LockHolder(msgspec.Struct, frozen=True):
             return True
         except PermissionError:
             pass
-        born = _process_start(self.pid)
-        return bool(self.born and born) and born != self.born
+        born = process_start(self.pid)
+        return (bool(self.born and born) and born != self.born) or is_zombie(self.pid)
 
 
 @cache
@@ -61,10 +61,20 @@ def process_namespace() -> str:
         return socket.gethostname()
 
 
-def _process_start(pid: int) -> str:
+def process_start(pid: int) -> str:
     """When a process began, in ticks; empty where that cannot be known."""
+    return _process_field(pid, 19)
+
+
+def is_zombie(pid: int) -> bool:
+    """Whether it has ended, and whoever started it has not noticed yet."""
+    return _process_field(pid, 0) == "Z"
+
+
+def _process_field(pid: int, index: int) -> str:
+    """Of what the system says about a process, behind its name."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[index]
     except (OSError, IndexError):
         return ""
 
@@ -72,7 +82,7 @@ def _process_start(pid: int) -> str:
 def _new_holder(now: int, until: int) -> LockHolder:
     pid = os.getpid()
     return LockHolder(
-        secrets.token_hex(8), socket.gethostname(), pid, now, until, process_namespace(), _process_start(pid)
+        secrets.token_hex(8), socket.gethostname(), pid, now, until, process_namespace(), process_start(pid)
     )
 
 

@@ -29,8 +29,8 @@ def _is_never_filled(fill: FieldFill) -> bool:
     return fill.total > 0 and not fill.filled
 
 
-def empty_field_notes(counters: Mapping[str, int], scraper: Scraper, sample: str = "") -> list[str]:
-    """Which fields were never filled, in which handler, and what to try; sample is one of the pages."""
+def empty_field_notes(counters: Mapping[str, int], scraper: Scraper, shell: str = "shoal shell URL") -> list[str]:
+    """Which fields were never filled, in which handler, and what to try; shell: the command for one of the pages."""
     names, fill = never_filled(counters), field_fill(counters)
     notes = []
     for name in names[:MAX_NOTES]:
@@ -41,7 +41,7 @@ def empty_field_notes(counters: Mapping[str, int], scraper: Scraper, sample: str
     if len(names) > MAX_NOTES:
         notes.append(f"and {len(names) - MAX_NOTES:,} more fields were never filled")
     if names:
-        notes.append(f"try its selector on a page: shoal shell {sample or 'URL'}")
+        notes.append(f"try its selector on a page: {shell}")
     return notes
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from shoal.config.load import SETTINGS, Settings
 from shoal.config.run_settings import settings_to_spec
-from shoal.core.sitemap import MARK, is_marked, looks_like_sitemap
+from shoal.core.sitemap import LOOK_FOR, MARK, is_marked, looks_like_sitemap
 from shoal.core.task import Task
 from shoal.errors import UsageError
 from shoal.extract import registry
@@ -32,7 +32,6 @@ from shoal.sources.url_text import with_scheme
 if TYPE_CHECKING:
     from shoal.extract.template import Template
 
-LOOK_FOR = "1"  # in place of a sitemap's URL: robots.txt names them
 _unsafe_chars = re.compile(r"[^a-z0-9_-]+")
 
 
@@ -190,10 +189,21 @@ def _with_sitemaps(words: Sequence[str], sitemaps: Sequence[str]) -> tuple[str, 
     """URLs as they were given, those of sitemaps marked."""
     if target_kind(words[0]) in ("list", "folder"):
         return tuple(words)
-    marked = [MARK + word if looks_like_sitemap(with_scheme(word)) else word for word in words]
+    marked = [MARK + word if not is_marked(word) and looks_like_sitemap(with_scheme(word)) else word for word in words]
     named = [MARK + with_scheme(text) for text in sitemaps if text != LOOK_FOR]
-    sites = sitemap_start(True, tuple(map(with_scheme, words))) if LOOK_FOR in sitemaps else ()
+    sites = _sites_of(words) if LOOK_FOR in sitemaps else ()
     return tuple(dict.fromkeys((*marked, *named, *sites)))
+
+
+def _sites_of(words: Sequence[str]) -> tuple[str, ...]:
+    """The sites of URLs as they were given, marked as sitemaps."""
+    try:
+        return sitemap_start(True, tuple(with_scheme(word) for word in words if not is_marked(word)))
+    except UsageError:
+        raise UsageError(
+            f"--sitemap looks for the sitemaps of a site, and {words[0]} is none",
+            hint="shoal run https://example.com --sitemap",
+        ) from None
 
 
 def _open_input(words: Sequence[str], column: str, folder: Path) -> Input:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib import import_module
+from itertools import chain
 from typing import Any
 
 from shoal.core.sitemap import SitemapEntry, parse_date
 from shoal.core.url import MAX_LENGTH
 from shoal.errors import GiveUp
+from shoal.sources.plain_sitemap import PlainEntries
 
 MAX_XML_DEPTH = 64
 MAX_EXPANDED = 1_000_000  # characters that entities may add to what a file has itself
@@ -31,6 +33,7 @@ class SitemapXml:
     def __init__(self) -> None:
         etree: Any = import_module("lxml.etree")  # late: few workers read XML; it has no types
 
+        self._plain = PlainEntries()
         self._target = _Target()
         self._error = etree.LxmlError
         self._parser = etree.XMLParser(
@@ -39,18 +42,24 @@ class SitemapXml:
 
     @property
     def lost(self) -> int:
-        return self._target.lost
+        return self._plain.lost + self._target.lost
 
     def feed(self, data: bytes) -> Iterator[SitemapEntry]:
-        self._target.fed += len(data)
-        self._drive(self._parser.feed, data)
-        return self._taken()
+        entries, rest = self._plain.feed(data)
+        self._parse(rest)
+        return chain(entries, self._taken())
 
     def close(self) -> Iterator[SitemapEntry]:
+        self._parse(self._plain.close())
         if not self._target.has_root:
             raise not_a_sitemap("XML without an element that can be read")
         self._drive(self._parser.close)
         return self._taken()
+
+    def _parse(self, data: bytes) -> None:
+        if data:
+            self._target.fed += len(data)
+            self._drive(self._parser.feed, data)
 
     def _drive(self, act: Any, *data: bytes) -> None:
         try:

@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 from shoal.errors import ActionRequired, UsageError
 from shoal.sources.target_kind import file_not_found
+from shoal.version import install_hint
 
 STEP = 1_000  # rows held at once
 CONNECT_TIMEOUT = 10.0  # seconds
@@ -84,7 +85,7 @@ async def _postgres_rows(database: str, query: str) -> AsyncIterator[dict[str, A
         import asyncpg
     except ImportError:
         raise ActionRequired(
-            "PostgreSQL needs asyncpg, which is not installed", hint="pip install 'shoal[postgres]'"
+            "PostgreSQL needs asyncpg, which is not installed", hint=install_hint("postgres")
         ) from None
     label = database_label(database)
     try:

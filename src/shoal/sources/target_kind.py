@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
+from shoal.core.sitemap import is_marked
 from shoal.errors import UsageError
 from shoal.sources.folder import page_files
 from shoal.sources.url_text import is_schemeless_url
@@ -39,7 +40,7 @@ def target_kind(target: str) -> TargetKind:
         return "list"
     path = Path(target)
     path_part = target.partition(":")[0]
-    if "://" in target[:12] and not path.exists():
+    if (is_marked(target) or "://" in target[:12]) and not path.exists():
         return "url"
     if path_part.endswith(".py"):
         return "scraper"

@@ -13,7 +13,7 @@ import msgspec
 from shoal.commands.result import run_blocking
 from shoal.core.task_kind import PAGE, handler_name
 from shoal.core.typed_task import Task
-from shoal.errors import FetchRefused
+from shoal.errors import FetchRefused, UsageError
 from shoal.extract.page import Follow, Page
 from shoal.extract.scraper import Scraper
 from shoal.worker.task.built_in_handlers import page_function
@@ -49,6 +49,11 @@ def handle(scraper: Scraper, page: Page, *, to: str | Callable[..., Any] = "", k
 
 
 async def handle_page(scraper: Scraper, page: Page, kind: str = PAGE, *, to: str | Callable[..., Any] = "") -> Handled:
+    if not isinstance(scraper, Scraper):
+        raise UsageError(
+            f"{getattr(scraper, '__name__', scraper)!r} is not a scraper",
+            hint="handle(scraper, page), or handle(scraper, page, to=function) for one handler",
+        )
     output = HandlerOutput()
     func = scraper.named_handler(handler_name(to)) if to else _function_for(scraper, page, kind)
     if func is None:

@@ -108,7 +108,7 @@ def _page_failure(found: CommonCause) -> Recommendation:
     one, kind, hosts = found.snapshot, error_class(found.cause), found.hosts
     where = clean(hosts[0]) if len(hosts) == 1 else count(len(hosts), "host")
     steps = [_see_step(found)]
-    if kind not in PERMANENT_CAUSES and one.run.can_revive:
+    if not is_permanent(found.cause) and one.run.can_revive:
         steps.append(_revive_step(found, _revive_words(found.cause, kind)))
     message = f": {clean(found.message)}" if found.message else ""
     return Recommendation(
@@ -121,6 +121,11 @@ def _page_failure(found: CommonCause) -> Recommendation:
         host=hosts[0] if len(hosts) == 1 else "",
         actions=tuple(steps),
     )
+
+
+def is_permanent(cause: str) -> bool:
+    """Whether trying again would end the same way."""
+    return error_class(cause) in PERMANENT_CAUSES
 
 
 def _revive_words(cause: str, kind: str) -> str:

@@ -16,7 +16,9 @@ from shoal.core.counters import DURATION_BOUNDS, ERROR_CLASSES, SIZE_BOUNDS, Cou
 from shoal.core.lane import WorkerStatus
 from shoal.core.stats import Stats
 from shoal.version import __version__
+from shoal.view.machines import machine_families, machine_views, pressure_family
 from shoal.view.metric_family import MetricFamily, prometheus_text
+from shoal.view.scale import scale_families
 from shoal.view.snapshot import RunSnapshot, Snapshot
 from shoal.view.workers import count_by_state
 from shoal.worker.pool.totals import PoolTotals
@@ -161,6 +163,9 @@ def _queue_families(snapshot: Snapshot) -> list[MetricFamily]:
     workers = MetricFamily("workers", "gauge", "Worker processes in the registry, by state.")
     for state, number in count_by_state(snapshot.workers, snapshot.at, snapshot.stale_after).items():
         workers.add(number, state=state)
+    intake = MetricFamily("intake_messages_total", "counter", "Messages from RabbitMQ, by what became of them.")
+    for result, number in msgspec.to_builtins(snapshot.intake).items():
+        intake.add(number, result=result)
     return [
         MetricFamily("runs_unfinished", "gauge", "Runs that are not finished.").add(snapshot.unfinished),
         _by_state(MetricFamily("tasks", "gauge", "Tasks of all runs that are kept, by state."), totals),
@@ -179,7 +184,11 @@ def _queue_families(snapshot: Snapshot) -> list[MetricFamily]:
         ),
         MetricFamily("cache_entries", "gauge", "Responses in the response cache.").add(snapshot.cache.entries),
         MetricFamily("cache_bytes", "gauge", "Size of the response cache, compressed.").add(snapshot.cache.bytes),
+        intake,
         workers,
+        pressure_family(snapshot.alive),
+        *machine_families(machine_views(snapshot.alive)),
+        *scale_families(snapshot.scale),
     ]
 
 

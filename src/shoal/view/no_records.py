@@ -32,8 +32,12 @@ def describe_no_records(found: NoRecords) -> list[str]:
 
 
 def shell_hint(page: str) -> str:
+    return f"Next: {shell_command(page)}    try selectors on a page"
+
+
+def shell_command(page: str) -> str:
     private = " --allow-private" if looks_private(lane_of(page)) else ""
-    return f"Next: shoal shell {shlex.quote(clean(page))}{private}    try selectors on a page"
+    return f"shoal shell {shlex.quote(clean(page))}{private}"
 
 
 def _pages(number: int) -> str:

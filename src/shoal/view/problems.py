@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shoal.control.history import Series
 from shoal.control.history_sample import Sample
-from shoal.core.counters import CODE_ERRORS
+from shoal.core.counters import CODE_ERRORS, decode
 from shoal.core.lane import LaneState, WorkerStatus
 from shoal.queue.base import MAX_OUTBOX_PER_RUN, DeadLetterGroup
 from shoal.runs.missing_capabilities import find_missing
@@ -278,7 +278,29 @@ def _memory_pressure(snapshot: Snapshot, series: Series) -> Iterator[Recommendat
             worker=most.id,
             actions=(RecommendedStep("allow more, or fewer pages at once", "--worker-memory 2GB, --concurrency 8"),),
         )
+    yield from _limited_workers(snapshot.alive)
     yield from _blocked_workers(snapshot.alive, series)
+
+
+def _limited_workers(alive: Sequence[WorkerStatus]) -> Iterator[Recommendation]:
+    """Workers that claim less, or nothing, because their machine is running out of something."""
+    limited = {
+        status.id: figures for status in alive if (figures := decode(status.counters)).pressure in ("slow", "stop")
+    }
+    if not limited:
+        return
+    stopped = [name for name, figures in limited.items() if figures.pressure == "stop"]
+    named = stopped or list(limited)
+    worst, verb = named[0], "claims" if len(named) == 1 else "claim"
+    yield Recommendation(
+        "resources_low",
+        "act" if stopped else "watch",
+        f"{count(len(named), 'worker')} {verb} {'nothing' if stopped else 'less'} for lack of resources",
+        f"{clean(worst)}: {clean(limited[worst].pressure_reason)}; they go on by themselves when there is room again",
+        {"worker": worst, "slow": len(limited) - len(stopped), "stopped": len(stopped)},
+        worker=worst,
+        actions=(RecommendedStep("see what is short there", "shoal resources"),),
+    )
 
 
 def _blocked_workers(alive: Sequence[WorkerStatus], series: Series) -> Iterator[Recommendation]:

@@ -23,9 +23,12 @@ MAX_SHOWN = 5  # runs of which it is said what decides
 
 def scaling_recommendations(snapshot: Snapshot, series: Series, found: Capacity) -> Iterator[Recommendation]:
     yield from _unserved_runs(snapshot)
-    up = list(_scale_up(snapshot, found))
+    yield from _scaler_problems(snapshot)
+    # Where a scaler acts, it starts and stops workers itself.
+    up = [] if snapshot.scale.is_acting else list(_scale_up(snapshot, found))
     yield from up
-    yield from _scale_down(snapshot, series, found)
+    if not snapshot.scale.is_acting:
+        yield from _scale_down(snapshot, series, found)
     if not up:
         yield from _bottlenecks(snapshot, found)
 
@@ -67,6 +70,39 @@ def _unserved_runs(snapshot: Snapshot) -> Iterator[Recommendation]:
                 run=one.run.name,
                 actions=(run_step("resume it", one.run.name, "resume"),),
             )
+
+
+def _scaler_problems(snapshot: Snapshot) -> Iterator[Recommendation]:
+    """What keeps the scaler from having as many workers as it takes."""
+    status, state = snapshot.scale, snapshot.scale.state
+    if state is None or not status.is_acting:
+        return
+    decision = state.decision
+    figures = {
+        "driver": state.driver,
+        "workers": state.replicas.count if state.replicas else None,
+        "wanted": decision.wanted if decision else None,
+        "needed": decision.needed if decision else None,
+        "max_workers": state.limits.maximum,
+    }
+    if state.problem:
+        yield Recommendation(
+            "scaler_failing",
+            "act",
+            "The scaler cannot do what it decides",
+            clean(state.problem),
+            figures,
+            actions=(RecommendedStep(clean(state.hint) or "see what it says", "shoal scale status"),),
+        )
+    elif decision is not None and decision.needed > state.limits.maximum <= decision.wanted:
+        yield Recommendation(
+            "scaler_at_maximum",
+            "watch",
+            f"The scaler may start {count(state.limits.maximum, 'worker')}, and {count(decision.needed)} are needed",
+            clean(decision.reason),
+            figures,
+            actions=(RecommendedStep("allow more", f"shoal scale auto --max-workers {decision.needed}"),),
+        )
 
 
 def _command(one: RunSnapshot) -> str:

@@ -9,6 +9,7 @@ import msgspec
 
 from shoal.config.load import Settings
 from shoal.control.history import History
+from shoal.control.intake_counts import IntakeCounts, intake_counts
 from shoal.control.recent_rates import RunRate, recent_rates
 from shoal.core.forecast import Forecast, forecast
 from shoal.core.lane import LaneState, WorkerStatus
@@ -23,6 +24,7 @@ from shoal.view.ended_runs import ENDED_STATES, EndedRuns
 from shoal.view.ended_runs import sum_stats as sum_stats
 from shoal.view.rates import RateMeter
 from shoal.view.run_state import display_state, filter_live, live_workers_for_run, resume_hint
+from shoal.view.scale import ScaleStatus, scale_status
 from shoal.view.status import Status, limiting_factors
 
 MAX_OPEN_RUNS, MAX_ENDED_RUNS, MAX_HOSTS = 200, 20, 50
@@ -69,6 +71,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     lanes: dict[int, tuple[LaneState, ...]] = {}  # of the runs that were looked at closely
     unfinished_totals: Stats = Stats()
     cache: CacheStats = CacheStats(0, 0)
+    scale: ScaleStatus = ScaleStatus()
+    intake: IntakeCounts = IntakeCounts()
 
     @property
     def alive(self) -> list[WorkerStatus]:
@@ -137,6 +141,8 @@ class FleetMonitor:
             outbox_limit=self._settings.outbox_limit if self._settings.store else 0,
             lanes=lanes,
             cache=await read_stats(queue),
+            scale=await scale_status(queue),
+            intake=await intake_counts(queue),
         )
 
     def rate_of(self, run: int) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 import time
 from pathlib import Path
@@ -20,6 +21,8 @@ from shoal.control.document_gc import DocumentGc
 from shoal.control.maintenance import Maintenance, PeriodicJob
 from shoal.control.stalls import INTERVAL as STALLS_EVERY
 from shoal.errors import ActionRequired
+from shoal.launch.broker_relay import is_carried, relay_on
+from shoal.launch.scaler import make_autoscaler
 from shoal.queue.base import Queue
 from shoal.queue.reconnect import reconnecting
 from shoal.runs.cleanup import remove_leftovers
@@ -135,7 +138,7 @@ class Application:
 
     async def _open_queue(self) -> Queue | None:
         """The queue, waited for if it is not up yet. None: we were stopped meanwhile."""
-        opening = asyncio.create_task(reconnecting(lambda: app.open_queue(self.settings), QUEUE_TIMEOUT))
+        opening = asyncio.create_task(reconnecting(self._open_own_queue, QUEUE_TIMEOUT))
         stopped = asyncio.create_task(self.stopping.wait())
         await asyncio.wait((opening, stopped), return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
@@ -145,6 +148,16 @@ class Application:
             if opening.cancelled():
                 return None
         return opening.result()
+
+    async def _open_own_queue(self) -> Queue:
+        """The ledger itself, where RabbitMQ carries the queue: the server relays for it, and keeps its tokens there."""
+        if not is_carried(self.settings):
+            return await app.open_queue(self.settings)
+        url, backend, ledger = await app.open_ledger(self.settings)
+        say = logging.getLogger("shoal.relay").warning
+        relay = relay_on(ledger, url, backend, self.settings, self.stopping, say)
+        self._tasks.append(asyncio.create_task(relay, name="relay"))
+        return ledger
 
     async def _start(self, queue: Queue) -> None:
         settings = self.settings
@@ -160,6 +173,9 @@ class Application:
             self.maintenance = self._make_maintenance(context)
             self._tasks.append(asyncio.create_task(self.maintenance.run(self.stopping), name="maintenance"))
         self._tasks.append(asyncio.create_task(context.worker_pool.run(self.stopping), name="worker-pool"))
+        if settings.scaler != "none" and self._with_maintenance:
+            scaler = make_autoscaler(queue, settings)
+            self._tasks.append(asyncio.create_task(scaler.run_or_stand_by(self.stopping), name="scaler"))
         self._background_tasks.append(asyncio.create_task(asyncio.to_thread(compile_templates), name="templates"))
         made = self.app = build_app(context)
         made.state.server = self

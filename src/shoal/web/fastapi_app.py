@@ -22,7 +22,7 @@ log = logging.getLogger("shoal.web")
 
 API_MODULES = (
     "health", "stats", "runs", "tasks", "hosts", "dead_letters", "records", "changes", "templates", "workers",
-    "schedules", "advice", "history", "events", "submit", "batch", "jobs", "job_stats", "seen_sets", "cache",
+    "schedules", "advice", "scale", "history", "events", "submit", "batch", "jobs", "job_stats", "seen_sets", "cache",
     "tokens", "webhooks", "queue",
 )  # fmt: skip
 

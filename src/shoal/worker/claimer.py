@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterable
 from typing import Protocol
 
+from shoal.core.resources import Pressure
 from shoal.core.task import Claim
 from shoal.queue.reconnect import TRANSIENT_ERRORS, WaitStopped, reconnecting
 from shoal.worker.buffer import BufferedTask, TaskBuffer
@@ -23,6 +24,7 @@ POLL_MIN, POLL_MAX = 0.05, 1.0  # how often an idle worker asks; wake-ups are hi
 MIN_SLEEP = 0.005
 PREFETCH_SECONDS = 0.25  # seconds of work kept at hand beyond what is being worked on
 PREFETCH_MIN = 4
+PREFETCH_ANSWER = 0.008  # seconds of work that may be at hand however quick it is
 WAKEUP_WAIT = 30.0  # seconds that one wait for a wake-up lasts
 WAKEUP_GAP, WAKEUP_GAP_MAX = 0.05, 1.0  # between claims after wake-ups; grows while these find nothing
 MAX_LATENCY_SHARE = 0.25  # of the spacing: a slower answer says too little about its slots
@@ -53,6 +55,7 @@ class Claimer:
         self._wake_event = asyncio.Event()
         self._is_stopped = False
         self._is_paused = False
+        self._pressure: Pressure = ""
         self._wakeup_task: asyncio.Task[None] | None = None
         self._wakeup_gap = WAKEUP_GAP
         self._low_mark = 2 * plan.concurrency // 4  # with more at hand nothing is needed, see _tasks_needed
@@ -80,6 +83,12 @@ class Claimer:
         """Ask for no more work until further notice."""
         self._is_paused = paused
         self._wake_event.set()
+
+    def limit(self, pressure: Pressure) -> None:
+        """Claim less, nothing, or as usual again, as the machine allows."""
+        if pressure != self._pressure:
+            self._pressure = pressure
+            self._wake_event.set()
 
     async def run(self) -> None:
         """Claim until stopped, or until no task is open any more."""
@@ -114,18 +123,22 @@ class Claimer:
 
     def _tasks_needed(self) -> int:
         """How many tasks to ask for now; 0 while there is enough at hand."""
-        if self._load.is_blocked or self._is_stopped or self._is_paused:
+        if self._load.is_blocked or self._is_stopped or self._is_paused or self._pressure == "stop":
             return 0
         due, prefetch = self._buffer.count_due_within(PREFETCH_SECONDS), self._prefetch_target()
         if due > prefetch // 4:
             return 0
         most = self._plan.concurrency
+        if self._pressure:
+            most, prefetch = max(1, most // 2), 0
         room = most + prefetch - self._load.running - due
         needed = max(0, min(room, 4 * most - len(self._buffer.delayed)))
         return min(needed, self._plan.batch_size) if self._plan.batch_size else needed
 
     def _prefetch_target(self) -> int:
-        return min(2 * self._plan.concurrency, max(PREFETCH_MIN, int(self._rate * PREFETCH_SECONDS)))
+        """Twice what can be in progress at most, or more where that is over before the queue has answered."""
+        most = max(2 * self._plan.concurrency, int(self._rate * PREFETCH_ANSWER))
+        return min(most, max(PREFETCH_MIN, int(self._rate * PREFETCH_SECONDS)))
 
     @property
     def is_taking(self) -> bool:

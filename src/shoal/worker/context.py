@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from shoal.core.lane import Pace
 from shoal.core.page import Request
@@ -32,6 +34,7 @@ from shoal.worker.task.clients import HandlerClients
 from shoal.worker.task.recrawl import Recrawl
 from shoal.worker.task.request_builder import RequestBuilder
 
+CPU_INTERVAL = 0.001  # seconds
 Cached = Callable[[Sequence[Request]], Awaitable[Sequence[bool]]]
 
 
@@ -122,9 +125,14 @@ class CpuMeter:
 
     def __init__(self) -> None:
         self._taken_ns = time.process_time_ns()
+        self._asked_at = 0.0
 
     def take(self) -> int:
-        """Microseconds since it was last asked."""
+        """Microseconds since it was last asked; none within a millisecond, for to ask the kernel takes a while."""
+        now = time.monotonic()
+        if now < self._asked_at + CPU_INTERVAL:
+            return 0
+        self._asked_at = now
         micros = (time.process_time_ns() - self._taken_ns) // 1000
         self._taken_ns += micros * 1000
         return micros
@@ -182,6 +190,7 @@ class WorkerContext:
     clients: HandlerClients = field(default_factory=HandlerClients)  # of handlers of typed tasks
     on_attempt: Callable[[LeasedTask, Outcome, str], None] | None = None  # with the run's name
     cpu_meter: CpuMeter = field(default_factory=CpuMeter)
+    sitemap_places: WeakValueDictionary[str, asyncio.Semaphore] = field(default_factory=WeakValueDictionary)  # by lane
     lane_holds: LaneHolds = field(init=False)
     counters: CounterRecorder = field(init=False)
     _run_contexts: dict[int, RunContext] = field(default_factory=dict)

@@ -36,7 +36,14 @@ class Leases:
 
     def add(self, claim: Claim, sent: float) -> None:
         """Trusted from the moment the claim was sent: the store's clock began after it."""
-        self._held[claim.lease] = HeldLease(claim.lease, [task.id for task in claim.tasks], sent)
+        tasks: dict[int, list[int]] = {}
+        for task in claim.tasks:  # those that a broker delivers together may be of several leases
+            tasks.setdefault(task.lease, []).append(task.id)
+        for number, ids in tasks.items():
+            if (held := self._held.get(number)) is not None:
+                held.unsettled.update(ids)
+            else:
+                self._held[number] = HeldLease(number, ids, sent)
 
     def start(self, task: LeasedTask, now: float) -> bool:
         """False if the task is no longer ours, or may well not be: we stood still for a whole lease."""

@@ -26,6 +26,7 @@ from shoal.worker.plan import WorkerPlan
 from shoal.worker.pool.child_protocol import PushedBatch
 from shoal.worker.pool.final_counts import counters_of, save_final_counts
 from shoal.worker.push_inbox import PushInbox
+from shoal.worker.resource_guard import ResourceGuard
 from shoal.worker.settler import Settler
 from shoal.worker.status_report import StatusReport, TaskCounts
 from shoal.worker.task.pipeline import process_task
@@ -69,6 +70,7 @@ class Worker:
         self._all_finished = asyncio.Event()
         self._has_ended = False
         self._is_draining = False
+        self._guard = ResourceGuard(context.worker, plan.resources, plan.folder) if plan.resources else None
         self._status_report = StatusReport(
             context.worker,
             plan,
@@ -77,6 +79,7 @@ class Worker:
             context.run_title,
             context.clients.progress,
             context.counters.snapshot,
+            self._guard,
         )
         self._paced_lanes: dict[int, set[str]] = {}
         self._ticked_at = context.clock()
@@ -134,6 +137,8 @@ class Worker:
     async def run(self) -> TaskCounts:
         """Work until there is nothing left or until stopped; raises what a person must act on."""
         failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._guard is not None:
+            self._guard.read()  # before the first claim; from then on the heartbeat does
         stop_heartbeat = self._start_heartbeat(failure)
         settling = asyncio.create_task(self._settler.run(), name="settle")
         self._failure = failure
@@ -354,6 +359,11 @@ class Worker:
             log.warning("leases_in_doubt", extra={"worker": self._context.worker, "leases": len(old)})
             self._release_unstarted(old)
             self._cancel_runners(runner for runner, buffered in self._running.items() if buffered.task.lease in old)
+        if self._guard is not None:
+            self._claimer.limit(self._guard.pressure)
+            if self._guard.needs_fresh_start(now, idle=self.is_idle):
+                log.warning("fresh_start", extra={"worker": self._context.worker, "why": self._guard.reason})
+                self._claimer.stop()
         if len(self._paced_lanes) > MAX_PACED_RUNS:
             self._paced_lanes = {
                 run: paced for run, paced in self._paced_lanes.items() if self._context.known_run_context(run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from shoal.core.resources import ResourcePolicy
 from shoal.queue.base import HEARTBEAT_SECONDS, LEASE_SECONDS
 
 
@@ -23,3 +24,5 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     use_wakeups: bool = False  # let the queue wake us when there may be work
     scraper_names: tuple[str, ...] = ()  # scrapers it has the code for, for people
     code_versions: str = ""  # which versions of them
+    resources: ResourcePolicy | None = None  # what it leaves of the machine to others; None: it does not look
+    folder: str = "."  # on the disk that must not fill up

@@ -6,7 +6,6 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import msgspec
 
@@ -16,9 +15,9 @@ from shoal.core.run import run_of
 from shoal.core.typed_task import TYPE_PREFIX
 from shoal.version import __version__
 from shoal.worker.leases import Leases
+from shoal.worker.memory import memory_of
 from shoal.worker.plan import WorkerPlan
-
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+from shoal.worker.resource_guard import ResourceGuard
 
 
 class TaskCounts(msgspec.Struct):
@@ -28,14 +27,6 @@ class TaskCounts(msgspec.Struct):
     failed: int = 0
     records: int = 0
     stale: int = 0
-
-
-def memory_of(pid: int | str = "self") -> int:
-    """Bytes a process has in memory; 0 where that cannot be known."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
-    except (OSError, IndexError):
-        return 0
 
 
 class StatusReport:
@@ -50,6 +41,7 @@ class StatusReport:
         run_title: Callable[[int], str],
         progress: Mapping[int, str] = {},
         counters: Callable[[], Counters] = Counters,
+        guard: ResourceGuard | None = None,
     ) -> None:
         self._worker = worker
         self._plan = plan
@@ -58,11 +50,14 @@ class StatusReport:
         self._run_title = run_title  # of a run, by its number
         self._progress = progress  # by task: what handlers say of themselves
         self._counters = counters
+        self._guard = guard
         self._started_at = 0
         self.command = ""  # what a person asked for: drain, pause
 
     def worker_status(self, now: int) -> WorkerStatus:
         self._started_at = self._started_at or now
+        if self._guard is not None:
+            self._guard.read()
         started = Counter(run_of(task) for tasks in self._leases.started_tasks().values() for task in tasks)
         return WorkerStatus(
             id=self._worker,
@@ -81,7 +76,15 @@ class StatusReport:
             done=self._counts.done,
             failed=self._counts.failed,
             memory=memory_of(),
-            counters=encode(self._counters()),
+            counters=encode(self._guarded(self._counters())),
+        )
+
+    def _guarded(self, counters: Counters) -> Counters:
+        guard = self._guard
+        if guard is None:
+            return counters
+        return msgspec.structs.replace(
+            counters, machine=guard.figures, pressure=guard.pressure, pressure_reason=guard.reason
         )
 
     def _state(self, busy: bool) -> str:
@@ -98,4 +101,5 @@ class StatusReport:
                 f"{number} {thing}{'' if number == 1 else 's'}"
                 + (f" of {title.removeprefix(TYPE_PREFIX)}" if title else "")
             )
-        return "; ".join([*parts, *list(self._progress.values())[-1:]])
+        words = [self._guard.words] if self._guard is not None and self._guard.words else []
+        return "; ".join([*words, *parts, *list(self._progress.values())[-1:]])

@@ -23,7 +23,9 @@ from mutants.planted import (
     recrawl,
     run_counters,
     runs,
+    scaling,
     secrets,
+    sitemaps,
     store,
     undo,
     view,
@@ -46,6 +48,7 @@ _PARTS = (
     web,
     queue_claim,
     recrawl,
+    sitemaps,
     editions,
     needs,
     queue,
@@ -58,5 +61,6 @@ _PARTS = (
     secrets,
     page_limit,
     celery,
+    scaling,
 )
 MUTANTS = tuple(mutant for part in _PARTS for mutant in part.MUTANTS)

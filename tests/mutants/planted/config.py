@@ -6,6 +6,27 @@ from mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "a rate may be as low as one request in an age",
+        "core/units.py",
+        "if found < 1.0 / MAX_SECONDS:",
+        "if found <= 0:",
+        "unit/test_hostile_submissions.py",
+    ),
+    Mutant(
+        "a number may be larger than a queue can hold",
+        "core/units.py",
+        "if not least <= found <= MAX_INTEGER",
+        "if not least <= found",
+        "unit/test_hostile_submissions.py",
+    ),
+    Mutant(
+        "a size may be infinite",
+        "core/units.py",
+        "return number(float(match[1]) * units[match[2].lower()])",
+        "return float(match[1]) * units[match[2].lower()]",
+        "unit/test_hostile_submissions.py",
+    ),
+    Mutant(
         "a run may set what is the machine's",
         "config/run_settings.py",
         "spec = {name: value for name, value in given.items() if name in RUN_SETTINGS}",

@@ -6,6 +6,20 @@ from mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "a relative link means the same on every page of a host",
+        "extract/links.py",
+        "judged = self._judged.of(resolver.directory)",
+        "judged = frozenset().union(*self._judged._links.values())",
+        "unit/test_extract_links.py",
+    ),
+    Mutant(
+        "a link that led to a new page counts as judged",
+        "extract/links.py",
+        "self._judged.add(resolver.directory, unjudged - fresh)",
+        "self._judged.add(resolver.directory, unjudged)",
+        "unit/test_extract_links.py",
+    ),
+    Mutant(
         "exclude does not exclude",
         "extract/scope.py",
         "        if any(matches(url) for matches in self._exclude):\n            return False\n",
@@ -43,7 +57,7 @@ MUTANTS = (
     Mutant(
         "a path pattern does not match with a query",
         "extract/scope.py",
-        ' or ("?" in path and matches_glob(path.partition("?")[0]) is not None)',
+        ' or ("?" in path and matches_glob(path.partition("?")[0]))',
         "",
         "unit/test_scope.py",
     ),
@@ -92,8 +106,8 @@ MUTANTS = (
     Mutant(
         "a POST is taken for the page at its URL",
         "extract/links.py",
-        "            if task.request_options is not None:  #",
-        "            if False:  #",
+        "if task.kind != PAGE or (options is not None and not options.is_plain):",
+        "if task.kind != PAGE:",
         "unit/test_extract_links.py",
     ),
     Mutant(
@@ -106,8 +120,8 @@ MUTANTS = (
     Mutant(
         "a page follows itself",
         "extract/links.py",
-        "seen: set[str | bytes] = {origin_url}",
-        "seen: set[str | bytes] = set()",
+        "seen = {origin_url}\n",
+        "seen = set[str]()\n",
         "unit/test_extract_links.py",
     ),
     Mutant(
@@ -120,8 +134,8 @@ MUTANTS = (
     Mutant(
         "rewritten links are compared as written",
         "extract/links.py",
-        "            url = self._rewrite(url)\n        if request_options",
-        "            self._rewrite(url)\n        if request_options",
+        "            url = self._rewrite(url)\n        if (look_up",
+        "            self._rewrite(url)\n        if (look_up",
         "unit/test_extract_links.py",
     ),
     Mutant(

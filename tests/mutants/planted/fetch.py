@@ -6,6 +6,13 @@ from mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "a stored response may be larger than the run allows",
+        "fetch/cached_response.py",
+        " or len(stored.body) > max_body",
+        "",
+        "unit/test_caching_fetcher.py",
+    ),
+    Mutant(
         "an IPv4 address inside IPv6 is not looked at",
         "fetch/guard.py",
         "    if any(address in network for network in _EMBEDS_IPV4):\n        return _ipv4_range(inside)\n",
@@ -57,8 +64,8 @@ MUTANTS = (
     Mutant(
         "a public site loses its pace with all private ones",
         "fetch/guard.py",
-        "            return _looks_private(host, port)\n        if port:",
-        "            return True\n        if port:",
+        "            return _looks_private(host, port)\n",
+        "            return True\n",
         "unit/test_fetch_guard.py",
     ),
     Mutant(
@@ -204,8 +211,8 @@ MUTANTS = (
     Mutant(
         "a secret is read by a proxy on the way to a page without TLS",
         "worker/task/request_builder.py",
-        "if self._may_use_secret(name, origin) and not self._may_use_secret(name, _proxy_origin(proxy)):",
-        "if not self._may_use_secret(name, origin):",
+        "if allows(name, origin) and not allows(name, proxy_origin(proxy)):",
+        "if not allows(name, origin):",
         "unit/test_request_builder.py",
     ),
 )

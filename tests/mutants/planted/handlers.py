@@ -61,8 +61,8 @@ MUTANTS = (
     Mutant(
         "the plain page counts as visited when it was for a certain handler",
         "extract/links.py",
-        "if task.request_options is not None or task.kind != PAGE:",
-        "if task.request_options is not None:",
+        "if task.kind != PAGE or (options is not None and not options.is_plain):",
+        "if options is not None and not options.is_plain:",
         _NAMED,
     ),
     Mutant(
@@ -75,7 +75,7 @@ MUTANTS = (
     Mutant(
         "of pages redirected to one error page only the first is handled",
         "worker/task/attempt.py",
-        "return task.kind == PAGE and response.status < 300",
+        "return task.kind == PAGE and (response.status < 300 or is_unchanged)",
         "return task.kind == PAGE",
         _NAMED,
     ),

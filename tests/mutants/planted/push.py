@@ -24,8 +24,8 @@ MUTANTS = (
     Mutant(
         "pages that are in progress do not count for a push (PostgreSQL)",
         _SQL,
-        "sum(done + dead + discarded + leased)",
-        "sum(done + dead + discarded)",
+        "sum(done + dead + discarded + leased - aside)",
+        "sum(done + dead + discarded - aside)",
         _CONTRACT,
     ),
     Mutant(

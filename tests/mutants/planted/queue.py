@@ -8,6 +8,27 @@ _SEEN_SETS = "conformance/test_contract_seen_sets.py"
 
 MUTANTS = (
     Mutant(
+        "what was settled is not on the disk when that is answered (PostgreSQL)",
+        "queue/postgres/schema/0001/05_settle.sql",
+        "PERFORM pg_logical_emit_message(true, 'shoal', '');",
+        "PERFORM pg_current_xact_id();",
+        "conformance/test_postgres.py::test_a_server_killed_amid_work_loses_and_duplicates_nothing",
+    ),
+    Mutant(
+        "adding fails where somebody else adds the same (PostgreSQL)",
+        "queue/postgres/schema/0001/03_admit.sql",
+        "EXCEPTION WHEN unique_violation THEN",
+        "EXCEPTION WHEN division_by_zero THEN",
+        "conformance/test_postgres_waits.py",
+    ),
+    Mutant(
+        "the usual of a task is missing (PostgreSQL)",
+        "queue/postgres/schema/0001/03_admit.sql",
+        "coalesce(u.delay, 0) AS delay",
+        "u.delay",
+        "conformance/test_contract_add.py",
+    ),
+    Mutant(
         "requests beside the first leave by the usual way",
         "worker/task/attempt.py",
         "return lane_name(lane_of(url), self._exit) if self._exit else lane_of(url)",

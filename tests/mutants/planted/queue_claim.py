@@ -102,14 +102,14 @@ MUTANTS = (
     ),
     Mutant(
         "a repeated request hands out what was cancelled (Redis)",
-        _LUA,
+        "queue/redis/lua/hand_out.lua",
         "if run and tonumber(number) > run.cut then",
         "if run then",
         _REPEAT,
     ),
     Mutant(
         "a repeated request hands out a batch whose lease is over (Redis)",
-        _LUA,
+        "queue/redis/lua/hand_out.lua",
         "if lease and lease[UNTIL] > now then",
         "if lease then",
         _REPEAT,
@@ -119,7 +119,7 @@ MUTANTS = (
         "queue/postgres/schema/0001/06_reap.sql",
         "number = ANY (v_leases) AND (expires_at <= v_now OR worker = ANY (p_workers)) ORDER",
         "number = ANY (v_leases) ORDER",
-        "conformance/test_postgres_reap.py",
+        "conformance/test_postgres_waits.py",
     ),
     Mutant(
         "what was released is due anew (SQLite)",
@@ -264,8 +264,8 @@ MUTANTS = (
     Mutant(
         "shared lanes that others used hide the next (Redis)",
         "queue/redis/lua/claim.lua",
-        "ROUNDS = 200, 32, 8",
-        "ROUNDS = 200, 32, 1",
+        "ROUNDS = 200, 16, 8",
+        "ROUNDS = 200, 16, 1",
         _SHARED,
     ),
     Mutant(

@@ -17,9 +17,8 @@ MUTANTS = (
     Mutant(
         "who helps with a firing does not mark it",
         "runs/identity.py",
-        """        await begin_seeding(queue, run.name, seeder)
-        if run.state""",
-        "        if run.state",
+        "        await begin_seeding(queue, run.name, seeder)\n        if (relimit",
+        "        if (relimit",
         "unit/test_run_identity.py",
     ),
     Mutant(
@@ -210,8 +209,8 @@ MUTANTS = (
     Mutant(
         "a batch that a crash left is counted as duplicates",
         "runs/list_reader.py",
-        "return view is not None and view.parent is None and view.added_at >= began",
-        "return False",
+        "crashed = bool(began) and view is not None",
+        "crashed = False and view is not None",
         "unit/test_list_reader.py::test_a_batch_that_may_have_been_added_is_accounted_for_once",
     ),
     Mutant(

@@ -113,7 +113,7 @@ MUTANTS = (
     Mutant(
         "a file of somebody else is lost with --fresh",
         "store/output_state.py",
-        "            set_aside(self.path)\n",
+        "            self.kept_as = set_aside(self.path).name\n",
         "            self.path.unlink()\n",
         "unit/test_store_export.py",
     ),

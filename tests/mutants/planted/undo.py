@@ -45,8 +45,8 @@ MUTANTS = (
     Mutant(
         "only the first lanes of a run learn that it ended",
         "queue/sqlite/__init__.py",
-        "        await self._move_lanes(run, more)",
-        "        await self._move_lanes(run, False)",
+        "write(runs.set_state, run, action)\n        await self._move_lanes(run, more)",
+        "write(runs.set_state, run, action)\n        await self._move_lanes(run, False)",
         f"{IN_UNDO}::test_a_run_of_many_lanes_comes_back_whole[sqlite]",
     ),
     Mutant(

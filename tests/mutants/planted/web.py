@@ -6,6 +6,34 @@ from mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "a list of slow URLs keeps everybody waiting",
+        "web/submit/turns.py",
+        "await asyncio.sleep(0)",
+        "pass",
+        "unit/test_hostile_submissions.py",
+    ),
+    Mutant(
+        "a worker says how much the server keeps of its cache",
+        "web/api/queue.py",
+        "args[1] = min(args[1], context.settings.cache_size)",
+        "args[1] = args[1]",
+        "unit/test_hostile_submissions.py",
+    ),
+    Mutant(
+        "the key of a cache entry has no bound",
+        "queue/cache_limits.py",
+        "0 < len(entry.key) <= MAX_KEY",
+        "0 < len(entry.key)",
+        "unit/test_hostile_submissions.py",
+    ),
+    Mutant(
+        "a schedule of the API forgets its retention of dead letters",
+        "web/submit/schedule_requests.py",
+        "        dead_retention=plan.dead_retention,\n",
+        "",
+        "unit/test_hostile_submissions.py",
+    ),
+    Mutant(
         "sessions never end",
         "web/auth/session.py",
         "return found if found.until > time.time() else None",

@@ -159,8 +159,8 @@ MUTANTS = (
     Mutant(
         "robots are not asked",
         "worker/task/pipeline.py",
-        "        await check_robots(attempt, run_context, task.url)\n",
-        "",
+        "        await check_robots(attempt, run_context, attempt.task.url)\n",
+        "        pass\n",
         "unit/test_task_pipeline.py",
     ),
     Mutant(
@@ -187,8 +187,8 @@ MUTANTS = (
     Mutant(
         "a dead host is asked for every page",
         "worker/task/pipeline.py",
-        "        skip_dead_host(attempt)\n",
-        "",
+        "    skip_dead_host(attempt)\n    if",
+        "    if",
         "unit/test_task_pipeline.py",
     ),
     Mutant(
@@ -285,8 +285,8 @@ MUTANTS = (
     Mutant(
         "a secret bound to one host is shown to another",
         "worker/task/request_builder.py",
-        "        self._check_secret(options.auth, origin)\n",
-        "",
+        "        if not allows(options.auth, origin):",
+        "        if False:",
         "unit/test_request_builder.py",
     ),
     Mutant(
@@ -306,7 +306,7 @@ MUTANTS = (
     Mutant(
         "redirects may go out of scope",
         "worker/task/exchange.py",
-        "    if check_scope and lane != attempt.task.lane and not run_context.in_scope(lane):",
+        "    if lane != attempt.lane and not run_context.in_scope(host_of_lane(lane)):",
         "    if False:",
         "unit/test_task_exchange.py unit/test_task_pipeline.py",
     ),
@@ -320,8 +320,8 @@ MUTANTS = (
     Mutant(
         "redirects take no slot",
         "worker/task/exchange.py",
-        "    await take_slot(attempt, run_context, lane)\n    await check",
-        "    await check",
+        "    await take_slot(attempt, run_context, attempt.lane_of(url))\n",
+        "",
         "unit/test_task_exchange.py unit/test_task_pipeline.py",
     ),
     Mutant(

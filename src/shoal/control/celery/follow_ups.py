@@ -9,7 +9,7 @@ import msgspec
 
 from shoal.control.celery.broker import Broker
 from shoal.core.celery_task import KIND, CeleryMessage
-from shoal.core.glob import compile_glob
+from shoal.core.glob import Glob
 from shoal.errors import UsageError
 from shoal.queue.base import Queue, StoredEntry
 
@@ -26,7 +26,7 @@ class CeleryFollowUps:
     def __init__(self, queue: Queue, broker: Broker, allowed: Sequence[str]) -> None:
         self._queue = queue
         self._broker = broker
-        self._allowed = [compile_glob(pattern) for pattern in allowed]
+        self._allowed = [Glob(pattern) for pattern in allowed]
         self._warned: set[str] = set()
 
     async def drain(self) -> int:

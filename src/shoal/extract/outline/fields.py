@@ -15,6 +15,8 @@ from shoal.extract.selection import visible_words
 from shoal.extract.template.model import FieldSpec, FieldType, Selector
 
 TITLE_SELECTORS = ("h1", "[itemprop=name]", "title")
+PERMALINK = "¶"  # what Sphinx and MkDocs put behind a heading, for links to it
+WITHOUT_PERMALINK = f"[^{PERMALINK}]*[^{PERMALINK}\\s]"
 MAX_FIELDS = 6  # found by their class alone
 MAX_LETTERS = 120  # of a value: what is longer is a text, not a field
 MAX_CLASSES, MAX_ANCESTORS = 120, 6
@@ -55,7 +57,8 @@ def title_field(pages: Sequence[Page]) -> FieldSpec:
     for selector in TITLE_SELECTORS:
         texts = [_text(page, selector) for page in pages]
         if all(texts) and len(set(texts)) >= min(len(texts), 1 + len(texts) // 2):
-            return FieldSpec(Selector("css", selector))
+            marked = any(text.endswith(PERMALINK) for text in texts)
+            return FieldSpec(Selector("css", selector), re=WITHOUT_PERMALINK if marked else "")
     return FieldSpec(Selector("css", "title"))
 
 

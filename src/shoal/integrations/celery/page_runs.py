@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import secrets
 import time
 from datetime import date
 from typing import Any
@@ -17,12 +18,12 @@ from pydantic import ValidationError
 
 from shoal.config.load import Settings, with_defaults
 from shoal.config.run_settings import settings_for_template, settings_to_spec
-from shoal.core.run import NewRun, Run, run_of
+from shoal.core.run import NAME_ALPHABET, NewRun, Run, run_of
 from shoal.core.task import Task, digest
 from shoal.errors import UsageError
 from shoal.extract.template import Template
 from shoal.queue.base import Queue, TaskFilter
-from shoal.queue.daily_runs import CELERY_PREFIX, DailyRuns
+from shoal.queue.daily_runs import ALL_RUNS, CELERY_PREFIX, DailyRuns
 from shoal.runs.spec import new_spec
 from shoal.runs.url_policy import UrlPolicy
 from shoal.store.results.base import ResultBackend
@@ -35,6 +36,7 @@ FIRST_PAUSE, MAX_PAUSE = 0.02, 0.5  # seconds between two looks at a page
 DELAY_WORTH_WAITING = 2.0  # seconds; for a longer retry delay the message goes back to the broker
 MAX_URL = 8_192
 MAX_CONTENT = 1_000_000  # letters of a page's content in a result
+KIND_SECONDS = 300.0  # after which templates are looked up again: they change, and go when nobody uses them
 MAX_KINDS = 200  # sets of options that are remembered
 
 
@@ -53,6 +55,7 @@ class PageKind(msgspec.Struct, frozen=True):
     template_ref: tuple[str, int]
     content: str  # the field that has the content
     settings: Settings
+    priority: int  # of the pages, which may differ within a run
 
     @property
     def name(self) -> str:
@@ -66,7 +69,7 @@ class PageRuns:
         self._store = store
         self._settings = settings
         self._kinds: dict[str, PageKind] = {}  # by name
-        self._by_options: dict[bytes, PageKind] = {}
+        self._by_options: dict[bytes, tuple[float, PageKind]] = {}  # with the time until which it is taken for true
         self._daily = DailyRuns(queue, self._new_run)
         self._runs: dict[int, Run] = {}
 
@@ -74,7 +77,7 @@ class PageRuns:
         """Put a page into the queue, once per message; its number, and who reads its result."""
         kind = await self._kind(options, then)
         policy = UrlPolicy(kind.settings)
-        made = policy.make_task(1, _checked_url(url))
+        made = policy.make_task(1, _checked_url(url), kind.priority)
         if isinstance(made, str):
             raise UsageError(f"not fetched: {made}", hint="give a URL such as https://shop.example/")
         task: Task = msgspec.structs.replace(made, digest=digest(f"celery {message} {made.digest.hex()}"))
@@ -105,7 +108,8 @@ class PageRuns:
 
     async def _kind(self, options: dict[str, Any], then: str) -> PageKind:
         key = msgspec.json.encode([options, then], order="deterministic")
-        if (known := self._by_options.get(key)) is not None:
+        until, known = self._by_options.get(key, (0.0, None))
+        if known is not None and time.monotonic() < until:
             return known
         asked = parse_options(options)
         own = with_defaults(self._settings, {"celery_task": then}, "then") if then else self._settings
@@ -117,12 +121,14 @@ class PageRuns:
         if len(self._kinds) >= MAX_KINDS:
             self._kinds.clear()
             self._by_options.clear()
-        kind = PageKind(template, ref, content, settings)
-        self._kinds[kind.name] = self._by_options[key] = kind
+        kind = PageKind(template, ref, content, settings, asked.priority)
+        self._kinds[kind.name] = kind
+        self._by_options[key] = time.monotonic() + KIND_SECONDS, kind
         return kind
 
     def _new_run(self, name: str, day: date) -> NewRun:
         kind = self._kinds[name]
+        suffix = "".join(secrets.choice(NAME_ALPHABET) for _ in range(4))
         spec = new_spec(
             kind.template.name,
             mode="distributed",
@@ -134,7 +140,7 @@ class PageRuns:
         return NewRun(
             kind.template.name,
             f"{CELERY_PREFIX}{name}/{day.isoformat()}",
-            f"{day:%Y%m%d}_celery_{name[:6]}",
+            f"{day:%Y%m%d}_celery_{suffix}",
             spec | {"api": {"as": "celery", "content": kind.content}},
         )
 
@@ -142,7 +148,7 @@ class PageRuns:
         if run_of(number) not in self._runs:
             if len(self._runs) >= MAX_KINDS:
                 self._runs.clear()
-            self._runs |= {run.id: run for run in await self._queue.runs(limit=1_000)}
+            self._runs |= {run.id: run for run in await self._queue.runs(limit=ALL_RUNS)}
         return self._runs[run_of(number)]
 
 

@@ -5,18 +5,12 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from shoal.core.lane import Pace
-from shoal.core.stats import Stats
-from shoal.core.task import Admission, Outcome, Task, Verdict
 from shoal.errors import QueueUnavailable, UsageError
-from shoal.queue.base import CacheEntry, Finding, PageState, Promises, PushResult
-from shoal.queue.cache_limits import check_cache_keys
-from shoal.queue.counter_totals import counter_totals
+from shoal.queue.base import Finding, Promises
 from shoal.queue.http.failure import (
     TOO_MANY_GUESSES,
     not_a_shoal_server,
@@ -26,21 +20,8 @@ from shoal.queue.http.failure import (
 )
 from shoal.queue.http.server_url import HttpServerUrl, parse_server_url
 from shoal.queue.http_connection import HttpConnection, ServerResponse
-from shoal.queue.outbox_limits import check_outbox
-from shoal.queue.page_state_limits import check_page_states
-from shoal.queue.pushed import check_push
-from shoal.queue.wire import (
-    MAX_ADD,
-    MAX_RUNS_PER_CALL,
-    MAX_WAIT,
-    MEDIA_TYPE,
-    PAGE_SIZE,
-    PAGED_VERBS,
-    PATH,
-    PROTOCOL,
-    VERBS,
-    ServerInfo,
-)
+from shoal.queue.remote import RemoteQueue
+from shoal.queue.wire import MAX_WAIT, MEDIA_TYPE, PATH, PROTOCOL, VERBS, ServerInfo
 from shoal.version import __version__
 
 CONNECTIONS = 8  # at most; so many verbs may be in progress at once
@@ -48,8 +29,8 @@ RETRY_BUDGET = {429: 30.0, 503: 5.0}  # seconds in all that a server may ask us 
 MAX_PAUSE = 5.0
 
 
-class HttpQueue:
-    """A client of a queue behind a shoal server. Its verbs are made below, from the contract."""
+class HttpQueue(RemoteQueue):
+    """A client of a queue behind a shoal server."""
 
     promises: Promises
     backend: str = ""  # what the server keeps the queue in, if it says so
@@ -82,48 +63,7 @@ class HttpQueue:
         while self._idle:
             self._idle.pop().close()
 
-    # verbs that are more than one message
-
-    async def add(self, run: int, tasks: Sequence[Task], paces: Mapping[str, Pace] | None = None) -> list[Admission]:
-        """Many go in pieces, so that nobody has to wait for long behind them."""
-        if len(tasks) <= MAX_ADD:
-            return await self.call("add", run, tasks, paces)  # type: ignore[no-any-return]
-        admitted: list[Admission] = []
-        for start in range(0, len(tasks), MAX_ADD):
-            some = tasks[start : start + MAX_ADD]
-            lanes = {task.lane for task in some}
-            theirs = {lane: pace for lane, pace in paces.items() if lane in lanes} if paces else None
-            admitted += await self.call("add", run, some, theirs)
-        return admitted
-
-    async def push(self, run: int, tasks: Sequence[Task], *args: Any, **named: Any) -> PushResult:
-        """What is too much is said before it is sent."""
-        check_push(tasks, named.get("capabilities", ()))
-        return await self.call("push", run, tasks, *args, **named)  # type: ignore[no-any-return]
-
-    async def settle(self, outcomes: Sequence[Outcome], paces: Mapping[str, Pace] | None = None) -> list[Verdict]:
-        check_outbox(outcomes)
-        counter_totals(outcomes)
-        return await self.call("settle", outcomes, paces)  # type: ignore[no-any-return]
-
-    async def save_page_states(self, run: int, states: Sequence[PageState]) -> None:
-        check_page_states(run, states)
-        await self.call("save_page_states", run, states)
-
-    async def acknowledge(self, seqs: Collection[int]) -> int:
-        """Many go in pieces, too."""
-        all_ = list(seqs)
-        return sum([await self.call("acknowledge", all_[at : at + PAGE_SIZE]) for at in range(0, len(all_), PAGE_SIZE)])
-
-    async def cache_get(self, keys: Sequence[bytes], *, bodies: bool = True) -> list[CacheEntry | None]:
-        """What is too much is said before it is sent."""
-        check_cache_keys(keys, bodies)
-        return await self.call("cache_get", keys, bodies=bodies)  # type: ignore[no-any-return]
-
-    async def stats_of(self, runs: Sequence[int]) -> list[Stats]:
-        """Many are asked for in pieces, too."""
-        parts = [runs[at : at + MAX_RUNS_PER_CALL] for at in range(0, len(runs), MAX_RUNS_PER_CALL)] or [()]
-        return [stats for part in parts for stats in await self.call("stats_of", part)]
+    # verbs that are not just asked
 
     async def wait(self, seconds: float) -> None:
         """Asked there in short pieces, so that neither side holds a request for long."""
@@ -145,24 +85,6 @@ class HttpQueue:
             return verb.unpack_answer(response.body)
         except msgspec.DecodeError as error:
             raise not_a_shoal_server(self._server_url, f"its answer to {name} is not understood: {error}") from error
-
-    async def call_paged(self, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
-        """A listing, in as many pages as it takes."""
-        verb = VERBS[name]
-        arguments = verb.arguments(args, named)
-        left: int = arguments.get("limit", verb.defaults["limit"])
-        if left <= PAGE_SIZE:
-            return await self.call(name, **arguments)  # type: ignore[no-any-return]
-        cursor, field = PAGED_VERBS[name]
-        found: list[Any] = []
-        while left > 0:
-            page = await self.call(name, **arguments | {"limit": min(left, PAGE_SIZE)})
-            found += page
-            left -= len(page)
-            if len(page) < PAGE_SIZE:
-                break
-            arguments[cursor] = getattr(page[-1], field)
-        return found
 
     # one request
 
@@ -233,10 +155,6 @@ class HttpQueue:
     async def _connect(self) -> HttpConnection:
         return await HttpConnection.open(self._server_url.host, self._server_url.port, self._tls)
 
-    if TYPE_CHECKING:  # made from the contract below; every verb of it is there
-
-        def __getattr__(self, name: str) -> Any: ...
-
 
 def _retry_budget(response: ServerResponse) -> float:
     """Seconds for which it is asked again; a server that says nothing of later is not."""
@@ -255,19 +173,3 @@ def _tls_context(ca_file: str) -> ssl.SSLContext:
             f"the certificates in {ca_file} cannot be read: {error.strerror or error}",
             hint="--ca-file names a file with certificates in PEM form",
         ) from error
-
-
-def _make_verb(name: str) -> Any:
-    async def verb(self: HttpQueue, *args: Any, **named: Any) -> Any:
-        if name in PAGED_VERBS:
-            return await self.call_paged(name, args, named)
-        return await self.call(name, *args, **named)
-
-    verb.__name__ = verb.__qualname__ = name
-    verb.__doc__ = f"Queue.{name}, asked of the server."
-    return verb
-
-
-for _name in VERBS:
-    if _name not in vars(HttpQueue):
-        setattr(HttpQueue, _name, _make_verb(_name))

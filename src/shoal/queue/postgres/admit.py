@@ -28,7 +28,7 @@ async def arguments(engine: Engine, run: int, tasks: Sequence[Task], paces: Mapp
     numbers = await needs.numbers_for(engine, run, tasks)
     given = [needs.number_of(task, numbers) for task in tasks] if numbers else ()
     revisits = [task.revisit for task in tasks]
-    return (run, *lanes, *columns.DEFAULTS, *columns.task_columns(tasks, given), revisits)
+    return (run, *lanes, *columns.DEFAULTS, *columns.short_task_columns(tasks, given), revisits)
 
 
 def answers(tasks: Sequence[Task], added: Sequence[int] | None) -> list[Admission]:

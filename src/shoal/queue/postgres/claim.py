@@ -104,21 +104,22 @@ async def claim(
         if leased_rows:
             return Claim(leased_rows[0]["o_lease"], tuple(map(_leased_without_limits, leased_rows)))
         looked_for = token  # it may have worked, and its answer been lost
-    for number in range(TRIES):
-        words = (engine.now(), name, looked_for, names, has, max(0, limit), SLOT_HORIZON_US, ACTIVE_WITHIN)
-        claim_candidates = _decode_candidates(await engine.value(_CANDIDATES, *words))
-        looked_for = token
-        if claim_candidates.again:
-            return await repeat_claim(engine, claim_candidates.again)
-        claim_plan = await _decide(engine, claim_candidates, limit)
-        if claim_plan is None:
-            return Claim(0, (), _next_in(claim_candidates))
-        rows = await _take_planned(engine, claim_plan, name, token, lease, wait=number > 0)
-        if rows:
-            needed = await _needs_of(engine, rows)
-            tasks = [_leased(row, claim_plan.known[row["lane"]], row["claimed_at"], needed) for row in rows]
-            tasks.sort(key=lambda task: (task.start_in, -claim_plan.urgency.get(task.run, 0), band(task.priority)))
-            return Claim(tasks[0].lease, tuple(tasks))
+    async with engine.planning:  # two that look at once would plan the same lanes, and one in vain
+        for number in range(TRIES):
+            words = (engine.now(), name, looked_for, names, has, max(0, limit), SLOT_HORIZON_US, ACTIVE_WITHIN)
+            claim_candidates = _decode_candidates(await engine.value(_CANDIDATES, *words))
+            looked_for = token
+            if claim_candidates.again:
+                return await repeat_claim(engine, claim_candidates.again)
+            claim_plan = await _decide(engine, claim_candidates, limit)
+            if claim_plan is None:
+                return Claim(0, (), _next_in(claim_candidates))
+            rows = await _take_planned(engine, claim_plan, name, token, lease, wait=number > 0)
+            if rows:
+                needed = await _needs_of(engine, rows)
+                tasks = [_leased(row, claim_plan.known[row["lane"]], row["claimed_at"], needed) for row in rows]
+                tasks.sort(key=lambda task: (task.start_in, -claim_plan.urgency.get(task.run, 0), band(task.priority)))
+                return Claim(tasks[0].lease, tuple(tasks))
     return Claim(0, (), _next_in(claim_candidates))
 
 

@@ -46,6 +46,14 @@ def task_columns(tasks: Sequence[Task], needs: Sequence[int] = ()) -> tuple[list
     )
 
 
+def short_task_columns(tasks: Sequence[Task], needs: Sequence[int] = ()) -> tuple[list[Any], ...]:
+    """The same, but columns that say nothing unusual of any task are empty: to carry them is work."""
+    digests, lanes, urls, kinds, priorities, bands, *rest, ttls = task_columns(tasks, needs)
+    short = (column if any(column) else [] for column in rest)
+    ttls = [] if all(ttl is None for ttl in ttls) else ttls
+    return (digests, lanes, urls, kinds, priorities if any(priorities) else [], bands, *short, ttls)
+
+
 def pace_columns(lanes: Iterable[str], paces: Mapping[str, Pace]) -> tuple[list[Any], ...]:
     """name, spacing, max_in_flight of lanes, each once; NULL where nothing is asked."""
     names = list(dict.fromkeys(lanes))

@@ -38,6 +38,7 @@ class Engine:
         self.clock = clock
         self.schema = f'"{server_url.namespace}"'
         self.fast_path = FastPath()
+        self.planning = asyncio.Lock()  # held by a claim from its look to its taking
         self._pool: asyncpg.Pool | None = None
         self._closed = False
 

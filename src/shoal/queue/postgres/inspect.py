@@ -21,7 +21,7 @@ def _waiting(table: str, name: str) -> tuple[str, str]:
         f"t.id, t.url, l.name, CASE WHEN r.leftovers THEN 'cancelled' ELSE '{name}' END, t.kind, t.priority, t.depth, t.parent,"
         " t.attempts, t.lost, t.added_at, t.due, 0::bigint, 0::bigint, '', 0::bigint, '', 0, t.history, NULL::text,"
         " CASE WHEN r.leftovers THEN NULL ELSE t.meta END,"
-        f" CASE WHEN t.needs > 0 AND NOT r.leftovers THEN {_NAMES} END",
+        f" CASE WHEN t.needs > 0 AND NOT r.leftovers THEN {_NAMES} END, false, 0::bigint",
         f"{{s}}.{table} t JOIN {{s}}.runs r ON r.id = t.run LEFT JOIN {{s}}.lanes l ON l.id = t.lane",
     )
 
@@ -33,18 +33,18 @@ _SHAPES: dict[str, tuple[str, str]] = {
         "t.id, t.url, l.name, CASE WHEN t.cancelled THEN 'cancelled' ELSE 'leased' END, t.kind, t.priority, t.depth, t.parent,"
         " t.attempts, t.lost, t.added_at, t.due, 0::bigint, t.lease, coalesce(x.worker, ''), coalesce(x.expires_at, 0), '', 0, t.history, NULL::text,"
         " CASE WHEN t.cancelled THEN NULL ELSE t.meta END,"
-        f" CASE WHEN t.needs > 0 AND NOT t.cancelled THEN {_NAMES} END",
+        f" CASE WHEN t.needs > 0 AND NOT t.cancelled THEN {_NAMES} END, t.auto_ack AND NOT t.cancelled, CASE WHEN t.cancelled THEN 0 ELSE coalesce(t.expires_at, 0) END",
         "{s}.leased t LEFT JOIN {s}.lanes l ON l.id = t.lane LEFT JOIN {s}.leases x ON NOT t.cancelled AND x.number = t.lease",
     ),
     "ended": (
         "t.id, t.url, l.name, t.state, t.kind, t.priority, t.depth, t.parent, t.attempts, t.lost, t.added_at, 0::bigint, t.ended_at,"
-        " t.lease, '', 0::bigint, t.cause, t.records, t.history, NULL::text, NULL::text, NULL::text",
+        " t.lease, '', 0::bigint, t.cause, t.records, t.history, NULL::text, NULL::text, NULL::text, false, 0::bigint",
         "{s}.ended t LEFT JOIN {s}.lanes l ON l.id = t.lane",
     ),
     "dead": (
         "t.id, t.url, l.name, 'dead', t.kind, t.priority, t.depth, t.parent, t.attempts, t.lost, t.added_at, 0::bigint, t.ended_at,"
         " t.lease, '', 0::bigint, t.cause, 0, t.history, t.evidence, t.meta,"
-        f" CASE WHEN t.needs > 0 THEN {_NAMES} END",
+        f" CASE WHEN t.needs > 0 THEN {_NAMES} END, false, 0::bigint",
         "{s}.dead t LEFT JOIN {s}.lanes l ON l.id = t.lane",
     ),
 }
@@ -111,6 +111,8 @@ def _view(row: Any) -> TaskView:
         history=tuple(read_attempts(row[18])),
         evidence=read_object(row[19]),
         meta=read_object(row[20]), needs=tuple(row[21].split("+")) if row[21] else (),
+        ack="auto" if row[22] else "manual",
+        expires_at=row[23],
     )  # fmt: skip
 
 
@@ -148,7 +150,7 @@ async def find(engine: Engine, run: int, digest: bytes) -> TaskView | None:
     rows = await engine.rows(
         f"""WITH it AS MATERIALIZED (SELECT abs(task) AS id FROM {{s}}.seen WHERE run = $1 AND digest = $2 AND EXISTS (SELECT 1 FROM {{s}}.runs WHERE id = $1))
             {" UNION ALL ".join(parts)}
-            UNION ALL SELECT id, '', '', CASE WHEN EXISTS (SELECT 1 FROM {{s}}.discarded d WHERE d.id = it.id) THEN 'discarded' ELSE '' END, '', 0, 0, NULL, 0, 0, 0, 0, 0, 0, '', 0, '', 0, NULL, NULL, NULL, NULL FROM it""",
+            UNION ALL SELECT id, '', '', CASE WHEN EXISTS (SELECT 1 FROM {{s}}.discarded d WHERE d.id = it.id) THEN 'discarded' ELSE '' END, '', 0, 0, NULL, 0, 0, 0, 0, 0, 0, '', 0, '', 0, NULL, NULL, NULL, NULL, false, 0 FROM it""",
         run, digest[:SHORT_DIGEST],
     )  # fmt: skip
     if not rows:
@@ -180,12 +182,8 @@ async def skipped(engine: Engine, run: int, limit: int = 100) -> list[tuple[str,
 
 
 async def ids(engine: Engine, run: int, digests: Sequence[bytes]) -> list[int]:
-    rows = await engine.rows(
-        """SELECT s.digest, abs(s.task) FROM {s}.seen s JOIN {s}.runs r ON r.id = s.run WHERE s.run = $1 AND s.digest = ANY ($2::bytea[])""",
-        run, [digest[:SHORT_DIGEST] for digest in digests],
-    )  # fmt: skip
-    known = dict(map(tuple, rows))
-    return [known.get(digest[:SHORT_DIGEST], 0) for digest in digests]
+    found = await engine.value("SELECT {s}.ids_of($1, $2)", run, [digest[:SHORT_DIGEST] for digest in digests])
+    return list(found) or [0] * len(digests)
 
 
 async def records(

@@ -20,7 +20,9 @@ from shoal.queue.postgres.text import escape_nul
 RESULTS = {"done": 0, "retry": 1, "dead": 2, "released": 3, "cancelled": 4, "part": 5}
 VERDICTS: tuple[Verdict, ...] = ("ok", "already", "stale")
 
-_SETTLE = f"SELECT {{s}}.settle({', '.join(f'${n}' for n in range(1, 41))})"
+_WORDS = ", ".join(f"${n}" for n in range(1, 41))
+_SETTLE = f"SELECT {{s}}.settle({_WORDS})"
+_SETTLE_EARLY = f"CALL {{s}}.settle_early({_WORDS}, NULL)"
 
 
 async def settle(engine: Engine, outcomes: Sequence[Outcome], paces: Mapping[str, Pace] | None = None) -> list[Verdict]:
@@ -31,7 +33,8 @@ async def settle(engine: Engine, outcomes: Sequence[Outcome], paces: Mapping[str
     outcomes, numbers = await needs.of_outcomes(engine, outcomes)
     parts = _split_duplicates(outcomes)
     if len(parts) == 1 and not any(map(record_keys.has_keys, outcomes)):
-        found = [await engine.value(_SETTLE, engine.now(), *_arguments(outcomes, paces, numbers))]
+        statement = _SETTLE if engine.server_url.is_pooled else _SETTLE_EARLY
+        found = [await engine.value(statement, engine.now(), *_arguments(outcomes, paces, numbers))]
     else:
         statement = _SETTLE.replace("{s}", engine.schema)
 
@@ -143,7 +146,7 @@ def _consequences(
         [n for n, _ in records],
         [data.decode() for _, data in records],
         [n for n, _ in found],
-        *(columns.task_columns([task for _, task in found], given) if found else columns.EMPTY),
+        *(columns.short_task_columns([task for _, task in found], given) if found else columns.EMPTY),
         *(columns.pace_columns(lanes, paces) if found else columns.EMPTY_PACES),
         *columns.DEFAULTS,
         text(changes or None),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from shoal.core.glob import compile_glob
+from shoal.core.glob import Glob
 from shoal.queue.base import DeadLetterGroup, TaskFilter
 from shoal.queue.redis.engine import Engine
 from shoal.queue.redis.lanes import most, names_of
@@ -55,7 +55,7 @@ async def _few(engine: Engine, run: int, where: TaskFilter) -> list[int] | None:
     if sum(counts.values()) < await engine.read("HLEN", f"dead:{run}"):
         return None
     lane = int(await engine.read("HGET", "lane_ids", where.lane) or 0) if where.lane else None
-    cause = compile_glob(where.cause or "*")
+    cause = Glob(where.cause or "*")
     chosen = [key for key in counts if lane in (None, key[0]) and cause.fullmatch(key[1])]
     if sum(counts[key] for key in chosen) > FEW or len(chosen) > FEW_GROUPS:
         return None

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from shoal.core.glob import compile_glob
+from shoal.core.glob import Glob
 from shoal.core.run import TASK_BITS
 from shoal.core.task import GARBLED, State
 from shoal.queue.base import TaskFilter, TaskView
@@ -46,7 +46,12 @@ def view(run: int, now: int, told: list[Any]) -> TaskView:
     if where == b"held":
         lease, worker, until = int(held[0]), held[1].decode(), held[2]
         return msgspec.structs.replace(
-            _view(id, run, lane, "leased", item), lease=lease, worker=worker, leased_until=until
+            _view(id, run, lane, "leased", item),
+            lease=lease,
+            worker=worker,
+            leased_until=until,
+            ack=item.ack,
+            expires_at=item.expires_at,
         )
     return _view(id, run, lane, "delayed" if item.delayed and item.due_at > now else "ready", item)
 
@@ -84,7 +89,7 @@ def _row_view(id: int, run: int, lane: str, text: bytes) -> TaskView:
 class Filter:
     def __init__(self, state: State | None, where: TaskFilter) -> None:
         self._state, self._where = state, where
-        self._cause, self._url = compile_glob(where.cause), compile_glob(where.url)
+        self._cause, self._url = Glob(where.cause), Glob(where.url)
 
     def fits(self, view: TaskView) -> bool:
         where = self._where

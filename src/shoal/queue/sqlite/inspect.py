@@ -25,23 +25,23 @@ _SHAPES: dict[str, tuple[str, str]] = {
         " WHEN t.state = 1 THEN 'leased' ELSE 'cancelled' END,"
         " t.kind, t.priority, t.depth, t.parent, t.attempts, t.lost, t.added_at, t.due, 0,"
         " CASE WHEN t.state IN (1, 3) THEN t.lease ELSE 0 END, ifnull(x.worker, ''), ifnull(x.expires_at, 0), '', 0, t.history, NULL,"
-        " CASE WHEN t.state = 3 OR r.leftovers THEN NULL ELSE t.meta END, n.names",
+        " CASE WHEN t.state = 3 OR r.leftovers THEN NULL ELSE t.meta END, n.names, t.state = 1 AND t.auto_ack, CASE WHEN t.state = 1 THEN ifnull(t.expires_at, 0) ELSE 0 END",
         "JOIN runs r ON r.id = t.run LEFT JOIN lanes l ON l.id = t.lane LEFT JOIN leases x ON t.state = 1 AND x.number = t.lease"
         " LEFT JOIN run_needs n ON t.needs > 0 AND n.run = t.run AND n.needs = t.needs AND t.state <> 3 AND NOT r.leftovers",
     ),
     "ended": (
         "t.id, t.url, l.name, t.state, t.kind, t.priority, t.depth, t.parent, t.attempts, t.lost, t.added_at, 0, t.ended_at,"
-        " t.lease, '', 0, t.cause, t.records, t.history, NULL, NULL, NULL",
+        " t.lease, '', 0, t.cause, t.records, t.history, NULL, NULL, NULL, 0, 0",
         "LEFT JOIN lanes l ON l.id = t.lane",
     ),
     "cancelled": (
         "t.id, t.url, l.name, t.state, t.kind, t.priority, t.depth, t.parent, t.attempts, t.lost, t.added_at, 0, t.ended_at,"
-        " t.lease, '', 0, t.cause, 0, t.history, NULL, NULL, NULL",
+        " t.lease, '', 0, t.cause, 0, t.history, NULL, NULL, NULL, 0, 0",
         "LEFT JOIN lanes l ON l.id = t.lane",
     ),
     "dead": (
         "t.id, t.url, l.name, 'dead', t.kind, t.priority, t.depth, t.parent, t.attempts, t.lost, t.added_at, 0, t.ended_at,"
-        " t.lease, '', 0, t.cause, 0, t.history, t.evidence, t.meta, n.names",
+        " t.lease, '', 0, t.cause, 0, t.history, t.evidence, t.meta, n.names, 0, 0",
         "LEFT JOIN lanes l ON l.id = t.lane LEFT JOIN run_needs n ON t.needs > 0 AND n.run = t.run AND n.needs = t.needs",
     ),
 }
@@ -70,6 +70,7 @@ def _view(row: tuple[Any, ...]) -> TaskView:
         history=tuple(read_attempts(row[18])),
         evidence=read_object(row[19]),
         meta=read_object(row[20]), needs=tuple(row[21].split("+")) if row[21] else (),
+        ack="auto" if row[22] else "manual", expires_at=row[23],
     )  # fmt: skip
 
 

@@ -7,16 +7,19 @@ from typing import Annotated, Any, Literal
 from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from shoal.core.units import MAX_SECONDS
+
 # One line of text, without anything that terminals or databases stumble over.
 LINE_PATTERN = r"^[^\x00-\x1f\x7f]*$"
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 MAX_URLS = 10_000
 MAX_ID = 2**63 - 1
+MIN_RATE = 1 / MAX_SECONDS
 
 Line = Annotated[str, StringConstraints(max_length=500, pattern=LINE_PATTERN)]
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 UrlText = Annotated[str, StringConstraints(min_length=1, max_length=8_192)]
-Seconds = Annotated[float, Field(ge=0, le=10 * 365 * 86_400, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS, allow_inf_nan=False)]
 
 RunName = Annotated[
     str, Path(min_length=1, max_length=200, pattern=LINE_PATTERN, description="Its name, or a prefix or suffix of it.")
@@ -61,7 +64,7 @@ class DropSelection(TaskSelection):
 
 
 class ParkRequest(RequestBody):
-    seconds: Annotated[float, Field(gt=0, le=10 * 365 * 86_400, allow_inf_nan=False)] | None = Field(
+    seconds: Annotated[float, Field(gt=0, le=MAX_SECONDS, allow_inf_nan=False)] | None = Field(
         None, description="Default: until it is released."
     )
     reason: Line = "parked by hand"
@@ -71,7 +74,7 @@ class PaceRequest(RequestBody):
     """What a person decides about a host, in place of what runs ask for. Only what is given changes."""
 
     delay: Seconds | None = Field(None, description="Seconds between two requests; 0 is no limit.")
-    rate: Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)] | None = Field(
+    rate: Annotated[float, Field(ge=MIN_RATE, le=100_000, allow_inf_nan=False)] | None = Field(
         None, description="Requests per second; instead of delay."
     )
     in_flight: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
@@ -375,6 +378,29 @@ class CacheDocument(ExtensibleModel):
 
 class RemovedResponses(ExtensibleModel):
     count: int
+
+
+class ScaleRequestBody(RequestBody):
+    workers: Annotated[int, Field(ge=0, le=100_000)] | None = Field(
+        description="How many; null lets the scaler decide again."
+    )
+    dry_run: bool = Field(False, description="Only check whether it can be done.")
+
+
+class ScaleDocument(ExtensibleModel):
+    acting: bool
+    fixed_workers: int | None
+    workers: int | None
+    decision: dict[str, Any] | None
+    problem: str | None
+
+
+class EventList(ExtensibleModel):
+    items: list[dict[str, Any]]
+
+
+class MachineList(ExtensibleModel):
+    items: list[dict[str, Any]]
 
 
 class TemplateDocument(ExtensibleModel):

@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from shoal.control.actions import BATCH_SIZE, included_states, matching_tasks
-from shoal.core.run import Run
-from shoal.core.task import State
+from shoal.control.queue_verbs import (
+    MAX_MESSAGE,
+    MAX_TOTAL,
+    SMALL_MESSAGE,
+    InvalidMessage,
+    OperationIncomplete,
+    ReservedDocument,
+    do_verb,
+    read_verb,
+    without_hooks,
+)
 from shoal.errors import ShoalError
-from shoal.queue.base import Queue, TaskFilter
-from shoal.queue.document_kinds import is_server_only
+from shoal.queue.base import Queue
 from shoal.queue.registry import backend_of
-from shoal.queue.wire import MAX_WAIT, MEDIA_TYPE, PROTOCOL, VERBS, ServerInfo
+from shoal.queue.request_cost import MAX_INT
+from shoal.queue.wire import MEDIA_TYPE, PROTOCOL, VERBS, ServerInfo
 from shoal.version import __version__
 from shoal.web.api.queue_actions import log_verb
 from shoal.web.auth.access import WorkerDep
 from shoal.web.context import ContextDep, ServerContext
 from shoal.web.http.problem import Problem, not_found, problem_of
-from shoal.web.http.request_cost import MAX_INT, RequestTooCostly, limit_cost, unstorable
 
 router = APIRouter(prefix="/api/v1/queue", tags=["queue"])
-MAX_MESSAGE = 64_000_000  # bytes of one message: a settle with its records
-MAX_TOTAL = 192_000_000  # of all messages that are being read
 BODY_TIMEOUT = 60.0  # seconds for a whole message
-SMALL_MESSAGE = 1_000_000  # bytes up to which a message is not counted among those
-
-MAX_SECONDS = 20.0  # seconds for one of these verbs: whoever asked is told to ask again before they give up
 
 INCOMPLETE = "operation-incomplete"  # the kind of problem that says so
 _encode = msgspec.msgpack.Encoder().encode
@@ -41,8 +42,6 @@ _MUTATING_VERBS = frozenset((
     "import_run", "save_document", "compare_and_swap", "set_lane", "command_worker", "forget_worker",
     "forget_seen", "clear_seen", "forget_failures", "cache_clear",
 ))  # fmt: skip
-_LONG_VERBS = ("drop", "revive", "purge")
-_DOCUMENT_VERBS = ("save_document", "document", "compare_and_swap", "documents")
 _MSGPACK: dict[str, Any] = {"content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}}
 
 
@@ -60,26 +59,19 @@ def _backend(context: ServerContext) -> str:
 @router.post("/{verb}", responses={200: _MSGPACK}, summary="One verb of the queue")
 async def call_verb(verb: str, request: Request, context: ContextDep, caller: WorkerDep) -> Response:
     """The message is MessagePack, as `shoal.queue.http` writes it; other programs use the other paths."""
-    known = VERBS.get(verb)
-    if known is None:
+    if verb not in VERBS:
         raise not_found("verb", verb)
     try:
-        args, named = known.unpack(await _body(request))
-        limit_cost(verb, args, named)
-    except (msgspec.DecodeError, UnicodeDecodeError, RequestTooCostly) as error:
-        raise Problem(422, "invalid-message", f"this is not a message of {verb}: {error}") from None
-    if verb in _DOCUMENT_VERBS and is_server_only(str(args[0])):
-        raise Problem(
-            403,
-            "reserved-document",
-            f"documents of the kind {args[0]} are internal to the server",
-            hint="use the queue's own URL, from where it can be reached",
-        )
-    if verb == "wait":
-        args = [max(0.0, min(float(args[0]), MAX_WAIT))]
+        args, named = read_verb(verb, await _body(request))
+    except InvalidMessage as error:
+        raise Problem(422, "invalid-message", str(error)) from None
+    except ReservedDocument as error:
+        raise Problem(403, "reserved-document", str(error), hint=error.hint) from None
+    if verb == "cache_put":
+        args[1] = min(args[1], context.settings.cache_size)  # what the queue's machine has room for
     about = await _removal_target(context.queue, verb, args, named)
     try:
-        result = await _call(context, verb, args, named)
+        result = await _call(context.queue, verb, args, named)
     except Problem as problem:
         if about and problem.kind == INCOMPLETE:
             await context.actor(caller).log_removal(verb, about, 0)  # some of it is gone
@@ -89,16 +81,7 @@ async def call_verb(verb: str, request: Request, context: ContextDep, caller: Wo
     if verb in _MUTATING_VERBS:
         await log_verb(context.queue, caller.name, verb, args, named, result)
         context.invalidate()
-    return _msgpack_response(result if caller.has_scope("admin") else _without_hooks(result))
-
-
-def _without_hooks(result: Any) -> Any:
-    """Runs as whoever works on them needs them: the URL of a webhook may itself be a secret."""
-    if isinstance(result, list):
-        return [_without_hooks(one) for one in result] if result and isinstance(result[0], Run) else result
-    if isinstance(result, Run) and "hooks" in result.spec:
-        return msgspec.structs.replace(result, spec={key: it for key, it in result.spec.items() if key != "hooks"})
-    return result
+    return _msgpack_response(result if caller.has_scope("admin") else without_hooks(result))
 
 
 async def _removal_target(queue: Queue, verb: str, args: list[Any], named: dict[str, Any]) -> str:
@@ -112,68 +95,17 @@ async def _removal_target(queue: Queue, verb: str, args: list[Any], named: dict[
     return found[0].name if found and found[0].id == run else ""
 
 
-async def _call(context: ServerContext, verb: str, args: list[Any], named: dict[str, Any]) -> Any:
+async def _call(queue: Queue, verb: str, args: list[Any], named: dict[str, Any]) -> Any:
     try:
-        if verb in _LONG_VERBS:
-            return await _bounded(context.queue, verb, args, named)
-        return await getattr(context.queue, verb)(*args, **named)
+        return await do_verb(queue, verb, args, named)
+    except OperationIncomplete as error:
+        raise Problem(503, INCOMPLETE, str(error), hint=error.hint, headers={"Retry-After": "1"}) from None
+    except InvalidMessage as error:
+        raise Problem(422, "invalid-message", str(error)) from error.__cause__
     except ShoalError as error:
         problem = problem_of(error)
         problem.more["error"] = type(error).__name__
         raise problem from None
-    except (ValueError, ArithmeticError) as error:
-        # Looked for only now: a store says no to such values by itself, and nearly nobody sends them.
-        what = unstorable((args, named))
-        if what is None:
-            raise
-        raise Problem(422, "invalid-message", f"this is not a message of {verb}: {what}") from error
-
-
-async def _bounded(queue: Queue, verb: str, args: list[Any], named: dict[str, Any]) -> Any:
-    """A verb that may change very many tasks; each of its steps counts, also when time runs out."""
-    try:
-        async with asyncio.timeout(MAX_SECONDS):
-            if verb == "purge":
-                return await queue.purge(*args, **named)
-            return await _in_steps(queue, verb, *args, **named)
-    except TimeoutError:
-        raise Problem(
-            503,
-            INCOMPLETE,
-            f"{verb} takes longer than one request may take",
-            hint="repeat the request: it continues where it was",
-            headers={"Retry-After": "1"},
-        ) from None
-
-
-async def _in_steps(queue: Queue, verb: str, run: int, where: TaskFilter, *, limit: int, **named: Any) -> int:
-    """Many tasks are changed some at a time, so that everybody else gets a turn; see also Acting."""
-    act = getattr(queue, verb)
-    await act(run, where, limit=0, **named)  # it says whether the run takes it at all
-    count = 0
-    async for some in _split_filter(queue, run, where, named.get("state", "dead")):
-        while count < limit and (changed := await act(run, some, limit=min(BATCH_SIZE, limit - count), **named)):
-            count += changed
-            await asyncio.sleep(0)
-        if count >= limit:
-            break
-    return count
-
-
-async def _split_filter(queue: Queue, run: int, where: TaskFilter, state: State) -> AsyncIterator[TaskFilter]:
-    """A filter as filters that each look at few tasks."""
-    if where.ids:
-        for at in range(0, len(where.ids), BATCH_SIZE):
-            yield msgspec.structs.replace(where, ids=where.ids[at : at + BATCH_SIZE])
-    elif where == TaskFilter():
-        yield where
-    else:
-        found = await queue.runs(before=run + 1, limit=1)
-        if not found or found[0].id != run:
-            return  # it was removed meanwhile
-        for each in included_states(state):
-            async for page in matching_tasks(queue, found[0], each, where, limit=BATCH_SIZE):
-                yield TaskFilter(ids=tuple(view.id for view in page))
 
 
 class _LargeBodies:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
@@ -40,10 +39,10 @@ from shoal.web.http.json_response import json_response
 from shoal.web.http.problem import Problem
 from shoal.web.submit import run_requests
 from shoal.web.submit.run_requests import SubmittedRun
+from shoal.web.submit.turns import Turns
 
 router = APIRouter(prefix="/api/v1", tags=["submit"])
 BATCH_SIZE = 1_000  # lines that are added together
-YIELD_EVERY = 250  # lines that are read between two moments in which others get their turn
 MAX_LINE = 64_000  # bytes of a line
 TEXT_TYPES, NDJSON_TYPES = (
     ("text/plain", "application/octet-stream", ""),
@@ -187,7 +186,7 @@ async def _read_and_add(
         raise _run_ended(run)
     await begin_seeding(context.queue, run.name)
     policy = UrlPolicy(context.settings, await run_settings(context.queue, context.settings, run))
-    rejects, read = RejectedUrls(), 0
+    rejects, read, turns = RejectedUrls(), 0, Turns()
 
     async def batches() -> TaskBatches:
         nonlocal read
@@ -205,8 +204,7 @@ async def _read_and_add(
             if len(batch) >= BATCH_SIZE:
                 yield batch, policy.paces(batch)
                 batch = []
-            elif read % YIELD_EVERY == 0:
-                await asyncio.sleep(0)
+            await turns.pause()
         yield batch, policy.paces(batch)
 
     found = await start.add_tasks(context.queue, run, batches())

@@ -9,6 +9,8 @@ from urllib.parse import unquote
 from fastapi import Request
 from starlette.responses import Response
 
+from shoal.control.scaling.scale_documents import read_history
+from shoal.view.scale import scale_document
 from shoal.web.api.advice import advice_of
 from shoal.web.context import ServerContext
 from shoal.web.pages.actions import FILTER
@@ -16,6 +18,7 @@ from shoal.web.pages.queries import ContextDep, ReaderDep, page_router
 from shoal.web.pages.render import page, segment
 
 router = page_router()
+DECISIONS = 20  # shown
 _CALL = re.compile(r"/api/v1/(runs|hosts|workers)/([^/]+)/(\w+)").fullmatch
 _ACTIONS_BY_CALL = {
     ("runs", "pause"): "run.pause",
@@ -36,6 +39,8 @@ async def advice(request: Request, context: ContextDep, caller: ReaderDep) -> Re
         return {
             "items": [advice_item(one) for one in listing["advice"]],
             "scale": listing["autoscale"],
+            "scaler": scale_document(found.scale),
+            "decisions": (await context.cached(("scale-history",), lambda: read_history(context.queue)))[:DECISIONS],
             "s": found,
             "as_of": found.at,
             "alive": len(found.alive),

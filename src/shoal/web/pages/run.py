@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ from starlette.responses import Response
 from shoal.control.history import Series
 from shoal.core.forecast import lane_seconds
 from shoal.core.run import Run
-from shoal.core.run_counters import cache_usage
+from shoal.core.run_counters import cache_usage, sitemap_usage
 from shoal.core.stats import Stats
 from shoal.core.task import State
 from shoal.logs import redact
@@ -23,7 +24,7 @@ from shoal.view.cache import describe_usage
 from shoal.view.changes import count_changes, describe_changes
 from shoal.view.comparison import Comparison, compare_with_previous
 from shoal.view.dead_letters import count_by_cause
-from shoal.view.formatting import format_duration, format_least_time
+from shoal.view.formatting import format_account, format_duration, format_least_time, sitemap_words
 from shoal.view.no_records import describe_no_records
 from shoal.view.progress import ProgressCurve, progress_curve
 from shoal.view.run_state import display_state
@@ -113,6 +114,8 @@ async def show_run(request: Request, context: ContextDep, caller: ReaderDep, nam
             "took": (run.finished_at - run.created_at) / 1e6 if run.finished_at else 0.0,
             "limits": [(kind, words) for kind, words in limiting_factors(found)],
             "cache": describe_usage(cached) if (cached := cache_usage(found.counters)) else "",
+            "sitemaps": sitemap_words(read) if (read := sitemap_usage(found.counters)) else "",
+            "account": format_account(found.stats),
             "no_records": describe_no_records(found.no_records) if found.no_records else [],
             "lanes": [(lane, format_least_time(lane, found.now)) for lane in slowest],
             "causes": causes[:CAUSES_SHOWN],
@@ -120,6 +123,7 @@ async def show_run(request: Request, context: ContextDep, caller: ReaderDep, nam
             "moved": found.moved,
             "against": await comparison(context, run, found.stats, found.now),
             "changes": await changes(context, run),
+            "changes_command": f"shoal changes {shlex.quote(run.name)}",
             "history": history + segment(run.name),
             "drawn": progress_chart(curve),
         }

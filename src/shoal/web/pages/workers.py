@@ -14,6 +14,7 @@ from shoal.core.counters import decode
 from shoal.core.lane import WorkerStatus
 from shoal.core.run import Run
 from shoal.queue.base import TaskView
+from shoal.view.machines import machine_views
 from shoal.view.workers import code_versions, count_by_state, mixed_code_warnings, worker_sort_key
 from shoal.web.context import ServerContext
 from shoal.web.http.problem import not_found
@@ -22,6 +23,7 @@ from shoal.web.pages.render import page, segment
 
 router = page_router()
 WORKERS_SHOWN = 300
+MACHINES_SHOWN = 50
 RATES_MAX_AGE, RATES_WINDOW = 5.0, 60.0  # seconds
 HELD_ASKED, HELD_SHOWN = 1000, 100
 
@@ -40,6 +42,7 @@ async def fleet(request: Request, context: ContextDep, caller: ReaderDep) -> Res
             "now": found.at,
             "stale_after": found.stale_after,
             "by_state": count_by_state(statuses, found.at, found.stale_after),
+            "machines": machine_views(found.alive)[:MACHINES_SHOWN],
             "mixed": mixed_code_warnings(found.alive),
             "queue_option": queue_option(context.settings),
             "more_words": f"And {left:,} more: GET /api/v1/workers lists them all." if left > 0 else "",

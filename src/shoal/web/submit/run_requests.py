@@ -35,10 +35,11 @@ from shoal.web.api.templates import scraper_code
 from shoal.web.context import ServerContext
 from shoal.web.http.problem import Problem
 from shoal.web.submit.template_run import stored_template
+from shoal.web.submit.turns import Turns
 from shoal.web.webhooks import shared_secrets
 
 HOOKS_KEPT_NOTE = "The run was there already: its webhooks stay as they are, and those of this request are not added."
-BATCH_SIZE = 500  # URLs in one question to the queue, so that others get their turn
+BATCH_SIZE = 500  # URLs in one question to the queue
 
 
 def make_hook(own: Settings, wanted: models.NewHook, *, by_admin: bool) -> Webhook:
@@ -133,7 +134,7 @@ async def submit_run(
     async def tasks(run: Run) -> TaskBatches:
         policy = UrlPolicy(context.settings, await run_settings(context.queue, context.settings, run))
         for first in range(0, len(urls), BATCH_SIZE):
-            made, paces = _make_tasks(policy, urls, first, rejects)
+            made, paces = await _make_tasks(policy, urls, first, rejects)
             # Start URLs of the scraper itself are fetched whatever a seen-set has.
             yield made if submission.urls else [msgspec.structs.replace(it, revisit=True) for it in made], paces
 
@@ -182,14 +183,13 @@ def _texts(given: str | list[str]) -> list[str]:
 
 async def _require_usable(policy: UrlPolicy, urls: Sequence[str]) -> None:
     """Refuse at once what could only end with nothing done."""
-    why = ""
-    for number, text in enumerate(urls, 1):
+    why, turns = "", Turns()
+    for text in urls:
         judged = policy.make_task(1, text)
         if isinstance(judged, Task):
             return
         why = why or judged
-        if number % BATCH_SIZE == 0:
-            await asyncio.sleep(0)
+        await turns.pause()
     raise Problem(422, "no-usable-url", f"none of the URLs can be fetched; the first: {why}", hint="https://…")
 
 
@@ -201,15 +201,16 @@ def _key(submission: models.RunSubmission, seed: str) -> str:
     return "api/" + secrets.token_hex(12)
 
 
-def _make_tasks(policy: UrlPolicy, urls: Sequence[str], first: int, rejects: RejectedUrls) -> TaskBatch:
+async def _make_tasks(policy: UrlPolicy, urls: Sequence[str], first: int, rejects: RejectedUrls) -> TaskBatch:
     """Some of the URLs as tasks; those that cannot be fetched are rejected with the reason."""
-    tasks: list[Task] = []
+    tasks, turns = list[Task](), Turns()
     for line, text in enumerate(urls[first : first + BATCH_SIZE], first + 1):
         made = policy.make_task(line, text)
         if isinstance(made, Task):
             tasks.append(made)
         else:
             rejects.add(line, text, made)
+        await turns.pause()
     return tasks, policy.paces(tasks)
 
 

@@ -14,6 +14,7 @@ from shoal.web.api import models
 from shoal.web.context import ServerContext
 from shoal.web.http.problem import Problem
 from shoal.web.submit.run_requests import RunPlan, plan_run, start_urls
+from shoal.web.submit.turns import Turns
 
 NO_URLS_HINT = "give urls, or name a scraper or template that has start URLs of its own"
 
@@ -50,6 +51,7 @@ async def add_schedule(
         plan.max_pages,
         seen_set=plan.seen_set,
         seen_for=plan.seen_for,
+        dead_retention=plan.dead_retention,
     )
     schedule = Schedule(name, times.cron, order, made_at=0, since=0, zone=times.zone, overlap=times.overlap)
     return await schedules.add(context.queue, schedule, tasks, policy.paces(tasks))
@@ -64,7 +66,7 @@ async def _start_tasks(
     urls = start_urls(wanted, plan)
     if not urls:
         raise Problem(422, "no-urls", "there is no URL to start from", hint=NO_URLS_HINT)
-    tasks: dict[bytes, Task] = {}
+    tasks, turns = dict[bytes, Task](), Turns()
     for line, text in enumerate(urls, 1):
         made = policy.make_task(line, text)
         if not isinstance(made, Task):  # whoever sees it fail at night cannot ask what was meant
@@ -73,6 +75,7 @@ async def _start_tasks(
             )
         # Start URLs of the scraper itself are fetched whatever a seen-set has.
         tasks.setdefault(made.digest, made if wanted.urls else msgspec.structs.replace(made, revisit=True))
+        await turns.pause()
     return list(tasks.values()), policy
 
 

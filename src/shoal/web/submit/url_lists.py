@@ -22,8 +22,9 @@ from shoal.queue.base import Document, Queue
 from shoal.runs.identity import finish_seeding
 from shoal.runs.start import TaskBatches, add_tasks
 from shoal.runs.url_policy import UrlPolicy, run_settings
+from shoal.web.submit.turns import Turns
 
-BATCH_SIZE = 250  # URLs between two moments in which others get their turn
+BATCH_SIZE = 250
 ORPHANED_AFTER = 3600.0  # seconds after which a list without a run is taken for forgotten
 REFUSED_PREFIX = "refused: private address"
 
@@ -42,10 +43,13 @@ class UrlList:
     def __len__(self) -> int:
         return len(self.stored.urls)
 
-    def classify(self, first: int, count: int = BATCH_SIZE) -> list[tuple[str, Task | str]]:
+    async def _classify(self, first: int) -> list[tuple[str, Task | str]]:
         """Some of them, as they were written, each with its task or the reason why it has none."""
-        some = self.stored.urls[first : first + count]
-        return [(url, self._task(number, url)) for number, url in enumerate(some, first + 1)]
+        found, turns = list[tuple[str, Task | str]](), Turns()
+        for number, url in enumerate(self.stored.urls[first : first + BATCH_SIZE], first + 1):
+            found.append((url, self._task(number, url)))
+            await turns.pause()
+        return found
 
     def _task(self, number: int, url: str) -> Task | str:
         made = self._policy.make_task(number, url)
@@ -54,7 +58,7 @@ class UrlList:
     async def in_batches(self) -> AsyncIterator[Sequence[tuple[str, Task | str]]]:
         """All of them, some at a time, so that nobody else has to wait."""
         for first in range(0, len(self), BATCH_SIZE):
-            yield self.classify(first)
+            yield await self._classify(first)
             await asyncio.sleep(0)
 
     async def add_to_run(self, queue: Queue, run: Run) -> int:

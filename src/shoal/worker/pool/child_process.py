@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
+from shoal.worker.memory import memory_of
 from shoal.worker.pool.child_protocol import PushedBatch
 from shoal.worker.pool.crash_note import CrashNoteReader, CrashNoteSnapshot
-from shoal.worker.status_report import memory_of
 
 EXIT_POLL_INTERVAL = 0.25  # seconds; only where its output outlives it
 

@@ -33,7 +33,7 @@ from shoal.worker.task.page_fetch import build_page
 from shoal.worker.task.queue_look_up import ask_queue
 from shoal.worker.task.recrawl import restored
 from shoal.worker.task.robots_check import check_robots
-from shoal.worker.task.sitemap import is_missing, read_sitemap
+from shoal.worker.task.sitemap import is_missing, read_sitemap, reading_place
 from shoal.worker.task.typed_task import run_typed_task
 
 _CONDITIONAL_HEADERS = frozenset({"if-none-match", "if-modified-since"})
@@ -54,9 +54,10 @@ async def process_task(task: LeasedTask, context: WorkerContext, start_at: float
                 await wait_for_slot(attempt, run_context, start_at)
             return await run_typed_task(attempt, run_context)
         if task.kind == SITEMAP:
-            response = await fetch(attempt, run_context, partial(wait_for_turn, attempt, run_context, start_at))
-            check_status(attempt, run_context, response)
-            found, counted = await read_sitemap(attempt, run_context, response)
+            async with reading_place(attempt):
+                response = await fetch(attempt, run_context, partial(wait_for_turn, attempt, run_context, start_at))
+                check_status(attempt, run_context, response)
+                found, counted = await read_sitemap(attempt, run_context, response)
             return attempt.success_outcome(HandlerOutput(), found, counters=page_counters(attempt) | counted)
         if run_context.recrawl is not None:
             attempt.former = await run_context.recrawl.recall(task)

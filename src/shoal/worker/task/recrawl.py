@@ -29,7 +29,7 @@ from shoal.core.task_kind import BUILT_IN_PREFIX, PAGE
 from shoal.core.url import request_digest
 from shoal.extract.page import Follow
 from shoal.queue.base import MAX_PAGE_STATE_BYTES, PageState, Queue
-from shoal.worker.page_states import PageStateBuffer, PageStateReader
+from shoal.worker.page_states import MAX_AHEAD, PageStateBuffer, PageStateReader
 from shoal.worker.task.handler_output import HandlerOutput
 
 _CONDITIONAL_HEADERS = frozenset(
@@ -50,10 +50,7 @@ class FormerPage(msgspec.Struct, frozen=True):
     head: PageHead
     body: bytes
     output: PageOutput | None  # None: it cannot stand for the page, which has to be parsed
-
-    @property
-    def validators(self) -> tuple[tuple[str, str], ...]:
-        return self.head.validators if self.output is not None else ()
+    validators: tuple[tuple[str, str], ...] = ()  # headers that ask for the page only if it has changed
 
 
 class Recrawl:
@@ -76,23 +73,30 @@ class Recrawl:
         self._reader = PageStateReader(queue, run)
         self._buffer = buffer
         self._rules = rules
+        self._rules_without_meta = rules_hash((rules, None))
+        self._digests: dict[int, bytes] = {}  # of tasks that were read ahead
         self._personal = personal
         self._sends_validators = sends_validators
 
     async def read_ahead(self, tasks: Iterable[LeasedTask]) -> None:
         """What is known of the pages of tasks that have just been claimed."""
-        await self._reader.read_ahead([page_digest(task) for task in tasks if is_compared(task)])
+        if len(self._digests) > MAX_AHEAD:
+            self._digests.clear()  # of tasks that were given back
+        digests = {task.id: page_digest(task) for task in tasks if is_compared(task)}
+        self._digests |= digests
+        await self._reader.read_ahead(list(digests.values()))
 
     async def recall(self, task: LeasedTask) -> FormerPage | None:
         """The page of a task as it was; None: it is new, or not one that is compared."""
         if not is_compared(task):
             return None
-        found = await self._reader.find(page_digest(task))
+        found = await self._reader.find(self._digests.pop(task.id, b"") or page_digest(task))
         if found is None:
             return None
         head, body = found
         may_reuse = self._rules is not None and head.reusable and head.rules == self._rules_of(task)
-        return FormerPage(head, body, unpack_body(body, PageOutput) if may_reuse else None)
+        output = unpack_body(body, PageOutput) if may_reuse else None
+        return FormerPage(head, body, output, head.validators if output is not None else ())
 
     def with_validators(self, request: Request, former: FormerPage) -> Request:
         """The request, answered with the page only if that has changed."""
@@ -166,7 +170,8 @@ class Recrawl:
             self._save(task, msgspec.structs.replace(former.head, change="failed"), former.body)
 
     def _rules_of(self, task: LeasedTask) -> bytes:
-        return rules_hash((self._rules, meta_without_lastmod(task.meta)))
+        meta = meta_without_lastmod(task.meta)
+        return self._rules_without_meta if meta is None else rules_hash((self._rules, meta))
 
     def _save(self, task: LeasedTask, head: PageHead, body: bytes) -> None:
         packed = pack_head(head)

@@ -21,6 +21,7 @@ from shoal.worker.task.queue_look_up import ask_queue
 from shoal.worker.task.slot import TaskPostponed
 
 CHUNK = 65_536  # bytes parsed before others get their turn
+AT_ONCE = 6  # of a host that are fetched and read
 BATCH = 1_000  # entries that become tasks in one step
 USUAL_PLACE = "/sitemap.xml"  # where one is if robots.txt names none
 _GUESSED = "guessed"  # in the meta of such a task: nobody said that it is there
@@ -35,6 +36,11 @@ def is_missing(attempt: TaskAttempt, response: Response) -> bool:
     if (task.meta or {}).get(_GUESSED):
         raise ExcludedByRule("no_sitemap", f"the site has no sitemap at {USUAL_PLACE}, and robots.txt names none")
     return is_robots(task.url)
+
+
+def reading_place(attempt: TaskAttempt) -> asyncio.Semaphore:
+    """To be held while a sitemap is fetched and read: an index may list thousands, and each is in memory as a whole."""
+    return attempt.context.sitemap_places.setdefault(attempt.lane, asyncio.Semaphore(AT_ONCE))
 
 
 async def read_sitemap(
@@ -105,7 +111,6 @@ class _Found:
         (verdict,) = await queue.settle([part], self._paces(links.tasks))
         if verdict != "ok":
             raise TaskPostponed("another worker has it")
-        self._run_context.links.mark_committed(links.tasks)
 
     def _paces(self, tasks: Iterable[Task]) -> dict[str, Pace]:
         return {lane: self._run_context.pace(lane) for lane in {task.lane for task in tasks}}

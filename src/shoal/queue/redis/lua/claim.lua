@@ -3,7 +3,7 @@
 -- Order: runs by priority and weighted share, lanes by when they come due, in a lane the most urgent run and of equals the
 -- one served least there, then band and age; every 16th pick takes the oldest (core/claim_plan.py says the same in Python).
 -- The cost is that of the lanes touched.
-local PROMOTED, RUNS_CONSIDERED, ROUNDS = 200, 32, 8
+local PROMOTED, RUNS_CONSIDERED, ROUNDS = 200, 16, 8
 local LAYOUT = 2  -- as in server.py
 local SECOND, HORIZON, ACTIVE_WITHIN, LONGEST_WAIT = 1000000, 2000000, 10000000, 60000000
 local UNLIMITED = 2 ^ 40
@@ -63,9 +63,10 @@ do  -- Lua counts the local names that are in sight, and allows 200
   local function about_run(id)
     local about = call('HMGET', P .. 'run:' .. id, 'state', 'name', 'scraper', 'outbox', 'ready', 'delayed', 'priority', 'share', 'weight',
       'last_claim_at', 'max_pages', 'isolated')
-    return {id = id, state = about[1], name = about[2], scraper = about[3], outbox = tonumber(about[4] or 0), ready = tonumber(about[5] or 0),
-      delayed = tonumber(about[6] or 0), priority = tonumber(about[7] or 0), share = tonumber(about[8] or 0), weight = tonumber(about[9] or 0),
-      last_claim_at = tonumber(about[10] or 0), max_pages = tonumber(about[11] or 0), isolated = tonumber(about[12] or 0)}
+    return {id = tonumber(id), state = about[1], name = about[2], scraper = about[3], outbox = about[4] and tonumber(about[4]) or 0,
+      ready = about[5] and tonumber(about[5]) or 0, delayed = about[6] and tonumber(about[6]) or 0, priority = about[7] and tonumber(about[7]) or 0,
+      share = about[8] and tonumber(about[8]) or 0, weight = about[9] and tonumber(about[9]) or 0, last_claim_at = about[10] and tonumber(about[10]) or 0,
+      max_pages = about[11] and tonumber(about[11]) or 0, isolated = about[12] and tonumber(about[12]) or 0}
   end
 
   -- Delayed tasks and page limits are seen to before anything is planned. Answers: the run, how many it may hand out, and whether
@@ -80,6 +81,7 @@ do  -- Lua counts the local names that are in sight, and allows 200
     return run, run.max_pages > 0 and run.max_pages - run.done - run.dead - run.discarded - run.leased + run.aside or UNLIMITED, all_counted
   end
 
+  local noted, MAX_NOTED = 0, 32
   local live = call('ZRANGE', P .. 'live_runs', 0, -1)
   local read_run = #live <= READ_WHOLE and get_run or about_run
   for _, id in ipairs(live) do
@@ -95,7 +97,10 @@ do  -- Lua counts the local names that are in sight, and allows 200
             competitors[run.id] = {max(1, run.weight), run.priority}
           end
         else
-          if now - run.last_claim_at > SECOND then
+          -- Of very many runs a few at a time, unless others would soon take it for nobody's.
+          local since = now - run.last_claim_at
+          if since > SECOND and (noted < MAX_NOTED or since > ACTIVE_WITHIN / 2) then
+            noted = noted + 1
             call('HSET', P .. 'run:' .. run.id, 'last_claim_at', int(now))
           end
           if left > 0 then

@@ -1,4 +1,5 @@
--- Lanes, locks and counting. Every verb locks in one order: runs by id (advisory), lanes by id, leases, counters.
+-- Lanes, locks and counting. Every verb locks in one order: runs by id (advisory), lanes by id, leases, counters. Only a settle that
+-- brings nothing but records takes its leased tasks before the lanes; should reap want both meanwhile, one of the two is repeated.
 
 -- The store's clock, unless a test brings its own.
 CREATE FUNCTION clock_micros(p_now bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $$

@@ -40,7 +40,7 @@ END
 $$;
 
 -- The lanes are locked and the run_lanes are there. Answers which of the tasks (counted from 1) were new; those that other
--- runs of the same seen-set have had are counted below 0.
+-- runs of the same seen-set have had are counted below 0. An array that is shorter than the others says that the rest is as usual.
 CREATE FUNCTION admit(p_now bigint, p_runs integer[], p_digests bytea[], p_lanes text[], p_urls text[], p_kinds text[],
                       p_priorities bigint[], p_bands smallint[], p_depths integer[], p_parents bigint[],
                       p_metas text[], p_request_options text[], p_auto_acks boolean[], p_needs smallint[], p_delays bigint[], p_ttls bigint[],
@@ -60,7 +60,8 @@ BEGIN
   END IF;
   FOR v IN
     WITH fresh AS (
-      SELECT DISTINCT ON (u.run, u.digest) u.*
+      SELECT DISTINCT ON (u.run, u.digest) u.run, u.digest, u.lane, u.url, u.kind, coalesce(u.priority, 0) AS priority, u.band, coalesce(u.depth, 0) AS depth, u.parent, u.meta, u.request_options,
+             coalesce(u.auto_ack, false) AS auto_ack, coalesce(u.needs, 0::smallint) AS needs, coalesce(u.delay, 0) AS delay, u.ttl, u.ord
       FROM unnest(p_runs, p_digests, p_lanes, p_urls, p_kinds, p_priorities, p_bands, p_depths, p_parents, p_metas, p_request_options, p_auto_acks, p_needs, p_delays, p_ttls)
            WITH ORDINALITY u(run, digest, lane, url, kind, priority, band, depth, parent, meta, request_options, auto_ack, needs, delay, ttl, ord)
       WHERE NOT EXISTS (SELECT 1 FROM seen s WHERE s.run = u.run AND s.digest = u.digest) AND (v_seen IS NULL OR NOT u.ord::integer = ANY (v_seen))
@@ -97,6 +98,51 @@ BEGIN
 END
 $$;
 
+-- Admit tasks of one run without needs, each of which is new: the common case of adding. False: some are not, and nothing was done.
+CREATE FUNCTION admit_new(p_now bigint, p_run integer, p_digests bytea[], p_lanes text[], p_urls text[], p_kinds text[],
+                          p_priorities bigint[], p_bands smallint[], p_depths integer[], p_parents bigint[],
+                          p_metas text[], p_request_options text[], p_auto_acks boolean[], p_delays bigint[], p_ttls bigint[])
+RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  v_added integer;
+  v_late integer;
+  v_bands integer;
+BEGIN
+  IF (SELECT count(DISTINCT d) FROM unnest(p_digests) d) < cardinality(p_digests)
+     OR EXISTS (SELECT 1 FROM unnest(p_digests) d WHERE EXISTS (SELECT 1 FROM seen s WHERE s.run = p_run AND s.digest = d)) THEN
+    RETURN false;
+  END IF;
+  WITH taken AS MATERIALIZED (
+    SELECT n.*, l.id AS lane_id, coalesce(n.delay, 0) > 0 AS late
+    FROM (SELECT u.*, (p_run::bigint << 32) | nextval('task_numbers') AS id
+          FROM unnest(p_digests, p_lanes, p_urls, p_kinds, p_priorities, p_bands, p_depths, p_parents, p_metas, p_request_options, p_auto_acks, p_delays, p_ttls)
+               u(digest, lane, url, kind, priority, band, depth, parent, meta, request_options, auto_ack, delay, ttl)) n
+    CROSS JOIN LATERAL (SELECT id FROM lanes WHERE name = n.lane OFFSET 0) l  -- one look-up each
+  ), known AS (
+    INSERT INTO seen (run, digest, task) SELECT p_run, digest, id FROM taken ORDER BY digest
+  ), put AS (
+    INSERT INTO ready (id, run, lane, claim_band, band, due, added_at, expires_at, priority, depth, parent, digest, kind, url, meta, request_options, auto_ack, needs)
+    SELECT id, p_run, lane_id, band, band, p_now, p_now, p_now + ttl, coalesce(priority, 0), coalesce(depth, 0), parent, digest, kind, url, meta, request_options, coalesce(auto_ack, false), 0
+    FROM taken WHERE NOT late
+  ), put_later AS (
+    INSERT INTO delayed (id, run, lane, claim_band, band, due, added_at, expires_at, priority, depth, parent, digest, kind, url, meta, request_options, auto_ack, needs)
+    SELECT id, p_run, lane_id, band, band, p_now + delay, p_now, p_now + ttl, coalesce(priority, 0), coalesce(depth, 0), parent, digest, kind, url, meta, request_options, coalesce(auto_ack, false), 0
+    FROM taken WHERE late
+  ), counted AS (
+    UPDATE run_lanes h SET ready = h.ready + c.n
+    FROM (SELECT lane_id, count(*) AS n FROM taken WHERE NOT late GROUP BY lane_id) c
+    CROSS JOIN LATERAL (SELECT ctid AS tid FROM run_lanes WHERE lane = c.lane_id AND run = p_run AND needs = 0 OFFSET 0) x
+    WHERE h.ctid = x.tid  -- its lane is locked: it stays where it is
+  )
+  SELECT count(*), count(*) FILTER (WHERE late), bit_or(1 << band) INTO v_added, v_late, v_bands FROM taken;
+  PERFORM add_counters(p_run, p_seen => v_added, p_ready => v_added, p_delayed => v_late);
+  UPDATE runs SET bands = bands | v_bands WHERE id = p_run AND bands & v_bands <> v_bands;
+  RETURN true;
+EXCEPTION WHEN unique_violation THEN  -- somebody else has just added one of them
+  RETURN false;
+END
+$$;
+
 -- NULL when the run takes no work. p_names are the lanes of the tasks, each once, with what the run asks of them.
 CREATE FUNCTION add(p_now bigint, p_run integer, p_names text[], p_spacings bigint[], p_places integer[], p_spacing bigint, p_place integer,
                     p_digests bytea[], p_lanes text[], p_urls text[], p_kinds text[],
@@ -122,8 +168,13 @@ BEGIN
   PERFORM set_run_paces(v_asking, v_lanes, p_spacings, p_places, p_spacing, p_place);
   v_now := clock_micros(p_now);
   v_idle := is_idle(v_now, ARRAY[p_run]);
-  v_added := admit(v_now, array_fill(p_run, ARRAY[cardinality(p_digests)]), p_digests, p_lanes, p_urls, p_kinds,
-                   p_priorities, p_bands, p_depths, p_parents, p_metas, p_request_options, p_auto_acks, p_needs, p_delays, p_ttls, p_revisits);
+  IF NOT 0 < ANY (p_needs) AND (SELECT seen_set = '' FROM runs WHERE id = p_run)
+     AND admit_new(v_now, p_run, p_digests, p_lanes, p_urls, p_kinds, p_priorities, p_bands, p_depths, p_parents, p_metas, p_request_options, p_auto_acks, p_delays, p_ttls) THEN
+    v_added := ARRAY(SELECT generate_series(1, cardinality(p_digests)));
+  ELSE
+    v_added := admit(v_now, array_fill(p_run, ARRAY[cardinality(p_digests)]), p_digests, p_lanes, p_urls, p_kinds,
+                     p_priorities, p_bands, p_depths, p_parents, p_metas, p_request_options, p_auto_acks, p_needs, p_delays, p_ttls, p_revisits);
+  END IF;
   PERFORM wake(v_lanes);
   IF v_idle AND cardinality(v_added) > 0 THEN
     PERFORM notify_workers();

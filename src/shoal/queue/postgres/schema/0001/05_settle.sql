@@ -136,8 +136,10 @@ BEGIN
   SELECT array_agg(id) FILTER (WHERE state IN ('running', 'paused')), bool_or(max_pages > 0) FILTER (WHERE state IN ('running', 'paused')),
          array_agg(id) FILTER (WHERE undo_until > clock_micros(p_now)) INTO v_open, v_limited, v_keeping
   FROM runs WHERE id = ANY (p_runs);
-  v_lanes := ARRAY(SELECT DISTINCT lane FROM leased WHERE id = ANY (p_tasks));
-  IF NOT p_plain AND cardinality(v_lanes) > 0 THEN
+  IF NOT p_plain THEN
+    v_lanes := ARRAY(SELECT DISTINCT lane FROM leased WHERE id = ANY (p_tasks));
+  END IF;
+  IF cardinality(v_lanes) > 0 THEN
     -- By the key: all tasks of a batch have the same lease, which the planner does not expect.
     v_held := ARRAY(SELECT o.ord::integer FROM unnest(p_tasks, p_leases) WITH ORDINALITY o(task, lease, ord) JOIN leased l ON l.id = o.task AND l.lease + 0 = o.lease);
     IF cardinality(p_found_of) > 0 THEN
@@ -166,7 +168,9 @@ BEGIN
       v_lanes := v_lanes || ARRAY(SELECT id FROM lanes WHERE name = ANY (v_names));
     END IF;
   END IF;
-  PERFORM lock_lanes(v_lanes);
+  IF NOT p_plain THEN
+    PERFORM lock_lanes(v_lanes);
+  END IF;
   v_now := clock_micros(p_now);
   IF NOT p_plain THEN
     v_idle := is_idle(v_now, p_runs);
@@ -206,6 +210,8 @@ BEGIN
     IF v_failing THEN
       DELETE FROM failing WHERE key = ANY (v_well);
     END IF;
+    -- Only now, so that claims wait for as short a time as may be: what was done so far concerns nobody but who holds the leases.
+    PERFORM lock_lanes(v_gone_lane);
     IF cardinality(v_gone_ord) = cardinality(p_tasks) AND cardinality(p_runs) = 1 AND NOT false = ANY (v_gone_live) THEN
       -- What is true of most calls: one run, all as it was handed out.
       PERFORM leave_lanes(v_gone_lane, p_leases);
@@ -389,3 +395,22 @@ BEGIN
   RETURN v_verdicts;
 END
 $$;
+
+-- Settle, and answer when it is durable, though its locks are given back before: whoever builds on it cannot become durable earlier.
+-- It takes what settle takes. Not within a transaction of the caller's.
+DO $do$
+DECLARE
+  v_words text;
+  v_names text;
+BEGIN
+  SELECT pg_get_function_arguments(oid), array_to_string(proargnames, ', ') INTO v_words, v_names FROM pg_proc WHERE oid = 'settle'::regproc;
+  EXECUTE format($make$
+CREATE PROCEDURE settle_early(%1$s, INOUT o_verdicts smallint[]) LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true);
+  o_verdicts := %2$I.settle(%3$s);
+  COMMIT;
+  PERFORM pg_logical_emit_message(true, 'shoal', '');  -- a commit that has something to write waits for the disk, and all before it is there, too
+END
+$$ $make$, v_words, current_schema(), v_names);
+END $do$;

@@ -52,8 +52,13 @@ BEGIN
     RETURN;
   END IF;
   PERFORM lock_runs(v_runs);
-  v_good := ARRAY(SELECT id FROM lanes WHERE id = ANY (v_lanes) AND spacing = 0 AND max_in_flight = 0 AND parked = 0 AND greatest(next_at, held_until) <= v_now
-                  ORDER BY id FOR NO KEY UPDATE SKIP LOCKED);
+  FOR round IN 1 .. 2 LOOP
+    v_good := ARRAY(SELECT id FROM lanes WHERE id = ANY (v_lanes) AND spacing = 0 AND max_in_flight = 0 AND parked = 0 AND greatest(next_at, held_until) <= v_now
+                    ORDER BY id FOR NO KEY UPDATE SKIP LOCKED);
+    EXIT WHEN cardinality(v_good) > 0 OR round = 2;
+    PERFORM lock_lanes(v_lanes);  -- others have them all, for a moment
+    v_now := clock_micros(p_now);
+  END LOOP;
   SELECT array_agg(r.tid), array_agg(r.n), NOT coalesce(bool_or(r.expires_at <= v_now OR r.mixed), false) INTO v_tids, v_from, v_simple
   FROM (
     SELECT r.*, u.n, u.mixed

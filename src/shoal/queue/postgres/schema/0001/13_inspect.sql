@@ -95,3 +95,13 @@ BEGIN
   RETURN v_count;
 END
 $$;
+
+-- The tasks of these digests, in their order; 0 where there is none. One look-up each: a plan that was made while there were few would compare each with each.
+CREATE FUNCTION ids_of(p_run integer, p_digests bytea[]) RETURNS bigint[] LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+BEGIN
+  RETURN ARRAY(
+    SELECT coalesce((SELECT abs(s.task) FROM seen s WHERE s.run = p_run AND s.digest = u.digest), 0)
+    FROM unnest(p_digests) WITH ORDINALITY u(digest, n) WHERE EXISTS (SELECT 1 FROM runs WHERE id = p_run) ORDER BY u.n);
+END
+$$;

@@ -1,8 +1,9 @@
-"""Reap on PostgreSQL waits for locks: what comes in meanwhile counts."""
+"""What PostgreSQL waits for: what comes in meanwhile counts."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import asyncpg
@@ -13,12 +14,40 @@ from wait import until
 from conformance.harness import pages
 from shoal.core.lane import UNLIMITED_PACE
 from shoal.core.run import NewRun
-from shoal.core.task import digest
+from shoal.core.task import SHORT_DIGEST, digest
 from shoal.queue.postgres import PostgresQueue, server_url
 
 WAITS_FOR_US = (
     "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"
 )
+
+
+def waits_for(db: asyncpg.Connection) -> Callable[[], Awaitable[bool]]:
+    async def waits() -> bool:
+        return await db.fetchval(WAITS_FOR_US) is not None
+
+    return waits
+
+
+async def test_a_task_that_somebody_else_adds_meanwhile_is_known_and_the_others_are_added(tmp_path: Path) -> None:
+    namespace = "m" + digest(str(tmp_path)).hex()
+    url = postgres.shared().url(namespace, connections=2)
+    queue = await PostgresQueue.open(url)
+    db = await asyncpg.connect(server_url.parse(url).dsn)
+    try:
+        run = (await queue.start_run(NewRun(scraper="books", key="k", name="run"))).id
+        tasks = pages(5)
+        async with db.transaction():
+            await db.execute(f'INSERT INTO "{namespace}".seen VALUES ($1, $2, -1)', run, tasks[2].digest[:SHORT_DIGEST])
+            adding = asyncio.create_task(queue.add(run, tasks, {"a.test": UNLIMITED_PACE}))
+            await until(waits_for(db))
+        assert await adding == ["added", "added", "known", "added", "added"]
+        stats = await queue.stats(run)
+        assert (stats.seen, stats.ready) == (4, 4)
+        assert [task.url for task in (await queue.claim("w", 9)).tasks] == [tasks[n].url for n in (0, 1, 3, 4)]
+    finally:
+        await db.close()
+        await queue.close()
 
 
 async def test_a_heartbeat_that_comes_in_while_reap_waits_is_heeded(tmp_path: Path) -> None:
@@ -34,11 +63,7 @@ async def test_a_heartbeat_that_comes_in_while_reap_waits_is_heeded(tmp_path: Pa
             await db.execute(f'SELECT 1 FROM "{namespace}".lanes FOR NO KEY UPDATE')
             clock.step(11)
             reaping = asyncio.create_task(queue.reap())
-
-            async def reap_waits() -> bool:
-                return await db.fetchval(WAITS_FOR_US) is not None
-
-            await until(reap_waits)
+            await until(waits_for(db))
             clock.step(-2)  # when the heartbeat was sent, which took longer on its way
             assert not (await queue.extend("w", {claim.lease: []}, lease=10.0)).lost
         assert (await reaping).returned == 0

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from shoal.queue.base import MAX_PAGE_STATES, MAX_PUSH
-from shoal.queue.cache_limits import check_cache_keys
+from shoal.queue.cache_limits import check_cache_entry, check_cache_keys
 from shoal.queue.counter_totals import counter_totals
 from shoal.queue.outbox_limits import check_outbox
 from shoal.queue.page_state_limits import check_page_states
@@ -44,26 +44,27 @@ def limit_cost(verb: str, args: list[Any], named: dict[str, Any]) -> None:
             raise RequestTooCostly(f"at most {most:,} at once")
         if len(getattr(value, "ids", ())) > MAX_LIMIT:
             raise RequestTooCostly(f"at most {MAX_LIMIT:,} ids at once")
-    if verb == "cache_get":
-        try:
-            check_cache_keys(args[0], named["bodies"])
-        except ValueError as error:
-            raise RequestTooCostly(str(error)) from None
     if verb == "start_run" and not isinstance(args[0].spec.get("api", {}), dict):
         raise RequestTooCostly("what a run's spec says under api is a table")
-    if verb == "save_page_states":
-        try:
-            check_page_states(*args)
-        except ValueError as error:
-            raise RequestTooCostly(str(error)) from None
-    if verb == "settle":
-        if sum(len(outcome.found) for outcome in args[0]) > MAX_FOUND:
-            raise RequestTooCostly(f"at most {MAX_FOUND:,} found tasks at once")
-        try:
-            check_outbox(args[0])
-            counter_totals(args[0])
-        except ValueError as error:
-            raise RequestTooCostly(str(error)) from None
+    if verb == "settle" and sum(len(outcome.found) for outcome in args[0]) > MAX_FOUND:
+        raise RequestTooCostly(f"at most {MAX_FOUND:,} found tasks at once")
+    try:
+        _check_contents(verb, args, named)
+    except ValueError as error:
+        raise RequestTooCostly(str(error)) from None
+
+
+def _check_contents(verb: str, args: list[Any], named: dict[str, Any]) -> None:
+    """ValueError for what a backend, too, would refuse, or would keep without being able to."""
+    if verb == "cache_get":
+        check_cache_keys(args[0], named["bodies"])
+    elif verb == "cache_put":
+        check_cache_entry(args[0])
+    elif verb == "save_page_states":
+        check_page_states(*args)
+    elif verb == "settle":
+        check_outbox(args[0])
+        counter_totals(args[0])
 
 
 def _clamp(verb: str, limit: int) -> int:

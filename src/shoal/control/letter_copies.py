@@ -1,0 +1,228 @@
+"""Letter copies: every dead letter of the ledger is copied to RabbitMQ's dead-letter exchange, once per death.
+
+The ledger says which tasks are dead and since when, in no order of time. So all dead letters are looked at, again
+and again, in passes; a pass copies those that died after the last one and before it began. How far it has come is
+a document in the ledger, written after the broker has confirmed a page of copies. A relay that dies in between
+leaves at most one page of which nobody knows whether it was copied: whoever goes on finds its ids among the last
+copies, which a second queue of the broker holds. Only one connection at a time copies: it owns an exclusive queue,
+so that one that was cut off cannot publish any more.
+
+What is guaranteed: no death is left out that the ledger still shows when it is looked at, and a copy is made twice
+only if the broker itself is killed while it writes one; such copies have the same message id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from uuid import uuid4
+
+import msgspec
+
+from shoal.amqp.channel import Channel
+from shoal.amqp.connection import Connection
+from shoal.amqp.errors import RESOURCE_LOCKED, ChannelClosed, ConnectionLost
+from shoal.amqp.message import PERSISTENT, Message, Outgoing, Properties
+from shoal.control.broker_queues import BrokerQueues
+from shoal.core.letter import MAX_WORDS, Letter
+from shoal.core.run import Run
+from shoal.core.typed_task import TYPE_PREFIX, payload_of
+from shoal.queue import document_kinds as kinds
+from shoal.queue.base import Queue, TaskView
+
+CURSOR = "cursor"  # the name of the document
+PAGE_SIZE = 100  # letters that are published together; RECENT_LETTERS are remembered
+LIST_SIZE = 500  # dead letters looked at in one question
+RUNS_SIZE = 1_000
+VISIBLE_AFTER = 5.0  # seconds after which a death is sure to be seen by everybody: commits take time
+PASS_INTERVAL = 2.0
+IDLE_SHARE = 20  # between two passes so many times what the last one took
+SAVE_INTERVAL = 60.0  # of a position that has changed by nothing but time
+LOCK_INTERVAL = 2.0
+ENDED = ("finished", "cancelled")
+
+
+class Position(msgspec.Struct, frozen=True):
+    """Deaths up to `until` are copied; those up to `to`, of runs before `run` and of its tasks up to `after`, too."""
+
+    until: int = 0
+    to: int = 0
+    run: int = 0
+    after: int = 0
+
+
+class LetterCopies:
+    def __init__(self, queue: Queue, queues: BrokerQueues, *, visible_after: float = VISIBLE_AFTER) -> None:
+        self._queue = queue
+        self._queues = queues
+        self._visible_after = visible_after
+        self._position = self._saved = Position()
+        self._version = 0
+        self._saved_at = float("-inf")
+        self._recent: set[str] = set()
+        self.copied = 0  # by this process
+
+    async def serve(self, connection: Connection) -> None:
+        """Copy letters for as long as the connection lasts, when it is this one's turn."""
+        channel = await self._own(connection)
+        await self._load(channel)
+        while True:
+            began = time.monotonic()
+            await self._pass(channel)
+            took = time.monotonic() - began
+            if channel.closed.done():
+                raise channel.closed.result()
+            await asyncio.sleep(max(PASS_INTERVAL, IDLE_SHARE * took))
+
+    async def _own(self, connection: Connection) -> Channel:
+        """A channel of the only connection that copies; waits for its turn."""
+        await self._queues.declare(connection)
+        while True:
+            channel = await connection.channel()
+            try:
+                await channel.declare_queue(self._queues.writer, durable=False, exclusive=True)
+            except ChannelClosed as error:
+                if error.code != RESOURCE_LOCKED:
+                    raise
+                await asyncio.sleep(LOCK_INTERVAL)
+            else:
+                return channel
+
+    async def _load(self, channel: Channel) -> None:
+        document = await self._queue.document(kinds.LETTER_COPIES, CURSOR)
+        self._version = document.version if document else 0
+        if document:
+            self._position = msgspec.json.decode(document.text, type=Position)
+        else:
+            self._position = Position(until=await self._queue.now() - round(self._queues.letter_ttl * 1e6))
+        self._saved = self._position
+        self._recent = await self._read_recent(channel)
+
+    async def _read_recent(self, channel: Channel) -> set[str]:
+        """The ids of the last copies. What is put behind them says where they end."""
+        end, names = uuid4().hex, set[str]()
+        ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def received(message: Message) -> None:
+            name = message.properties.message_id
+            if name == end and not ended.done():
+                ended.set_result(message.tag)
+            names.add(name)
+
+        await self._publish(channel, [Outgoing(self._queues.recent, b"", Properties(message_id=end))])
+        await channel.consume(self._queues.recent, received, tag="recent")
+        await asyncio.wait((ended, channel.closed), return_when=asyncio.FIRST_COMPLETED)
+        if not ended.done():
+            raise channel.closed.result()
+        await channel.cancel("recent")
+        # They stay where they are: whoever comes after us may need them, too.
+        channel.nack(ended.result(), multiple=True, requeue=True)
+        return names
+
+    async def _pass(self, channel: Channel) -> None:
+        """Look at every dead letter once."""
+        now = await self._queue.now()
+        if not self._position.to:
+            to = now - round(self._visible_after * 1e6)
+            if to <= self._position.until:
+                return
+            self._position = msgspec.structs.replace(self._position, to=to)
+        before = self.copied
+        async for run in self._runs():
+            await self._copy_run(channel, run)
+        self._position = Position(until=self._position.to)
+        self._recent.clear()  # of what an earlier relay left unsure, nothing is left
+        if self.copied > before or time.monotonic() - self._saved_at > SAVE_INTERVAL:
+            await self._save()
+
+    async def _runs(self) -> AsyncIterator[Run]:
+        """Runs in which a task may have died since, in the order in which they began."""
+        found: list[Run] = []
+        before = 0
+        while page := await self._queue.runs(before=before, limit=RUNS_SIZE):
+            stats = await self._queue.stats_of([run.id for run in page])
+            found += [run for run, it in zip(page, stats, strict=True) if it.dead and self._may_have_died(run)]
+            before = page[-1].id
+            if len(page) < RUNS_SIZE:
+                break
+        for run in reversed(found):
+            if run.id >= self._position.run:
+                yield run
+
+    def _may_have_died(self, run: Run) -> bool:
+        changed_at = max(run.changed_at, run.finished_at) + round(self._visible_after * 1e6)
+        return run.state not in ENDED or changed_at > self._position.until
+
+    async def _copy_run(self, channel: Channel, run: Run) -> None:
+        after = self._position.after if run.id == self._position.run else 0
+        waiting: list[Letter] = []
+        while page := await self._queue.list_tasks(run.id, state="dead", after=after, limit=LIST_SIZE):
+            for view in page:
+                if self._position.until < view.finished_at <= self._position.to:
+                    waiting.append(letter_of(view, run))
+                    if len(waiting) == PAGE_SIZE:
+                        await self._copy(channel, run, waiting)
+                        waiting = []
+            after = page[-1].id
+            if len(page) < LIST_SIZE:
+                break
+            await asyncio.sleep(0)
+        if waiting:
+            await self._copy(channel, run, waiting)
+
+    async def _copy(self, channel: Channel, run: Run, letters: list[Letter]) -> None:
+        if self._saved.to != self._position.to:  # so that whoever goes on after us comes by the same letters
+            await self._save()
+        new = [letter for letter in letters if letter.name not in self._recent]
+        await self._publish(channel, [self._message(letter) for letter in new])
+        self.copied += len(letters)
+        self._position = msgspec.structs.replace(self._position, run=run.id, after=letters[-1].letter)
+        await self._save()
+
+    def _message(self, letter: Letter) -> Outgoing:
+        # Measured from its death: a copy that is made late goes no later.
+        age = max(0.0, (self._position.to - letter.died_at) / 1e6)
+        properties = Properties(
+            content_type="application/json",
+            delivery_mode=PERSISTENT,
+            message_id=letter.name,
+            timestamp=letter.died_at // 1_000_000,
+            type="dead letter",
+            expiration=round(max(0.0, self._queues.letter_ttl - age) * 1000),
+            headers={"x-shoal-run": letter.run[:200], "x-shoal-cause": letter.cause[:200]},
+        )
+        key = f"{letter.scraper}.{letter.cause}".encode()[:255].decode("utf-8", "ignore")
+        return Outgoing(key, letter.encode(), properties, exchange=self._queues.dead)
+
+    async def _publish(self, channel: Channel, messages: list[Outgoing]) -> None:
+        if await channel.publish_many(messages):
+            raise ConnectionLost("the broker could not store dead letters")
+
+    async def _save(self) -> None:
+        text = msgspec.json.encode(self._position).decode()
+        saved = await self._queue.compare_and_swap(kinds.LETTER_COPIES, CURSOR, text, self._version)
+        if saved is None:
+            raise ConnectionLost("another relay copies dead letters")
+        self._version, self._saved, self._saved_at = saved.version, self._position, time.monotonic()
+
+
+def letter_of(view: TaskView, run: Run) -> Letter:
+    last = view.history[-1] if view.history else None
+    meta, typed = view.meta or {}, view.url.startswith(TYPE_PREFIX)
+    return Letter(
+        letter=view.id,
+        died_at=view.finished_at,
+        run=run.name,
+        scraper=run.scraper,
+        url=view.url,
+        type=view.kind if typed else "",
+        payload=payload_of(meta) if typed else None,
+        meta=(meta or None) if not typed else None,
+        cause=view.cause,
+        message=last.message[:MAX_WORDS] if last else "",
+        status=last.status if last else 0,
+        attempts=view.attempts,
+        added_at=view.added_at,
+        worker=last.worker if last else "",
+    )

@@ -1,0 +1,195 @@
+"""Partition: split URLs over a number of parts so that each host is whole, and say what moves if the number changes.
+
+A part gets a host by rendezvous hashing: of all parts, the one whose score for that host is the highest. If a part is
+added or taken away, only the hosts that it gets or had move. Pure.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Literal
+
+import msgspec
+
+from shoal.core.url import canonical, lane_of
+from shoal.errors import InvalidUrl, UsageError
+
+Strategy = Literal["domain_hash", "round_robin", "domain_grouping"]
+STRATEGIES = ("domain_hash", "round_robin", "domain_grouping")
+MAX_PARTS = 100_000
+
+
+class Move(msgspec.Struct, frozen=True):
+    """A host whose URLs go to another part."""
+
+    host: str
+    urls: int
+    source: int
+    target: int
+
+
+class Rebalancing(msgspec.Struct, frozen=True):
+    """The new parts, and what moves to get there."""
+
+    parts: list[list[str]]
+    moves: list[Move]
+    moved: int  # URLs
+    total: int
+
+    @property
+    def share(self) -> float:
+        """Of the URLs that move, from 0 to 1."""
+        return self.moved / self.total if self.total else 0.0
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(part) for part in self.parts]
+
+    def __str__(self) -> str:
+        hosts = f"{len(self.moves)} host{'' if len(self.moves) == 1 else 's'}"
+        return f"{self.moved} of {self.total} URLs move ({self.share:.0%}), {hosts}; sizes {self.sizes}"
+
+
+def partition(
+    urls: Iterable[str], n: int, strategy: Strategy = "domain_hash", *, weights: Sequence[float] | None = None
+) -> list[list[str]]:
+    """Split URLs into n parts.
+
+    domain_hash: a host always goes to the same part, whatever else is in the list. round_robin: parts of equal size;
+    hosts are spread. domain_grouping: hosts stay whole and parts become equally large, as far as that goes.
+    weights: how much of the whole each part should get, if not the same.
+    """
+    weights = _check(n, strategy, weights)
+    parts: list[list[str]] = [[] for _ in range(n)]
+    if strategy == "round_robin":
+        return _deal(urls, parts, weights)
+    if strategy == "domain_hash":
+        homes: dict[str, int] = {}
+        for url in urls:
+            host = _host(url)
+            if host not in homes:
+                homes[host] = _home(host, weights)
+            parts[homes[host]].append(url)
+        return parts
+    return _group(urls, parts, weights)
+
+
+def rebalance(
+    parts: Sequence[Sequence[str]],
+    n: int,
+    strategy: Strategy = "domain_hash",
+    *,
+    weights: Sequence[float] | None = None,
+) -> Rebalancing:
+    """Spread the URLs of some parts over n with few moves, and say what moves.
+
+    domain_hash: as `partition` would have it from the start. domain_grouping: hosts stay where they are, but for
+    those of parts that go, and those that make the largest part smaller.
+    """
+    weights = _check(n, strategy, weights)
+    if strategy == "round_robin":
+        raise UsageError("what was dealt in turn has no home to keep", hint="partition it again")
+    by_host: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for source, urls in enumerate(parts):
+        for url in urls:
+            by_host[_host(url)].append((source, url))
+    hashed = strategy == "domain_hash"
+    homes = {host: _home(host, weights) for host in by_host} if hashed else _settle(by_host, weights)
+    made: list[list[str]] = [[] for _ in range(n)]
+    moved: dict[tuple[str, int, int], int] = defaultdict(int)
+    for host, placed in by_host.items():
+        target = homes[host]
+        made[target] += [url for _, url in placed]
+        for source, _ in placed:
+            if source != target:
+                moved[host, source, target] += 1
+    moves = [Move(host, count, source, target) for (host, source, target), count in moved.items()]
+    moves.sort(key=lambda move: (-move.urls, move.host, move.source))
+    return Rebalancing(made, moves, sum(moved.values()), sum(map(len, parts)))
+
+
+def _settle(by_host: Mapping[str, Sequence[tuple[int, str]]], weights: Sequence[float]) -> dict[str, int]:
+    """Where each host goes: it stays, unless its part is gone or a smaller one would do better with it."""
+    sizes = {host: len(urls) for host, urls in by_host.items()}
+    hosts: list[set[str]] = [set() for _ in weights]
+    loads = [0.0] * len(weights)
+
+    def place(host: str, part: int) -> None:
+        hosts[part].add(host)
+        loads[part] += sizes[host] / weights[part]
+
+    homeless = []
+    for host, urls in sorted(by_host.items()):
+        part = Counter(source for source, _ in urls).most_common(1)[0][0]
+        place(host, part) if part < len(weights) else homeless.append(host)
+    for host in sorted(homeless, key=lambda host: -sizes[host]):
+        place(host, min(range(len(weights)), key=lambda part: loads[part] + sizes[host] / weights[part]))
+    for _ in range(len(sizes)):
+        largest, smallest = max(range(len(loads)), key=loads.__getitem__), min(range(len(loads)), key=loads.__getitem__)
+        better = [host for host in hosts[largest] if loads[smallest] + sizes[host] / weights[smallest] < loads[largest]]
+        if not better:
+            break
+        host = max(better, key=lambda host: (sizes[host], host))
+        hosts[largest].remove(host)
+        loads[largest] -= sizes[host] / weights[largest]
+        place(host, smallest)
+    return {host: part for part, some in enumerate(hosts) for host in some}
+
+
+def _check(n: int, strategy: str, weights: Sequence[float] | None) -> Sequence[float]:
+    if not 1 <= n <= MAX_PARTS:
+        raise UsageError(f"{n} parts are not possible", hint=f"1 to {MAX_PARTS:,}")
+    if strategy not in STRATEGIES:
+        raise UsageError(f"there is no strategy {strategy!r}", hint=", ".join(STRATEGIES))
+    weights = [1.0] * n if weights is None else weights
+    if len(weights) != n or not all(math.isfinite(weight) and weight > 0 for weight in weights):
+        raise UsageError("weights must be as many as parts, each above 0", hint="weights=[1, 1, 2] for 3 parts")
+    return weights
+
+
+def _host(url: str) -> str:
+    """What counts as one host; what is no URL counts as one of its own."""
+    try:
+        return lane_of(canonical(url))
+    except InvalidUrl:
+        return url
+
+
+def _home(host: str, weights: Sequence[float]) -> int:
+    """The part with the highest score; a weight of 2 wins twice as often (-w / ln u is how long such a draw lasts)."""
+    name = host.encode()
+    best, home = -math.inf, 0
+    for part, weight in enumerate(weights):
+        digest = blake2b(name, digest_size=8, salt=part.to_bytes(8, "big")).digest()
+        draw = (int.from_bytes(digest, "big") + 0.5) / 2**64
+        score = -weight / math.log(draw)
+        if score > best:
+            best, home = score, part
+    return home
+
+
+def _deal(urls: Iterable[str], parts: list[list[str]], weights: Sequence[float]) -> list[list[str]]:
+    """To whoever has the least for its weight; with equal weights that is one after the other."""
+    order = [(0.0, part) for part in range(len(parts))]
+    for url in urls:
+        _, part = order[0]
+        parts[part].append(url)
+        heapq.heapreplace(order, (len(parts[part]) / weights[part], part))
+    return parts
+
+
+def _group(urls: Iterable[str], parts: list[list[str]], weights: Sequence[float]) -> list[list[str]]:
+    """The largest hosts first, each to whoever has the least for its weight."""
+    by_host: dict[str, list[str]] = defaultdict(list)
+    for url in urls:
+        by_host[_host(url)].append(url)
+    order = [(0.0, part) for part in range(len(parts))]
+    for _, some in sorted(by_host.items(), key=lambda item: (-len(item[1]), item[0])):
+        _, part = order[0]
+        parts[part] += some
+        heapq.heapreplace(order, (len(parts[part]) / weights[part], part))
+    return parts

@@ -1,0 +1,72 @@
+"""A connection to the broker that is made again when it was lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+
+from shoal.amqp.address import BrokerAddress
+from shoal.amqp.connection import Connection
+from shoal.amqp.errors import AmqpError
+from shoal.errors import QueueUnavailable, UsageError
+from shoal.queue.broker.failure import translate
+
+log = logging.getLogger("shoal.queue")
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between attempts to connect
+
+
+def tls_context(address: BrokerAddress, ca_file: str) -> ssl.SSLContext | None:
+    if not address.tls:
+        return None
+    try:
+        return ssl.create_default_context(cafile=ca_file or None)
+    except OSError as error:
+        raise UsageError(
+            f"the certificates in {ca_file} cannot be read: {error.strerror or error}",
+            hint="--ca-file names a file with certificates in PEM form",
+        ) from error
+
+
+class Link:
+    """One connection at a time, made when it is needed; attempts that fail grow further apart."""
+
+    def __init__(self, address: BrokerAddress, *, name: str, ca_file: str = "") -> None:
+        self.address = address
+        self._name = name
+        self._tls = tls_context(address, ca_file)
+        self._connection: Connection | None = None
+        self._turn = asyncio.Lock()
+        self._closed = False
+        self._pause = 0.0
+        self._not_before = 0.0
+
+    @property
+    def current(self) -> Connection | None:
+        """The connection, if there is one."""
+        return self._connection if self._connection is not None and self._connection.is_open else None
+
+    async def connection(self) -> Connection:
+        """QueueUnavailable while the broker is away, QueueRefused if it does not want us."""
+        if (current := self.current) is not None:
+            return current
+        async with self._turn:
+            if (current := self.current) is not None:
+                return current
+            if self._closed:
+                raise QueueUnavailable("this queue was closed")
+            loop = asyncio.get_running_loop()
+            await asyncio.sleep(max(0.0, self._not_before - loop.time()))
+            try:
+                self._connection = await Connection.open(self.address, tls=self._tls, name=self._name)
+            except (AmqpError, OSError) as error:
+                self._pause = min(LONGEST_PAUSE, max(FIRST_PAUSE, 2 * self._pause))
+                self._not_before = loop.time() + self._pause
+                raise translate(self.address, error) from error
+            self._pause = 0.0
+            return self._connection
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._connection is not None:
+            await self._connection.close()

@@ -1,0 +1,49 @@
+"""What a broker's errors mean to people."""
+
+from __future__ import annotations
+
+import ssl
+
+from shoal.amqp.address import BrokerAddress
+from shoal.amqp.errors import ACCESS_REFUSED, NOT_FOUND, ChannelClosed, ConnectionRefused, NotAmqp
+from shoal.errors import ActionRequired, QueueRefused, QueueUnavailable
+
+NOT_ALLOWED = 530  # no such virtual host, or not for this user
+
+
+def translate(address: BrokerAddress, error: Exception) -> ActionRequired:
+    if isinstance(error, ConnectionRefused):
+        return _refused(address, error)
+    if isinstance(error, ChannelClosed) and error.code in (ACCESS_REFUSED, 540):
+        return QueueRefused(
+            f"{address} does not let {address.user} do this: {error.text}",
+            hint=f"rabbitmqctl set_permissions -p '{address.vhost}' {address.user} 'shoal.*' '.*' '.*'",
+        )
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return QueueRefused(
+            f"{address} has a certificate that is not trusted: {error.verify_message}",
+            hint="--ca-file FILE names the certificates to trust; the host name must match",
+        )
+    if isinstance(error, NotAmqp | ssl.SSLError):
+        return QueueRefused(
+            f"{address}: {error}",
+            hint="is this the AMQP port of RabbitMQ (5672, with TLS 5671 and amqps://), not that of its management?",
+        )
+    if isinstance(error, ChannelClosed) and error.code == NOT_FOUND:
+        return QueueUnavailable(f"{address}: {error.text}", hint="is a relay running? shoal relay --queue …")
+    return QueueUnavailable(f"{address} cannot be reached ({error})", hint="check that RabbitMQ runs there")
+
+
+def _refused(address: BrokerAddress, error: ConnectionRefused) -> ActionRequired:
+    if error.code == ACCESS_REFUSED:
+        return QueueRefused(
+            f"{address} refuses the user {address.user} and its password",
+            hint="amqp://user:password@…; guest is let in from the broker's own machine only",
+        )
+    if error.code == NOT_ALLOWED:
+        return QueueRefused(
+            f"{address} has no virtual host {address.vhost} for {address.user}: {error.text}",
+            hint=f"rabbitmqctl add_vhost '{address.vhost}', or another path in the URL;"
+            f" rabbitmqctl set_permissions -p '{address.vhost}' {address.user} '.*' '.*' '.*'",
+        )
+    return QueueUnavailable(f"{address} closed the connection: {error}", hint="RabbitMQ's log says why")

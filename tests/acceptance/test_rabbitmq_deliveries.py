@@ -1,0 +1,306 @@
+"""Work that RabbitMQ delivers: one task per message, whatever dies on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from conformance.rabbitmq_backend import RunningRelay, broker_url
+from wait import until
+
+from shoal.amqp.connection import Connection
+from shoal.control.carrier import audit
+from shoal.control.carrier.leases import RELAY
+from shoal.core.lane import UNLIMITED_PACE, Pace
+from shoal.core.run import NewRun, Run
+from shoal.core.stats import Stats
+from shoal.core.task import LeasedTask, Outcome, Task, digest
+from shoal.queue.base import Queue
+from shoal.queue.broker import names
+from shoal.queue.rabbitmq import RabbitmqQueue, deliveries
+from shoal.queue.sqlite import SqliteQueue
+
+TYPE = "task:work"
+
+
+class Carried:
+    """A relay, its ledger, and clients of it as other processes would have them."""
+
+    def __init__(self, folder: Path, relay: RunningRelay) -> None:
+        self._folder = folder
+        self.relay = relay
+        self.ledger: Queue = relay.ledger
+        self.url = broker_url(folder)
+        self.clients: list[RabbitmqQueue] = []
+
+    async def client(self) -> RabbitmqQueue:
+        self.clients.append(await RabbitmqQueue.open(self.url))
+        return self.clients[-1]
+
+    async def run(self, count: int, *, lane: Pace = UNLIMITED_PACE, **more: object) -> Run:
+        queue = await self.client()
+        run = await queue.start_run(NewRun(TYPE, key=f"k{count}{more}", name=f"r{count}"))
+        tasks = [
+            Task(f"{TYPE}/{n}", f"{TYPE}#{n % 8}", digest(f"{n}{more}"), kind="work", **more) for n in range(count)
+        ]
+        await self.ledger.add(run.id, tasks, {task.lane: lane for task in tasks})
+        return run
+
+    async def stats(self, run: Run) -> Stats:
+        return await self.ledger.stats(run.id)
+
+    def queue_name(self, priority: int = 0, ack: str = "manual") -> str:
+        return names.task_queue(self.relay.url.namespace, TYPE, priority, ack)  # type: ignore[arg-type]
+
+    async def depth(self, name: str = "") -> int:
+        connection = await Connection.open(self.relay.url.address)
+        try:
+            channel = await connection.channel(confirms=False)
+            return (await channel.declare_queue(name or self.queue_name(), passive=True)).messages
+        finally:
+            await connection.close()
+
+    async def restart_relay(self) -> None:
+        """As after kill -9: what it knew is gone."""
+        self.relay.kill()
+        self.relay = await RunningRelay(self.ledger, self.url).start()
+
+
+@asynccontextmanager
+async def carrying(folder: Path) -> AsyncIterator[Carried]:
+    ledger = await SqliteQueue.open(str(folder / "queue.db"))
+    carried = Carried(folder, await RunningRelay(ledger, broker_url(folder)).start())
+    try:
+        yield carried
+    finally:
+        for client in carried.clients:
+            await client.close()
+        await carried.relay.close()
+
+
+@pytest.fixture
+async def carried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Carried]:
+    monkeypatch.setattr(audit, "INTERVAL", 0.2)
+    monkeypatch.setattr(audit, "MIN_AGE", 0.5)
+    monkeypatch.setattr(deliveries, "TEND_EVERY", 0.05)
+    monkeypatch.setattr(deliveries, "WAIT_PAUSE", 0.1)
+    monkeypatch.setattr(deliveries, "REPORT_EVERY", 0.1)
+    async with carrying(tmp_path) as made:
+        yield made
+
+
+async def claim(queue: RabbitmqQueue, worker: str, limit: int = 100) -> tuple[LeasedTask, ...]:
+    """The next tasks, waited for."""
+    return await until(lambda: _claimed(queue, worker, limit))
+
+
+async def _claimed(queue: RabbitmqQueue, worker: str, limit: int) -> tuple[LeasedTask, ...]:
+    return (await queue.claim(worker, limit, serves=(TYPE,))).tasks
+
+
+async def claim_all(queue: RabbitmqQueue, worker: str, count: int) -> list[LeasedTask]:
+    tasks: list[LeasedTask] = []
+    while len(tasks) < count:
+        tasks += await claim(queue, worker, count - len(tasks))
+    return tasks
+
+
+def done(tasks: Sequence[LeasedTask]) -> list[Outcome]:
+    return [Outcome(task.id, task.lease, "done", records=(b'{"n": 1}',)) for task in tasks]
+
+
+async def test_free_tasks_are_messages_until_they_are_settled(carried: Carried) -> None:
+    run = await carried.run(30)
+    queue = await carried.client()
+    tasks = await claim_all(queue, "w", 10)
+    assert len({task.id for task in tasks}) == 10
+    leased = await carried.ledger.list_tasks(run.id, state="leased")
+    assert {view.worker for view in leased} == {RELAY}
+    assert len(leased) == 30
+    assert set(await queue.settle(done(tasks))) == {"ok"}
+    rest = await claim_all(queue, "w", 20)
+    assert set(await queue.settle(done(rest))) == {"ok"}
+    stats = await carried.stats(run)
+    assert (stats.done, stats.records, stats.open) == (30, 30, 0)
+    await queue.close()  # what was not acknowledged would be in the queue again
+    carried.clients.clear()
+    assert await carried.depth() == 0
+
+
+async def test_what_a_dead_worker_held_is_done_by_another_and_recorded_once(carried: Carried) -> None:
+    run = await carried.run(20)
+    first, second = await carried.client(), await carried.client()
+    tasks = await claim_all(first, "first", 20)
+    await first.settle(done(tasks[:5]))
+    held = [(task.id, task.lease) for task in tasks[5:]]
+    connection = first._link.current
+    assert connection is not None
+    connection.abort(RuntimeError("killed"))  # type: ignore[arg-type]
+    await carried.ledger.reap()
+    again = await claim_all(second, "second", 15)
+    assert sorted((task.id, task.lease) for task in again) == sorted(held)
+    assert set(await second.settle(done(again))) == {"ok"}
+    # The first comes back to life: its answers are known already, and count for nothing.
+    assert set(await first.settle(done(tasks[5:]))) == {"already"}
+    stats = await carried.stats(run)
+    assert (stats.done, stats.records, stats.open) == (20, 20, 0)
+
+
+async def test_a_task_that_another_worker_holds_is_not_begun_again(carried: Carried) -> None:
+    run = await carried.run(5)
+    first, second = await carried.client(), await carried.client()
+    tasks = await claim_all(first, "first", 5)
+    # As if its connection had been lost and made again: the broker has given its messages away.
+    channel = first._deliveries._channel
+    assert channel is not None
+    await until(lambda: carried.relay.relay._holdings.held(asyncio.get_running_loop().time()))
+    reports = first._deliveries._report
+    await channel.close()
+    queue = first._deliveries
+    queue._channel = await (await first._link.connection()).channel(confirms=False)
+    for _ in range(20):
+        reports()
+        assert await _claimed(second, "second", 5) == ()
+        await asyncio.sleep(0.02)
+    assert set(await first.settle(done(tasks))) == {"ok"}
+    await until(lambda: _is_idle(second))
+    assert (await carried.stats(run)).records == 5
+
+
+async def _is_idle(queue: RabbitmqQueue) -> bool:
+    await _claimed(queue, "second", 5)
+    return not queue._deliveries._doubtful
+
+
+async def test_whoever_kills_its_workers_is_a_dead_letter_and_the_others_are_not_charged(carried: Carried) -> None:
+    run = await carried.run(3)
+    queue = await carried.client()
+    for number in range(3):
+        tasks = await claim_all(queue, f"w{number}", 3)
+        guilty = min(tasks, key=lambda task: task.id)
+        # The supervisor says which task was executing, and closes nothing: its child is gone with its connection.
+        reaped = await queue.reap({f"w{number}": [guilty.id]})
+        assert (reaped.returned, reaped.dead) == ((1, 0) if number < 2 else (0, 1))
+        await queue.close()
+        queue = await carried.client()
+    await queue.settle(done(await claim_all(queue, "last", 2)))
+    stats = await carried.stats(run)
+    assert (stats.done, stats.dead, stats.open) == (2, 1, 0)
+    (view,) = await carried.ledger.list_tasks(run.id, state="dead")
+    assert (view.cause, len(view.history)) == ("worker_lost", 3)
+
+
+@pytest.mark.parametrize("how", ["purge", "delete"])
+async def test_what_a_person_removed_from_the_broker_is_published_again(carried: Carried, how: str) -> None:
+    run = await carried.run(40)
+    queue = await carried.client()
+    kept = await claim_all(queue, "w", 1)
+    await queue._deliveries._give_back()
+    await until(lambda: _depth_of(carried, 39))
+    connection = await Connection.open(carried.relay.url.address)
+    channel = await connection.channel(confirms=False)
+    await (channel.purge_queue if how == "purge" else channel.delete_queue)(carried.queue_name())
+    await connection.close()
+    await until(lambda: _ready(carried, run))
+    tasks = await claim_all(queue, "w", 39)
+    assert kept[0].id not in {task.id for task in tasks}
+    await queue.settle(done([*tasks, *kept]))
+    stats = await carried.stats(run)
+    assert (stats.done, stats.records, stats.open) == (40, 40, 0)
+
+
+async def _depth_of(carried: Carried, count: int) -> bool:
+    return await carried.depth() == count
+
+
+async def _ready(carried: Carried, run: Run) -> bool:
+    return (await carried.stats(run)).ready > 0
+
+
+async def test_what_a_relay_leased_before_it_died_is_published_by_the_next(carried: Carried) -> None:
+    run = await carried.run(25)
+    await carried.ledger.claim(RELAY, 25, lease=3600.0)  # and then it was killed
+    await carried.restart_relay()
+    queue = await carried.client()
+    await queue.settle(done(await claim_all(queue, "w", 25)))
+    assert (await carried.stats(run)).records == 25
+
+
+async def test_leases_of_workers_go_on_by_their_heartbeats_and_end_with_their_run(carried: Carried) -> None:
+    run = await carried.run(4)
+    queue, heartbeat = await carried.client(), await carried.client()
+    tasks = await claim_all(queue, "w", 4)
+    answer = await heartbeat.extend("w", {tasks[0].lease: [tasks[0].id], 12345: []})
+    assert answer.lost == {12345}
+    await carried.ledger.set_run(run.id, "cancel")
+    answer = await heartbeat.extend("w", {tasks[0].lease: [tasks[0].id]})
+    assert answer.cancelled == {task.id for task in tasks}
+
+
+async def test_work_with_a_pace_or_needs_is_claimed_and_never_published(carried: Carried) -> None:
+    await carried.run(3, lane=Pace(0.05, 1))
+    queue = await carried.client()
+    for _ in range(3):
+        (task,) = await claim(queue, "w", 1)
+        assert {view.worker for view in await carried.ledger.list_tasks(task.run, state="leased")} <= {"w", RELAY}
+        assert task.spacing == 0.05
+        await queue.settle(done([task]))
+    needy = await carried.run(2, needs=("browser",))
+    claimed = await until(lambda: _with_browser(queue))
+    assert {task.run for task in claimed} == {needy.id}
+
+
+async def _with_browser(queue: RabbitmqQueue) -> tuple[LeasedTask, ...]:
+    return (await queue.claim("w", 5, serves=(TYPE,), capabilities=("browser",))).tasks
+
+
+async def test_auto_tasks_are_acknowledged_by_delivery_and_never_given_twice(carried: Carried) -> None:
+    run = await carried.run(6, ack="auto")
+    queue = await carried.client()
+    tasks = await claim_all(queue, "w", 6)
+    assert await carried.depth(carried.queue_name(ack="auto")) == 0
+    await queue.settle(done(tasks[:4]))
+    connection = queue._link.current
+    assert connection is not None
+    connection.abort(RuntimeError("killed"))  # type: ignore[arg-type]
+    queue._deliveries._held.clear()  # nobody holds the two others any more
+    stats = await until(lambda: _ended(carried, run))
+    assert (stats.done, stats.dead, stats.open) == (4, 2, 0)
+
+
+async def _ended(carried: Carried, run: Run) -> Stats | None:
+    stats = await carried.stats(run)
+    return stats if stats.open == 0 else None
+
+
+async def test_urgent_tasks_have_a_queue_of_their_own_and_come_first(carried: Carried) -> None:
+    await carried.run(5, priority=0)
+    await carried.run(4, priority=100)
+    queue = await carried.client()
+    await _claimed(queue, "w", 0)
+    await until(lambda: _delivered(queue, 9))
+    assert [task.priority for task in await claim(queue, "w", 5)] == [100, 100, 100, 100, 0]
+
+
+async def _delivered(queue: RabbitmqQueue, count: int) -> bool:
+    await queue.claim("w", 0, serves=(TYPE,))
+    return sum(map(len, queue._deliveries._bands)) == count
+
+
+async def test_a_queue_with_other_arguments_is_named_with_the_difference_and_the_cure(carried: Carried) -> None:
+    connection = await Connection.open(carried.relay.url.address)
+    channel = await connection.channel(confirms=False)
+    arguments = names.task_arguments(carried.relay.url.namespace) | {"x-max-length": 5}
+    await channel.declare_queue(carried.queue_name(), arguments=arguments)
+    await connection.close()
+    run = await carried.run(3)
+    queue = await carried.client()
+    tasks = await claim_all(queue, "w", 3)  # they are claimed, as those with a pace are
+    await queue.settle(done(tasks))
+    assert (await carried.stats(run)).done == 3
+    said = carried.relay.said[0]
+    assert "its x-max-length is " in said
+    assert f"rabbitmqctl delete_queue -p '/' '{carried.queue_name()}'" in said
