@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 from backend_urls import QUEUE_KINDS, backend_url
+from conformance.rabbitmq_backend import RunningRelay, broker_url
 from local_fleet import LocalFleet, stop_process
 from push_worker import TOKEN, Gate, Other, accepting
 from server_process import running_server
@@ -29,6 +30,7 @@ from shoal.client.worker_connection import WorkerConnection
 from shoal.control import worker_ports
 from shoal.core.run import NewRun
 from shoal.errors import ActionRequired, UsageError
+from shoal.queue.sqlite import SqliteQueue
 from shoal.runs.identity import begin_seeding
 from shoal.view import small_server
 from shoal.web.push import port
@@ -80,6 +82,20 @@ async def test_task_goes_to_the_worker_that_was_chosen_and_its_result_is_that_of
         assert [result.value["by"] for result in results] == [id(one), id(two), id(one), id(two)]
         assert one.handled == {"t0": 1, "t2": 1}
         assert two.handled == {"t1": 1, "t3": 1}
+
+
+async def test_workers_behind_rabbitmq_are_found_and_get_tasks_too(clean_folder: Path) -> None:
+    url = broker_url(clean_folder)
+    relay = await RunningRelay(await SqliteQueue.open(str(clean_folder / "ledger.db")), url).start()
+    one, two = Gate(url), Gate(url)
+    async with accepting(one), accepting(two), balancer(url, strategy="round_robin") as pushing:
+        ids = [await pushing.submit(Task(type="held", payload={"name": f"t{number}"})) for number in range(4)]
+        one.opened.set()
+        two.opened.set()
+        async with shoal.connect(url) as client:
+            assert all(result.ok for result in await client.wait_for_results(ids, timeout=HANG))
+    await relay.close()
+    assert [sum(gate.handled.values()) for gate in (one, two)] == [2, 2]
 
 
 async def test_full_worker_is_passed_over_and_what_nobody_takes_waits_in_the_queue(here: str) -> None:
