@@ -88,9 +88,6 @@ class KubernetesScaler:
         version = {"metadata": {"resourceVersion": scale.metadata.resource_version}}
         await self._api.patch(self._scale_path, version | {"spec": {"replicas": count}})
 
-    async def close(self) -> None:
-        pass
-
     async def _scale(self) -> _Scale:
         return _read(await self._api.get(self._scale_path), _Scale)
 
