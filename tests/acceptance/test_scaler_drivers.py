@@ -135,6 +135,9 @@ async def test_a_cluster_that_refuses_hangs_or_has_changed_is_seen(cluster: Kube
     with pytest.raises(ScalerFailed, match=r"HTTP 403.*cannot PATCH") as denied:
         await scaler_of(cluster).scale_to(4, {})
     assert "service account" in denied.value.hint
+    with pytest.raises(ScalerFailed, match="HTTP 403"):  # the costs of pods are refused, and nobody goes
+        await scaler_of(cluster).scale_to(1, {"worker-5d4f-00001": 1})
+    assert len(cluster.pods) == 2
     cluster.token = "token-2"
     with pytest.raises(ScalerFailed, match="HTTP 401"):
         await scaler_of(cluster).current()

@@ -60,8 +60,6 @@ class ScriptedDriver:
         if asyncio.iscoroutine(answer):
             await answer
 
-    async def close(self) -> None: ...
-
 
 class Fleet:
     """What a scaler measures; every look is a minute later."""

@@ -51,6 +51,7 @@ def scale_document(status: ScaleStatus) -> dict[str, Any]:
         "driver": state.driver if state else None,
         "target": state.target if state else None,
         "host": state.host if state else None,
+        "idle_first": state.can_choose if state else None,
         "policy": state.limits.policy if state else None,
         "min_workers": state.limits.minimum if state else None,
         "max_workers": state.limits.maximum if state else None,

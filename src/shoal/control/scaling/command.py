@@ -32,6 +32,3 @@ class CommandScaler:
 
     async def scale_to(self, count: int, held: Mapping[str, int]) -> None:
         await run_program([word.replace(COUNT, str(count)) for word in self._scale], seconds=self._timeout)
-
-    async def close(self) -> None:
-        pass

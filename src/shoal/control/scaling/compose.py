@@ -47,6 +47,3 @@ class ComposeScaler:
                 raise
             return PROGRAM
         return PLUGIN
-
-    async def close(self) -> None:
-        pass

@@ -88,9 +88,6 @@ class KubernetesScaler:
         version = {"metadata": {"resourceVersion": scale.metadata.resource_version}}
         await self._api.patch(self._scale_path, version | {"spec": {"replicas": count}})
 
-    async def close(self) -> None:
-        pass
-
     async def _scale(self) -> _Scale:
         return _read(await self._api.get(self._scale_path), _Scale)
 
@@ -119,9 +116,9 @@ class KubernetesScaler:
                 path = f"{self._pods_path}/{quote(pod.metadata.name, safe='')}"
                 await self._api.patch(path, change, missing_ok=True)
 
-        async with asyncio.TaskGroup() as group:
-            for pod in pods:
-                group.create_task(set_cost(pod))
+        ended = await asyncio.gather(*map(set_cost, pods), return_exceptions=True)
+        if failed := next((error for error in ended if error is not None), None):
+            raise failed
 
 
 def _read(document: bytes, type: type[T]) -> T:

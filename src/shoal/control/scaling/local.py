@@ -106,9 +106,6 @@ class LocalScaler:
             if not await self._drain(worker.name):  # it has not registered yet, and so it has nothing
                 self._signal(worker, signal.SIGTERM)
 
-    async def close(self) -> None:
-        """They stay: the next scaler finds them."""
-
     def _look(self) -> list[LocalWorker]:
         """All of ours that live; what is left of others is removed."""
         alive = []

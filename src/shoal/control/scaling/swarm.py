@@ -35,6 +35,3 @@ class SwarmScaler:
     async def scale_to(self, count: int, held: Mapping[str, int]) -> None:
         told = ("docker", "service", "scale", "--detach", f"{self._service}={count}")
         await run_program(told, seconds=self._timeout)
-
-    async def close(self) -> None:
-        pass
