@@ -57,7 +57,7 @@ def paced(folder: Path, broker: str, hosts: int, pages: int) -> dict[str, Any]:
     total = hosts * pages
     with (
         redis_server(folder) as redis,
-        harness.site(pages, hosts=hosts, latency=LATENCY) as site,
+        harness.site(total, hosts=hosts, latency=LATENCY) as site,
         contextlib.ExitStack() as stack,
     ):
         queue = f"{broker.removesuffix('/')}?namespace=p{time.monotonic_ns()}&ledger={redis}" if broker else redis

@@ -65,7 +65,7 @@ class Carried:
 
     async def restart_relay(self) -> None:
         """As after kill -9: what it knew is gone."""
-        self.relay.kill()
+        await self.relay.kill()
         self.relay = await RunningRelay(self.ledger, self.url).start()
 
 

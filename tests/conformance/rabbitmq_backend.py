@@ -48,10 +48,11 @@ class RunningRelay:
             self._task.result()
         return self
 
-    def kill(self) -> None:
+    async def kill(self) -> None:
         """End it in the middle of whatever it does."""
         assert self._task is not None
         self._task.cancel()
+        await asyncio.wait((self._task,))
 
     async def close(self) -> None:
         self._stop.set()

@@ -47,6 +47,8 @@ class Connection(asyncio.Protocol):
         self._rest = b""
         self._out: list[bytes] = []
         self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._connected = False
+        self._lost: asyncio.Future[None] = self._loop.create_future()
         self._writable = asyncio.Event()
         self._writable.set()
         self._paused = False
@@ -72,14 +74,15 @@ class Connection(asyncio.Protocol):
                 await loop.create_connection(lambda: connection, address.host, address.port, ssl=context)
                 await connection._ready
         except TimeoutError:
-            connection.abort(ConnectionLost("no answer"))
+            await connection._drop()
             raise ConnectionLost(f"no answer within {timeout:g} s") from None
-        except ssl.SSLError:
-            raise
         except OSError as error:
+            await connection._drop()
+            if isinstance(error, ssl.SSLError):
+                raise
             raise ConnectionLost(str(error) or type(error).__name__) from error
         except BaseException:
-            connection.abort(ConnectionLost("given up"))
+            await connection._drop()
             raise
         return connection
 
@@ -100,7 +103,12 @@ class Connection(asyncio.Protocol):
         if self.is_open and self._transport is not None:
             self.send(frames.method_frame(0, frames.CLOSE, b"\x00\xc8\x00\x00\x00\x00\x00"))
             await asyncio.wait((self.closed,), timeout=CLOSE_TIMEOUT)
+        await self._drop()
+
+    async def _drop(self) -> None:
         self.abort(ConnectionLost("the connection was closed"))
+        if self._connected:
+            await asyncio.wait((self._lost,), timeout=CLOSE_TIMEOUT)  # the socket is closed in a later turn
 
     def abort(self, error: AmqpError) -> None:
         """Give it up at once."""
@@ -152,11 +160,14 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass of it
+        self._connected = True
         self._transport.set_write_buffer_limits(high=HIGH_WATER)
         self._transport.write(frames.GREETING)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
+        if not self._lost.done():
+            self._lost.set_result(None)
         why = "the broker closed the connection" if error is None else str(error) or type(error).__name__
         self._end(ConnectionLost(why))
 

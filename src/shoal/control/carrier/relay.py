@@ -82,6 +82,7 @@ class BrokerRelay:
     ) -> None:
         """Serve until stopped; a broker that is away is waited for, one that refuses ends it."""
         stopped = asyncio.create_task(stop.wait())
+        serving: asyncio.Task[None] | None = None
         was_away = False
         try:
             while not stop.is_set():
@@ -102,6 +103,9 @@ class BrokerRelay:
                 await asyncio.wait((stopped,), timeout=RETRY_PAUSE)
         finally:
             stopped.cancel()
+            if serving is not None and not serving.done():
+                serving.cancel()
+                await asyncio.wait((serving,))
             await self._link.close()
 
     async def _serve(self, on_ready: Callable[[], None], say: Say) -> None:
