@@ -299,3 +299,13 @@ async def test_forgetting_a_worker_takes_nothing_from_it(harness: QueueHarness) 
     leased = await harness.one("w1")
     await harness.queue.forget_worker("w1")
     assert await harness.settle(leased) == "ok"
+
+
+async def test_of_a_leased_task_it_is_said_when_its_ttl_runs_out(harness: QueueHarness) -> None:
+    run = await harness.run()
+    await harness.add(run, [page("short", ttl=60.0), page("for ever")])
+    claim = await harness.claim(2)
+    told = {view.url: view for view in await harness.queue.list_tasks(run, state="leased")}
+    assert told["short"].expires_at == told["short"].added_at + 60_000_000
+    assert told["for ever"].expires_at == 0
+    assert all(task.expires_at in (None, told[task.url].expires_at) for task in claim.tasks)

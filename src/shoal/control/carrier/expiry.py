@@ -26,8 +26,10 @@ WORDS = "its TTL ran out while it waited in RabbitMQ"
 
 async def time_left(ledger: Queue, tasks: Sequence[LeasedTask]) -> dict[int, int]:
     """Milliseconds for which tasks may wait, of those that have a TTL."""
-    found = await find_leased(ledger, [task.id for task in tasks])
-    expiring = {view.id: view.expires_at for view in found.values() if view.expires_at}
+    expiring = {task.id: task.expires_at for task in tasks if task.expires_at}
+    if unsaid := [task.id for task in tasks if task.expires_at is None]:
+        found = await find_leased(ledger, unsaid)
+        expiring |= {view.id: view.expires_at for view in found.values() if view.expires_at}
     if not expiring:
         return {}
     now = await ledger.now()

@@ -54,7 +54,7 @@ def _leased(id: int, lease: int, held: PackedTask, lanes: Mapping[int, Any], now
     return LeasedTask(
         id, lease, run_of(id), name, url, kind, priority, depth, parent, work.meta, item.attempts, item.lost,
         (held.slot - now) / SECOND, spacing / SECOND, past, work.request_options, parked, item.ack,
-        work.needs, work.garbled,
+        work.needs, work.garbled, item.expires_at,
     )  # fmt: skip
 
 

@@ -49,5 +49,5 @@ def leased_task(row: TaskRow, lease: int, lane: Lane, start_in: int, names: Name
     return LeasedTask(
         row[0], lease, row[2], lane.name, row[12], row[11], row[8], row[9], row[10], meta,
         row[5], row[6], start_in / SECOND, lane.spacing / SECOND, past,
-        request_options, lane.parked, "auto" if row[16] else "manual", needed, garbled,
+        request_options, lane.parked, "auto" if row[16] else "manual", needed, garbled, row[7] or 0,
     )  # fmt: skip
