@@ -115,7 +115,7 @@ async def test_queue_that_takes_nothing_is_named(queue: Shifted, monkeypatch: py
         return ["rejected"] * len(tasks)
 
     monkeypatch.setattr(queue, "add", reject)
-    with pytest.raises(QueueRefused, match="type t"):
+    with pytest.raises(QueueRefused, match="tasks of t"):
         await add(DailyRuns(queue), "a")
 
 
