@@ -169,22 +169,30 @@ CONFIRM_OK = frames.method_frame(1, frames.CONFIRM_SELECT_OK)
 @asynccontextmanager
 async def fake_broker(greeting: bytes, *script: tuple[bytes, bytes]) -> AsyncIterator[BrokerAddress]:
     """Something that greets, and then waits for what the script says and sends what it says, step by step."""
-    stop = asyncio.Event()
+    answering: set[asyncio.Task[None]] = set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(greeting)
-        for awaited, sent in script:
-            await reader.readuntil(awaited)
-            writer.write(sent)
-        await stop.wait()
-        writer.close()
+        try:
+            for awaited, sent in script:
+                await reader.readuntil(awaited)
+                writer.write(sent)
+            await reader.read()
+        finally:
+            writer.transport.abort()
+            await asyncio.sleep(0)  # the socket is closed in the next turn
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answering.add(asyncio.create_task(answer(reader, writer)))
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
     try:
         yield BrokerAddress("127.0.0.1", server.sockets[0].getsockname()[1])
     finally:
-        stop.set()
         server.close()
+        for task in answering:
+            task.cancel()
+        await asyncio.gather(*answering, return_exceptions=True)
 
 
 DELIVER = frames.method_frame(1, frames.DELIVER, b"\x01c" + b"\x00" * 8 + b"\x00\x00\x00")

@@ -46,13 +46,19 @@ class Link:
             loop = asyncio.get_running_loop()
             await asyncio.sleep(max(0.0, self._not_before - loop.time()))
             try:
-                self._connection = await Connection.open(self.address, tls=self._tls, name=self._name)
+                connection = await Connection.open(self.address, tls=self._tls, name=self._name)
             except (AmqpError, OSError) as error:
                 self._pause = min(LONGEST_PAUSE, max(FIRST_PAUSE, 2 * self._pause))
                 self._not_before = loop.time() + self._pause
                 raise translate(self.address, error) from error
-            self._pause = 0.0
-            return self._connection
+            if self._is_closed():  # meanwhile
+                await connection.close()
+                raise QueueUnavailable("this queue was closed")
+            self._pause, self._connection = 0.0, connection
+            return connection
+
+    def _is_closed(self) -> bool:
+        return self._closed
 
     async def close(self) -> None:
         self._closed = True
