@@ -10,7 +10,6 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -137,7 +136,7 @@ class JudgedLinks:
         self._count = 0
         self._links: dict[str, set[str]] = {}
 
-    def of(self, directory: str) -> AbstractSet[str]:
+    def of(self, directory: str) -> set[str] | frozenset[str]:
         return self._links.get(directory, _NONE)
 
     def add(self, directory: str, hrefs: set[str]) -> None:
