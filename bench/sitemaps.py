@@ -1,8 +1,9 @@
 """An index of many sitemaps into each queue: URLs per second beside bare adding, memory, and peers that only read them.
 
 Pages are on a host that does not exist, at the usual pace of one a second, so that next to nothing is fetched of them.
-Scrapy and Crawlee keep no queue here: what they do is fetch, unpack and parse. They are given some of the files only,
-for one of them takes minutes for each ten: URLs per CPU second compare all the same, and so does memory that grows.
+Scrapy and Crawlee keep no queue here: what they do is fetch, unpack and parse. They are given ten of the files at
+most, for Crawlee does not read all of them within eight minutes: URLs per CPU second compare all the same, and so does
+memory.
 """
 
 from __future__ import annotations
