@@ -99,9 +99,9 @@ def test_responses_are_cleared(
 @pytest.mark.parametrize(
     ("usage", "words"),
     [
-        (CacheUsage(3, 0, 1, 2_000), "3 of 4 pages (75 %) from the cache, 2.0 kB saved"),
-        (CacheUsage(0, 2, 0, 0), "0 of 2 pages (0 %) from the cache, 0 B saved, 2 unchanged"),
-        (CacheUsage(1, 0, 0, 5), "1 of 1 page (100 %) from the cache, 5 B saved"),
+        (CacheUsage(3, 0, 1, 2_000), "3 of 4 requests (75 %) answered from the cache, 2.0 kB saved"),
+        (CacheUsage(0, 2, 0, 0), "0 of 2 requests (0 %) answered from the cache, 0 B saved, 2 unchanged"),
+        (CacheUsage(1, 0, 0, 5), "1 of 1 request (100 %) answered from the cache, 5 B saved"),
     ],
 )
 def test_how_much_the_cache_helped_is_told_in_words(usage: CacheUsage, words: str) -> None:

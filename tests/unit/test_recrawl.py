@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 from changing_site import HOME, ChangingSite, links
 
 import shoal
-from shoal.core.task import LeasedTask, RequestOptions
+from shoal.core.lane import UNLIMITED_PACE, Pace
+from shoal.core.task import LaneChange, LeasedTask, Outcome, RequestOptions, Verdict
 from shoal.extract.links import LinkFilter
 from shoal.extract.page import Follow
 from shoal.queue.base import PageState
 from shoal.queue.sqlite import SqliteQueue
+from shoal.sources.start_task import start_task
 from shoal.view.changes import all_changes
+from shoal.worker.loop import Worker, is_nobody_waiting
 from shoal.worker.page_states import PageStateBuffer, PageStateReader
+from shoal.worker.plan import WorkerPlan
 from shoal.worker.task.pipeline import process_task
 from shoal.worker.task.recrawl import is_compared, page_digest
 
@@ -32,6 +36,44 @@ async def site() -> AsyncIterator[ChangingSite]:
     }
     yield site
     await queue.close()
+
+
+async def test_unchanged_pages_are_settled_in_steps_of_more_than_are_in_progress_at_a_time(
+    site: ChangingSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [f"/{number}" for number in range(100)]
+    site.pages = {"/": links(*paths)} | {path: f"<p>{path}</p>" for path in paths}
+    first, second, concurrency = await site.crawl(), await site.start(), 4
+    sizes: list[int] = []
+    settle = site.queue.settle
+
+    async def counted(outcomes: Sequence[Outcome], *more: Any) -> list[Verdict]:
+        sizes.append(len(outcomes))
+        return await settle(outcomes, *more)
+
+    monkeypatch.setattr(site.queue, "settle", counted)
+    await Worker(site.worker(second), WorkerPlan(runs=(second.id,), concurrency=concurrency)).run()
+    assert max(sizes) > concurrency
+    assert (await site.counts(second))[:3] == (101, 0, 0)
+    assert await site.records(second) == await site.records(first)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "spacing", "pace", "is_lazy"),
+    [
+        ({}, 0.0, UNLIMITED_PACE, True),
+        ({"counters": {"recrawl.changed": 1}}, 0.0, UNLIMITED_PACE, False),
+        ({"found": (start_task(HOME),)}, 0.0, UNLIMITED_PACE, False),
+        ({"lanes": (LaneChange("a", hold_for=1.0),)}, 0.0, UNLIMITED_PACE, False),
+        ({}, 1.0, UNLIMITED_PACE, False),
+        ({}, 0.0, Pace(0.0, 4), False),
+    ],
+)
+def test_an_unchanged_page_that_somebody_waits_for_is_settled_at_once(
+    outcome: dict[str, Any], spacing: float, pace: Pace, is_lazy: bool
+) -> None:
+    done = Outcome(task=1, lease=1, result="done", **{"counters": {"recrawl.unchanged": 1}, **outcome})
+    assert is_nobody_waiting(done, spacing, pace) is is_lazy
 
 
 async def test_without_validators_the_same_content_is_not_parsed(site: ChangingSite) -> None:

@@ -8,7 +8,7 @@ from shoal.cli.progress import header_lines
 from shoal.cli.run_summary import fill_lines, summary_lines
 from shoal.cli.status import _filled
 from shoal.core.run import Run
-from shoal.core.run_counters import FieldFill
+from shoal.core.run_counters import FieldFill, sitemap_usage
 from shoal.core.stats import Stats
 from shoal.queue.base import DeadLetterGroup
 from shoal.runs.no_records import NoRecords, is_without_records
@@ -34,6 +34,25 @@ def test_files_are_listed_with_their_rows_and_what_is_in_them() -> None:
     ]
     assert "  failed: 8 × http.404" in lines  # the cause by which others are asked for: shoal dead --cause
     assert any("shoal revive 7KQ2" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("read", "aside", "dead", "failed", "told"),
+    [
+        (0, 0, 2, "; 2 pages failed.", ""),
+        (2, 3, 1, "; 1 sitemap failed.", "2 sitemaps read: 40 URLs listed; 1 failed"),
+        (1, 2, 3, "; 2 pages and 1 sitemap failed.", "1 sitemap read: 40 URLs listed; 1 failed"),
+        (0, 1, 1, "; 1 sitemap failed.", ""),
+        (1, 1, 0, " B.", "1 sitemap read: 40 URLs listed"),
+    ],
+)
+def test_a_sitemap_that_failed_is_not_called_a_page(read: int, aside: int, dead: int, failed: str, told: str) -> None:
+    stats = Stats(seen=9, done=9 - dead, dead=dead, aside=aside, records=5)
+    sitemaps = sitemap_usage({"sitemap.read": read, "sitemap.entries": 40}, stats)
+    lines = summary_lines(RunSummary(RUN, stats, "complete", sitemaps=sitemaps))
+    assert lines[0].endswith(failed)
+    assert f"{9 - dead - read} page" in lines[0]
+    assert [line.strip() for line in lines if "URLs listed" in line] == ([told] if told else [])
 
 
 @pytest.mark.parametrize(

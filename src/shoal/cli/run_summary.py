@@ -11,7 +11,7 @@ from shoal.core.counters import CODE_ERRORS, error_class
 from shoal.runs.progress import RunSummary
 from shoal.view.cache import describe_usage
 from shoal.view.common_causes import is_permanent
-from shoal.view.formatting import format_account, sitemap_words
+from shoal.view.formatting import failed_words, format_account, sitemap_words
 from shoal.view.no_records import describe_no_records, shell_hint
 from shoal.view.page_limit import describe_limit_end
 
@@ -32,7 +32,7 @@ def summary_lines(summary: RunSummary) -> list[str]:
         "unbalanced": "Ended",
         "no_records": "Done",
     }[summary.end]
-    failed = f"; {count(stats.failed, 'page')} failed" if stats.failed else ""
+    failed = f"; {failed} failed" if (failed := failed_words(stats, summary.sitemaps)) else ""
     after = f" after {format_duration(summary.seconds)}" if summary.seconds else ""
     pages = stats.done - (summary.sitemaps.read if summary.sitemaps else 0)
     if summary.is_reread and words == "Done":
@@ -41,7 +41,7 @@ def summary_lines(summary: RunSummary) -> list[str]:
         f"{words}{after}: {count(pages, 'page')}, {count(stats.records, 'record')}, {size(stats.bytes)}{failed}.",
         format_account(stats),
     ]
-    if summary.sitemaps:
+    if summary.sitemaps and summary.sitemaps.read:  # what failed is told above
         lines.append(f"  {sitemap_words(summary.sitemaps)}")
     if words := describe_limit_end(run, stats, summary.now, left=summary.beyond):
         lines.append(f"  {words}")

@@ -15,6 +15,7 @@ from shoal.config.load import Settings
 from shoal.core.forecast import lane_seconds
 from shoal.core.run import Run
 from shoal.core.run_counters import FetchUsage, FieldFill, cache_usage, fetch_usage, field_fill, sitemap_usage
+from shoal.core.stats import Stats
 from shoal.queue.base import Queue
 from shoal.view.cache import describe_usage
 from shoal.view.dead_letters import count_by_cause
@@ -79,7 +80,7 @@ def _show(found: Status) -> None:
         pairs.append(("open", f"{waiting}{later}"))
     if stats.outbox:
         pairs.append(("outbox", f"{count(stats.outbox)} waiting to be drained"))
-    pairs += _counted(found.counters, stats.records)
+    pairs += _counted(found.counters, stats)
     if found.rate is not None:
         pairs.append(("pages/s", f"{found.rate:.1f}"))
     if found.seeding:
@@ -109,16 +110,16 @@ def _about_spec(run: Run) -> list[tuple[str, object]]:
     return [("output", clean(run.spec["output"]))] if run.spec.get("output") else []
 
 
-def _counted(counters: Mapping[str, int], records: int) -> Iterator[tuple[str, str]]:
+def _counted(counters: Mapping[str, int], stats: Stats) -> Iterator[tuple[str, str]]:
     """What the run counted: what its pages took, how many the cache had, how their records are filled."""
     if usage := fetch_usage(counters):
         yield "cpu", f"{sum(one.cpu_seconds for one in usage):.1f} s of workers for {_usage(usage)}"
-    if sitemaps := sitemap_usage(counters):
+    if sitemaps := sitemap_usage(counters, stats):
         yield "sitemaps", sitemap_words(sitemaps)
     if cached := cache_usage(counters):
         yield "cache", describe_usage(cached)
     if fill := field_fill(counters):
-        yield "filled", _filled(fill, records)
+        yield "filled", _filled(fill, stats.records)
 
 
 def _usage(usage: Sequence[FetchUsage]) -> str:

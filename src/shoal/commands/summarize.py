@@ -84,7 +84,7 @@ async def summarize_run(
         no_records=no_records,
         now=await queue.now(),
         beyond=report.beyond,
-        sitemaps=sitemap_usage(counters) if stats.aside else None,
+        sitemaps=sitemap_usage(counters, stats),
         cache=cache_usage(counters),
         empty_page=page,
         first=tuple(msgspec.json.decode(record.data) for record in first),

@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
+T = TypeVar("T")
 # new: the run before did not have it. failed: it could not be fetched, so what was known is still all that is known.
 Change = Literal["new", "changed", "unchanged", "failed"]
 
@@ -70,12 +71,12 @@ def pack_body(output: Any) -> bytes:
     return zlib.compress(msgspec.msgpack.encode(output), 1)
 
 
-def unpack_body(data: bytes, kind: Any) -> Any:
+def unpack_body(data: bytes, decode: Callable[[bytes], T]) -> T | None:
     """What was packed; None for what is not understood."""
     unpacker = zlib.decompressobj()
     try:
         plain = unpacker.decompress(data, MAX_UNPACKED)
-        return None if unpacker.unconsumed_tail or not unpacker.eof else msgspec.msgpack.decode(plain, type=kind)
+        return None if unpacker.unconsumed_tail or not unpacker.eof else decode(plain)
     except (zlib.error, msgspec.DecodeError, UnicodeDecodeError):
         return None
 

@@ -17,12 +17,15 @@ from typing import Any
 
 import msgspec
 
+from shoal.core.stats import Stats
+
 FIELD_PREFIX = "field."  # of what is counted of records: it counts only where they do
 FETCH_PREFIX = "fetch."
 EMPTY_PREFIX = "empty."
 _RECRAWL_PREFIX = "recrawl."
 CACHE_PREFIX = "cache."
 SITEMAP_PREFIX = "sitemap."
+UNCHANGED = f"{_RECRAWL_PREFIX}unchanged"
 HITS = f"{CACHE_PREFIX}hits"
 UNIQUE_YIELDED = "unique.yielded"  # records before those were dropped that others had the key of
 _SELECTOR_PREFIX = f"{EMPTY_PREFIX}selector."
@@ -148,7 +151,7 @@ def page_changes(counters: Mapping[str, int]) -> PageChanges:
 
 
 class CacheUsage(msgspec.Struct, frozen=True):
-    """How often the cache had a page: fresh, or unchanged as the site said; and the bytes that were not fetched."""
+    """How often the cache had a response: fresh, or unchanged as the site said; and the bytes that were not fetched."""
 
     hits: int
     revalidated: int
@@ -157,9 +160,9 @@ class CacheUsage(msgspec.Struct, frozen=True):
 
     @property
     def hit_rate(self) -> float:
-        """The share of pages for which nobody was asked."""
-        pages = self.hits + self.revalidated + self.misses
-        return self.hits / pages if pages else 0.0
+        """The share of requests for which nobody was asked."""
+        requests = self.hits + self.revalidated + self.misses
+        return self.hits / requests if requests else 0.0
 
 
 _USAGE_NAMES = tuple(f"{CACHE_PREFIX}{name}" for name in CacheUsage.__struct_fields__)
@@ -212,6 +215,9 @@ def fetch_usage(counters: Mapping[str, int]) -> list[FetchUsage]:
     return sorted(usage, key=lambda one: -one.responses)
 
 
+_SITEMAP_COUNTS = ("read", "entries", "lost", "cut")
+
+
 class SitemapUsage(msgspec.Struct, frozen=True):
     """What the sitemaps of a run came to."""
 
@@ -219,12 +225,15 @@ class SitemapUsage(msgspec.Struct, frozen=True):
     entries: int  # listed in them, URLs of pages and of further sitemaps
     lost: int  # entries that could not be read
     cut: int  # sitemaps with more entries than are read
+    failed: int = 0  # for good
 
 
-def sitemap_usage(counters: Mapping[str, int]) -> SitemapUsage | None:
-    """None where none was read."""
-    counts = [counters.get(f"{SITEMAP_PREFIX}{what}", 0) for what in SitemapUsage.__struct_fields__]
-    return SitemapUsage(*counts) if counts[0] else None
+def sitemap_usage(counters: Mapping[str, int], stats: Stats) -> SitemapUsage | None:
+    """None where none was read, and none failed."""
+    read, entries, lost, cut = (counters.get(f"{SITEMAP_PREFIX}{what}", 0) for what in _SITEMAP_COUNTS)
+    # Both bounds: what is asked for after the other may have gone on meanwhile.
+    failed = max(0, min(stats.aside - read, stats.failed))
+    return SitemapUsage(read, entries, lost, cut, failed) if read or failed else None
 
 
 def add_bounded(counters: dict[str, int], more: Mapping[str, int], room: int) -> None:

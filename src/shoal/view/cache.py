@@ -49,11 +49,12 @@ async def clear_cache(queue: Cache, *, host: str = "", url: str = "") -> int:
 
 def describe_usage(usage: CacheUsage) -> str:
     """How much the cache helped a run."""
-    pages = usage.hits + usage.revalidated + usage.misses
+    requests = usage.hits + usage.revalidated + usage.misses  # for pages and sitemaps
     unchanged = f", {count(usage.revalidated)} unchanged" if usage.revalidated else ""
-    share = format_share(usage.hits, pages)
+    share = format_share(usage.hits, requests)
     return (
-        f"{count(usage.hits)} of {count(pages, 'page')} ({share}) from the cache, {size(usage.bytes)} saved{unchanged}"
+        f"{count(usage.hits)} of {count(requests, 'request')} ({share}) answered from the cache,"
+        f" {size(usage.bytes)} saved{unchanged}"
     )
 
 

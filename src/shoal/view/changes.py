@@ -21,6 +21,7 @@ BODIES = 50  # pages whose records are compared together
 MAX_FAILED = 10_000  # dead letters that are looked at to tell what has failed from what has gone
 
 _Output = tuple[list[bytes], list[Any]]  # records and links, as a page gave them
+_decode_output = msgspec.msgpack.Decoder(_Output).decode
 
 
 class ChangeCounts(msgspec.Struct, frozen=True):
@@ -169,8 +170,8 @@ async def _whole(queue: Queue, run: Run, tasks: Sequence[int]) -> dict[bytes, tu
 
 
 def _difference(head: PageHead, body: bytes, former: tuple[PageHead, bytes] | None) -> PageChange:
-    now = unpack_body(body, _Output)
-    was = unpack_body(former[1], _Output) if former is not None else None
+    now = unpack_body(body, _decode_output)
+    was = unpack_body(former[1], _decode_output) if former is not None else None
     if now is None or was is None:  # it was too large to be remembered
         return PageChange("changed", head.task_url, records=len(now[0]) if now else 0)
     return PageChange(

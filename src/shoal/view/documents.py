@@ -92,7 +92,7 @@ def status_document(found: Status) -> Document:
         "dead_by_cause": count_by_cause(found.dead),
         "fields": field_documents(found.counters),
         "fetched": fetch_documents(found.counters),
-        "sitemaps": sitemap_document(found.counters),
+        "sitemaps": sitemap_document(found.counters, found.stats),
         "cache": usage_document(cache_usage(found.counters)),
     }
 
@@ -109,9 +109,9 @@ def field_documents(counters: Mapping[str, int]) -> list[Document]:
     return [{"name": name, **msgspec.structs.asdict(fill)} for name, fill in field_fill(counters).items()]
 
 
-def sitemap_document(counters: Mapping[str, int]) -> Document | None:
-    """What the sitemaps of a run came to; None where none was read."""
-    usage = sitemap_usage(counters)
+def sitemap_document(counters: Mapping[str, int], stats: Stats) -> Document | None:
+    """What the sitemaps of a run came to; None where none was read, and none failed."""
+    usage = sitemap_usage(counters, stats)
     return None if usage is None else msgspec.structs.asdict(usage)
 
 

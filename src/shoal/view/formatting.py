@@ -92,10 +92,21 @@ def iso_time(at: int) -> str | None:
 
 
 def sitemap_words(usage: SitemapUsage) -> str:
-    """What was read, how many URLs that gave, and what was lost."""
+    """What was read, how many URLs that gave, what was lost, and what failed."""
+    failed = f"{count(usage.failed)} failed" if usage.failed else ""
+    if not usage.read:
+        return failed
     lost = f", {count(usage.lost)} more could not be read" if usage.lost else ""
     cut = f"; of {count(usage.cut)} only the beginning, for their length" if usage.cut else ""
-    return f"{count(usage.read, 'sitemap')} read: {count(usage.entries, 'URL')} listed{lost}{cut}"
+    read = f"{count(usage.read, 'sitemap')} read: {count(usage.entries, 'URL')} listed{lost}{cut}"
+    return f"{read}; {failed}" if failed else read
+
+
+def failed_words(stats: Stats, sitemaps: SitemapUsage | None) -> str:
+    """What failed for good, each by its name: "3 pages and 1 sitemap"; empty where nothing did."""
+    aside = sitemaps.failed if sitemaps else 0
+    parts = [count(number, word) for number, word in ((stats.failed - aside, "page"), (aside, "sitemap")) if number]
+    return " and ".join(parts)
 
 
 def format_account(stats: Stats) -> str:

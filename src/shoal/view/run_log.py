@@ -76,9 +76,10 @@ def _lifecycle_entries(run: Run, stats: Stats) -> Iterator[RunLogEntry]:
     if not run.finished_at:
         return
     took = format_duration(max(0.0, (run.finished_at - run.created_at) / 1e6))
+    what = "task" if stats.aside else "page"  # sitemaps are no pages
     failed = f", {count(stats.failed)} failed" if stats.failed else ""
     given_up = f", {count(stats.cancelled)} dropped" if stats.cancelled else ""
-    details = f"after {took}: {count(stats.done, 'page')} done{failed}{given_up}, {count(stats.records, 'record')}"
+    details = f"after {took}: {count(stats.done, what)} done{failed}{given_up}, {count(stats.records, 'record')}"
     well = run.state == "finished"
     yield RunLogEntry(run.finished_at, run.state if well else f"ended: {run.state}", "ok" if well else "", details)
 

@@ -11,7 +11,8 @@ from typing import Any
 from shoal.core.lane import Pace
 from shoal.core.resources import Pressure
 from shoal.core.run import run_of
-from shoal.core.task import Outcome, Verdict
+from shoal.core.run_counters import UNCHANGED
+from shoal.core.task import LeasedTask, Outcome, Verdict
 from shoal.queue.base import ExtendResult
 from shoal.queue.follow_ups import FollowUps
 from shoal.queue.reconnect import TRANSIENT_ERRORS
@@ -215,11 +216,20 @@ class Worker:
                 context.on_attempt(task, outcome, self._run_name(task.run))
             if not running:
                 self._all_finished.set()
-            is_once = task.ack == "auto"  # nothing waits for its outcome; any other takes up its place until then
+            # Nothing waits for such outcomes; with any other a task takes up its place until it is settled.
+            is_lazy = self._is_lazy(task, outcome)
             if is_held := leases.holds(task.id, task.lease):
-                settler.put(outcome, takes_place=not is_once, lazy=is_once)
-            if is_once or not is_held:
+                settler.put(outcome, takes_place=not is_lazy, lazy=is_lazy)
+            if is_lazy or not is_held:
                 self._busy -= 1
+
+    def _is_lazy(self, task: LeasedTask, outcome: Outcome) -> bool:
+        if task.ack == "auto":
+            return True
+        run_context = self._context.known_run_context(task.run)
+        if run_context is None or run_context.recrawl is None:
+            return False
+        return is_nobody_waiting(outcome, task.spacing, run_context.pace(task.lane))
 
     def _next_task(self) -> BufferedTask | None:
         """One to start, if there is a place for it; none is started whose outcome could not be kept."""
@@ -401,6 +411,13 @@ class Worker:
         self._context.counters.stop()
         if self._ticker is not None:
             self._ticker.cancel()
+
+
+def is_nobody_waiting(outcome: Outcome, spacing: float, pace: Pace) -> bool:
+    """Whether a page was as it had been: no link is new, and its host waits neither for it nor for what it says."""
+    if UNCHANGED not in outcome.counters or outcome.found or outcome.lanes or outcome.outbox:
+        return False
+    return not spacing and not pace.max_in_flight
 
 
 def _slower_pace(one: Pace | None, other: Pace) -> Pace:

@@ -114,7 +114,7 @@ async def show_run(request: Request, context: ContextDep, caller: ReaderDep, nam
             "took": (run.finished_at - run.created_at) / 1e6 if run.finished_at else 0.0,
             "limits": [(kind, words) for kind, words in limiting_factors(found)],
             "cache": describe_usage(cached) if (cached := cache_usage(found.counters)) else "",
-            "sitemaps": sitemap_words(read) if (read := sitemap_usage(found.counters)) else "",
+            "sitemaps": sitemap_words(read) if (read := sitemap_usage(found.counters, found.stats)) else "",
             "account": format_account(found.stats),
             "no_records": describe_no_records(found.no_records) if found.no_records else [],
             "lanes": [(lane, format_least_time(lane, found.now)) for lane in slowest],

@@ -23,7 +23,9 @@ def page_counters(attempt: TaskAttempt, output: HandlerOutput | None = None) -> 
     if response is not None and response.cache == "hit":  # nothing was fetched
         counters = count_hit(len(response.body))
     elif response is not None:
-        counters = _count_fetch(attempt, run_context, response) | count_miss(response.cache)
+        counters = _count_fetch(attempt, run_context, response)
+        if response.cache:
+            counters |= count_miss(response.cache)
     if output is None:
         return counters
     if output.records:

@@ -35,6 +35,9 @@ from shoal.worker.task.handler_output import HandlerOutput
 _CONDITIONAL_HEADERS = frozenset(
     ("if-none-match", "if-modified-since", "if-match", "if-unmodified-since", "if-range", "range")
 )
+_UNCHANGED = count_page_change("unchanged")
+_NOT_MODIFIED = count_page_change("unchanged", "not_modified")
+_NOT_ASKED = count_page_change("unchanged", "not_asked")
 
 
 class PageOutput(msgspec.Struct, frozen=True, array_like=True):
@@ -42,6 +45,9 @@ class PageOutput(msgspec.Struct, frozen=True, array_like=True):
 
     records: list[bytes] = []
     follows: list[Follow] = []
+
+
+_decode_output = msgspec.msgpack.Decoder(PageOutput).decode
 
 
 class FormerPage(msgspec.Struct, frozen=True):
@@ -88,14 +94,17 @@ class Recrawl:
 
     async def recall(self, task: LeasedTask) -> FormerPage | None:
         """The page of a task as it was; None: it is new, or not one that is compared."""
-        if not is_compared(task):
-            return None
-        found = await self._reader.find(self._digests.pop(task.id, b"") or page_digest(task))
+        digest = self._digests.pop(task.id, b"")
+        if not digest:
+            if not is_compared(task):
+                return None
+            digest = page_digest(task)
+        found = await self._reader.find(digest)
         if found is None:
             return None
         head, body = found
         may_reuse = self._rules is not None and head.reusable and head.rules == self._rules_of(task)
-        output = unpack_body(body, PageOutput) if may_reuse else None
+        output = unpack_body(body, _decode_output) if may_reuse else None
         return FormerPage(head, body, output, head.validators if output is not None else ())
 
     def with_validators(self, request: Request, former: FormerPage) -> Request:
@@ -119,17 +128,19 @@ class Recrawl:
     ) -> dict[str, int]:
         """Save what was known as what is known now; says what to count."""
         head = former.head
-        etag, modified = _validators(response) if response is not None else ("", "")
+        if response is None:
+            self._save(task, msgspec.structs.replace(head, change="unchanged"), former.body)
+            return _NOT_ASKED
+        etag, modified = _validators(response, head.etag)
         now = msgspec.structs.replace(
             head,
             change="unchanged",
-            fetched_at=head.fetched_at if response is None else at,
+            fetched_at=at,
             etag=etag or head.etag,
             last_modified=modified or head.last_modified,
         )
         self._save(task, now, former.body)
-        how = ("not_asked",) if response is None else ("not_modified",) if response.status == 304 else ()
-        return count_page_change("unchanged", *how)
+        return _NOT_MODIFIED if response.status == 304 else _UNCHANGED
 
     def remember(
         self,
@@ -204,8 +215,8 @@ def restored(former: FormerPage) -> HandlerOutput:
     """What the handler had yielded of the page, to be judged anew."""
     output = HandlerOutput()
     if former.output is not None:
-        output.records = list(former.output.records)
-        output.follows = list(former.output.follows)
+        output.records = former.output.records
+        output.follows = former.output.follows
     output.links = sum(len(follow.hrefs) for follow in output.follows)
     return output
 
@@ -216,7 +227,7 @@ def _change(former: FormerPage | None, content: bytes, given: PageOutput) -> Cha
     if former.head.content == content:
         return "unchanged"
     # Pages often differ in what nobody looks for: a date, a token of a form.
-    known = former.output or unpack_body(former.body, PageOutput)
+    known = former.output or unpack_body(former.body, _decode_output)
     return "unchanged" if known == given else "changed"
 
 
@@ -228,12 +239,14 @@ def _packed(given: PageOutput) -> bytes:
         return b""
 
 
-def _validators(response: Response) -> tuple[str, str]:
-    modified = validator(response.header("last-modified"))
-    vary = response.header("vary").lower()
-    if "*" in vary or "cookie" in vary:  # the same date may be that of what others get
-        modified = ""
-    return validator(response.header("etag")), modified
+def _validators(response: Response, known: str = "") -> tuple[str, str]:
+    """The ETag and the date, as far as they can be sent back; known: an ETag that can."""
+    etag, modified = response.header("etag"), response.header("last-modified")
+    if modified:
+        modified, vary = validator(modified), response.header("vary").lower()
+        if "*" in vary or "cookie" in vary:  # the same date may be that of what others get
+            modified = ""
+    return etag if etag == known else validator(etag), modified
 
 
 def _is_personal(task: LeasedTask) -> bool:
