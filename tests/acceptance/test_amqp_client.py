@@ -146,6 +146,29 @@ async def test_wrong_password_and_missing_vhost_are_refusals_and_a_closed_port_i
         await Connection.open(variant(port=free_port()))
 
 
+async def test_the_answer_to_a_caller_that_was_cancelled_is_not_taken_for_the_next_ones(address: BrokerAddress) -> None:
+    async with connected(address) as connection:
+        channel = await connection.channel()
+        for name in ("first", "second"):
+            asking = asyncio.create_task(channel.declare_queue(name))
+            await asyncio.sleep(0)  # it has asked
+            asking.cancel()
+            await asyncio.wait((asking,))
+        assert (await channel.declare_queue("third")).name == "third"
+        await channel.consume("third", lambda _: None, tag="me")
+        assert connection.is_open
+
+
+async def test_a_connection_is_closed_also_if_whoever_closes_it_is_cancelled(address: BrokerAddress) -> None:
+    connection = await Connection.open(address, name="test")
+    closing = asyncio.create_task(connection.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait((closing,))
+    async with asyncio.timeout(HANG):
+        await connection._lost
+
+
 async def test_the_end_of_a_queue_reaches_its_consumer(address: BrokerAddress) -> None:
     gone = asyncio.Event()
     async with connected(address) as connection:

@@ -12,6 +12,7 @@ from conformance.rabbitmq_backend import RunningRelay, broker_url
 from wait import until
 
 from shoal.amqp.connection import Connection
+from shoal.amqp.errors import ConnectionLost
 from shoal.control.carrier import audit
 from shoal.control.carrier.leases import RELAY
 from shoal.core.lane import UNLIMITED_PACE, Pace
@@ -126,7 +127,6 @@ async def test_free_tasks_are_messages_until_they_are_settled(carried: Carried) 
     stats = await carried.stats(run)
     assert (stats.done, stats.records, stats.open) == (30, 30, 0)
     await queue.close()  # what was not acknowledged would be in the queue again
-    carried.clients.clear()
     assert await carried.depth() == 0
 
 
@@ -138,7 +138,7 @@ async def test_what_a_dead_worker_held_is_done_by_another_and_recorded_once(carr
     held = [(task.id, task.lease) for task in tasks[5:]]
     connection = first._link.current
     assert connection is not None
-    connection.abort(RuntimeError("killed"))  # type: ignore[arg-type]
+    connection.abort(ConnectionLost("killed"))
     await carried.ledger.reap()
     again = await claim_all(second, "second", 15)
     assert sorted((task.id, task.lease) for task in again) == sorted(held)
@@ -204,7 +204,6 @@ async def test_what_a_person_removed_from_the_broker_is_published_again(carried:
     channel = await connection.channel(confirms=False)
     await (channel.purge_queue if how == "purge" else channel.delete_queue)(carried.queue_name())
     await connection.close()
-    await until(lambda: _ready(carried, run))
     tasks = await claim_all(queue, "w", 39)
     assert kept[0].id not in {task.id for task in tasks}
     await queue.settle(done([*tasks, *kept]))
@@ -214,10 +213,6 @@ async def test_what_a_person_removed_from_the_broker_is_published_again(carried:
 
 async def _depth_of(carried: Carried, count: int) -> bool:
     return await carried.depth() == count
-
-
-async def _ready(carried: Carried, run: Run) -> bool:
-    return (await carried.stats(run)).ready > 0
 
 
 async def test_what_a_relay_leased_before_it_died_is_published_by_the_next(carried: Carried) -> None:
@@ -265,8 +260,9 @@ async def test_auto_tasks_are_acknowledged_by_delivery_and_never_given_twice(car
     await queue.settle(done(tasks[:4]))
     connection = queue._link.current
     assert connection is not None
-    connection.abort(RuntimeError("killed"))  # type: ignore[arg-type]
+    connection.abort(ConnectionLost("killed"))
     queue._deliveries._held.clear()  # nobody holds the two others any more
+    await _claimed(queue, "w", 0)  # connected again, it tells the relay so
     stats = await until(lambda: _ended(carried, run))
     assert (stats.done, stats.dead, stats.open) == (4, 2, 0)
 
@@ -304,3 +300,19 @@ async def test_a_queue_with_other_arguments_is_named_with_the_difference_and_the
     said = carried.relay.said[0]
     assert "its x-max-length is " in said
     assert f"rabbitmqctl delete_queue -p '/' '{carried.queue_name()}'" in said
+
+
+async def test_a_repeated_request_returns_its_own_batch_whatever_else_was_delivered(carried: Carried) -> None:
+    run = await carried.run(6)
+    queue = await carried.client()
+    new = Task(f"{TYPE}/pushed", f"{TYPE}#0", digest("pushed"), kind="work")
+    pushed = await queue.push(run.id, [new], "w", {}, request_id="pushed")
+    await queue.claim("w", 0, serves=(TYPE,))
+    await until(lambda: _delivered(queue, 6))
+    again = await queue.claim("w", 3, serves=(TYPE,), request_id="pushed")
+    assert [task.id for task in again.tasks] == [task.id for task in pushed.claim.tasks] != []
+    first = await queue.claim("w", 3, serves=(TYPE,), request_id="delivered")
+    assert len(first.tasks) == 3
+    await queue.settle(done(first.tasks[:1]))
+    second = await queue.claim("w", 3, serves=(TYPE,), request_id="delivered")
+    assert second.tasks == first.tasks[1:]
