@@ -20,7 +20,6 @@ from shoal.amqp.errors import (
     NO_ROUTE,
     NOT_FOUND,
     PRECONDITION_FAILED,
-    AmqpError,
     ChannelClosed,
     ConnectionLost,
     ConnectionRefused,
@@ -267,6 +266,7 @@ async def test_publishers_wait_while_the_broker_blocks_and_go_on_after_it() -> N
         (CONFIRM, blocked + CONFIRM_OK),
         (frames.HEARTBEAT_FRAME, frames.method_frame(0, frames.UNBLOCKED)),
         (b"secret", frames.ack_frame(1, 1, False)),
+        (frames.method_frame(0, frames.CLOSE)[7:11], frames.method_frame(0, frames.CLOSE_OK)),
     )
     async with fake_broker(START + TUNE + OPEN_OK, *script) as address, connected(address) as connection:
         channel = await connection.channel()
@@ -282,12 +282,14 @@ async def test_publishers_wait_while_the_broker_blocks_and_go_on_after_it() -> N
 
 
 async def test_whoever_waits_for_a_confirm_is_told_when_the_connection_is_lost() -> None:
-    with rabbitmq.own_server(management=False) as server:
-        connection = await Connection.open(BrokerAddress.parse(server.url()))
+    script = ((CHANNEL_OPEN, CHANNEL_OK), (CONFIRM, CONFIRM_OK), (b"secret", b""))
+    async with fake_broker(START + TUNE + OPEN_OK, *script) as address:
+        connection = await Connection.open(address)
         channel = await connection.channel()
-        await channel.declare_queue("q", arguments={"x-queue-type": "classic"})
-        server.kill()
-        with pytest.raises(AmqpError):
-            while True:
-                await asyncio.wait_for(channel.publish_many([Outgoing("q", b"1")]), HANG)
-        await connection.close()
+        publishing = asyncio.ensure_future(channel.publish_many([Outgoing("q", b"secret")]))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not publishing.done()
+    with pytest.raises(ConnectionLost):
+        await asyncio.wait_for(publishing, HANG)
+    await connection.close()

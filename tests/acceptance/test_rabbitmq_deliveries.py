@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 from conformance.rabbitmq_backend import RunningRelay, broker_url
-from wait import until
+from servers import rabbitmq
+from servers.ports import free_port
+from wait import HANG, until
 
 from shoal.amqp.connection import Connection
 from shoal.amqp.errors import ConnectionLost
@@ -22,6 +24,7 @@ from shoal.core.task import LeasedTask, Outcome, Task, digest
 from shoal.queue.base import Queue
 from shoal.queue.broker import names
 from shoal.queue.rabbitmq import RabbitmqQueue, deliveries
+from shoal.queue.reconnect import reconnecting
 from shoal.queue.sqlite import SqliteQueue
 
 TYPE = "task:work"
@@ -316,3 +319,46 @@ async def test_a_repeated_request_returns_its_own_batch_whatever_else_was_delive
     await queue.settle(done(first.tasks[:1]))
     second = await queue.claim("w", 3, serves=(TYPE,), request_id="delivered")
     assert second.tasks == first.tasks[1:]
+
+
+async def test_relay_and_worker_wait_for_a_broker_that_is_late(tmp_path: Path) -> None:
+    broker, port = rabbitmq.shared(), free_port()
+    url = broker_url(tmp_path).replace(f":{broker.port}/", f":{port}/")
+    relay = RunningRelay(await SqliteQueue.open(str(tmp_path / "queue.db")), url)
+    tries: list[Exception] = []
+    starting = asyncio.create_task(relay.start())
+    opening = asyncio.create_task(
+        reconnecting(lambda: RabbitmqQueue.open(url), HANG, on_failure=lambda error, _: tries.append(error))
+    )
+    await until(lambda: relay.said and tries)
+    async with forwarding(port, broker.port):
+        queue = await opening
+        await starting
+        assert await queue.runs() == []
+        await queue.close()
+        await relay.close()
+
+
+@asynccontextmanager
+async def forwarding(port: int, to: int) -> AsyncIterator[None]:
+    """Whoever connects to the port speaks with the other."""
+    ways: set[asyncio.Task[None]] = set()
+
+    async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while some := await reader.read(1 << 16):
+                writer.write(some)
+                await writer.drain()
+        writer.close()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answers, requests = await asyncio.open_connection("127.0.0.1", to)
+        ways.update((asyncio.create_task(pipe(reader, requests)), asyncio.create_task(pipe(answers, writer))))
+
+    server = await asyncio.start_server(accept, "127.0.0.1", port)
+    try:
+        yield
+    finally:
+        server.close()
+        await asyncio.wait(ways)
+        await asyncio.sleep(0)  # the sockets are closed in the next turn
