@@ -28,6 +28,7 @@ from shoal.core.lane import WorkerStatus
 from shoal.errors import QueueUnavailable
 from shoal.queue.base import Finding, Promises
 from shoal.queue.promises import OVER_HTTP, SQLITE
+from shoal.queue.registry import backend_of
 from shoal.view import doctor as checks
 from shoal.view.doctor import finding_from_error, run_checks
 
@@ -274,7 +275,7 @@ def test_of_a_server_it_says_what_stands_behind_it_and_what_http_adds(user: Shel
 
 
 def test_of_an_older_server_it_says_what_it_can(capsys: pytest.CaptureFixture[str]) -> None:
-    _show_promises(None, Promises("to the last second", False, "many machines"), served=True)
+    _show_promises(None, Promises("to the last second", False, "many machines"), backend_of("https://queue.example"))
     said = capsys.readouterr().out
     assert "What the queue behind the server promises" in said
     assert "to the last second" in said and "many machines" in said and "What HTTP adds" in said

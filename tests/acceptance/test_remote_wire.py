@@ -24,8 +24,9 @@ from shoal.core.task import Outcome
 from shoal.errors import ActionRequired, QueueRefused, QueueUnavailable, UsageError
 from shoal.queue import document_kinds as kinds
 from shoal.queue import http as http_queue
+from shoal.queue import http_connection
 from shoal.queue.base import Promises, TaskFilter
-from shoal.queue.http import HttpQueue, connection
+from shoal.queue.http import HttpQueue
 from shoal.queue.sqlite import SqliteQueue, purge
 from shoal.queue.wire import MEDIA_TYPE, PATH, PROTOCOL, VERBS, ServerInfo
 from shoal.sources.start_task import start_task
@@ -153,14 +154,14 @@ async def test_a_wrong_token_is_not_tried_again() -> None:
 
 
 async def test_silence_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "SILENCE_TIMEOUT", 0.2)
+    monkeypatch.setattr(http_connection, "SILENCE_TIMEOUT", 0.2)
     async with saying([None]) as (url, _):
         with pytest.raises(QueueUnavailable, match="no answer within"):
             await HttpQueue.open(url)
 
 
 async def test_an_answer_without_end_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "MAX_RESPONSE_BYTES", 10_000)
+    monkeypatch.setattr(http_connection, "MAX_RESPONSE_BYTES", 10_000)
     large = answer("200 OK", b"x" * 20_000, f"Content-Type: {MEDIA_TYPE}")
     endless = b"HTTP/1.1 200 OK\r\n" + b"".join(b"X-%d: y\r\n" % n for n in range(2_000))
     for said in (large, endless):

@@ -140,7 +140,7 @@ def test_worker_of_a_full_machine_claims_nothing_and_everybody_is_told(sqlite_fl
     sqlite_fleet.site.pages["/p/*"] = page("x")
     run = sqlite_fleet.submit(["/p/1"])
     code = sqlite_fleet.scraper()
-    full = sqlite_fleet.worker(code, "--disk-reserve", "1000000TB", "--heartbeat", "300ms")
+    full = sqlite_fleet.worker(code, "--disk-reserve", "9000TB", "--heartbeat", "300ms")
     (status,) = wait_until(sqlite_fleet.workers)
     assert status.activity.startswith("claims nothing: ")
     advice = sqlite_fleet.user.shoal("advice", "--json").json["advice"]
