@@ -15,7 +15,7 @@ from wait import HANG, until
 
 from shoal.amqp.connection import Connection
 from shoal.amqp.errors import ConnectionLost
-from shoal.control.carrier import audit
+from shoal.control.carrier import audit, holdings
 from shoal.control.carrier.leases import RELAY
 from shoal.core.lane import UNLIMITED_PACE, Pace
 from shoal.core.run import NewRun, Run
@@ -178,6 +178,19 @@ async def _is_idle(queue: RabbitmqQueue) -> bool:
     return not queue._deliveries._doubtful
 
 
+async def test_what_a_worker_held_when_it_was_closed_is_anothers_at_once(
+    carried: Carried, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holdings, "FRESH_SECONDS", 1e9)  # only what it says itself counts
+    await carried.run(5)
+    first, second = await carried.client(), await carried.client()
+    tasks = await claim_all(first, "first", 5)
+    await until(lambda: carried.relay.relay._holdings.held(asyncio.get_running_loop().time()))
+    await first.close()
+    again = await claim_all(second, "second", 5)
+    assert {task.id for task in again} == {task.id for task in tasks}
+
+
 async def test_whoever_kills_its_workers_is_a_dead_letter_and_the_others_are_not_charged(carried: Carried) -> None:
     run = await carried.run(3)
     queue = await carried.client()
@@ -243,7 +256,8 @@ async def test_work_with_a_pace_or_needs_is_claimed_and_never_published(carried:
     queue = await carried.client()
     for _ in range(3):
         (task,) = await claim(queue, "w", 1)
-        assert {view.worker for view in await carried.ledger.list_tasks(task.run, state="leased")} <= {"w", RELAY}
+        leased = {view.id: view.worker for view in await carried.ledger.list_tasks(task.run, state="leased")}
+        assert leased[task.id] == "w"  # what is published is leased to the relays
         assert task.spacing == 0.05
         await queue.settle(done([task]))
     needy = await carried.run(2, needs=("browser",))

@@ -73,6 +73,13 @@ MUTANTS = (
         f"{_CLIENT}::test_a_connection_is_closed_also_if_whoever_closes_it_is_cancelled",
     ),
     Mutant(
+        "whoever closes still seems to hold its tasks",
+        "queue/rabbitmq/deliveries.py",
+        "                self._held.clear()\n",
+        "",
+        f"{_DELIVERIES}::test_what_a_worker_held_when_it_was_closed_is_anothers_at_once",
+    ),
+    Mutant(
         "a repeated request is given what was delivered meanwhile",
         "queue/rabbitmq/__init__.py",
         "        if was_delivered is None:",
