@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
@@ -9,6 +10,8 @@ from typing import Any
 
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
+from servers import rabbitmq
+from wait import until
 
 from shoal.config.load import load
 from shoal.control.broker_duties import BrokerDuties
@@ -31,6 +34,12 @@ def publish(url: str, *bodies: object, exchange: str = "shoal.intake", **propert
         for body in bodies:
             text = body if isinstance(body, bytes) else json.dumps(body).encode()
             channel.basic_publish(exchange, "", text, pika.BasicProperties(delivery_mode=2, **properties))
+
+
+async def declared(broker: str) -> None:
+    """Until what is published arrives: the exchange is there, and its queue bound to it."""
+    path = f"/api/bindings/{broker.rpartition('/')[2]}/e/shoal.intake/q/shoal.intake"
+    await until(lambda: asyncio.to_thread(rabbitmq.shared().manage, "GET", path, expect=None), every=0.05)
 
 
 def take_all(url: str, queue: str) -> list[tuple[Any, bytes]]:

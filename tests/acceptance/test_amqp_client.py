@@ -20,7 +20,6 @@ from shoal.amqp.errors import (
     NO_ROUTE,
     NOT_FOUND,
     PRECONDITION_FAILED,
-    AmqpError,
     ChannelClosed,
     ConnectionLost,
     ConnectionRefused,
@@ -146,6 +145,29 @@ async def test_wrong_password_and_missing_vhost_are_refusals_and_a_closed_port_i
         await Connection.open(variant(port=free_port()))
 
 
+async def test_the_answer_to_a_caller_that_was_cancelled_is_not_taken_for_the_next_ones(address: BrokerAddress) -> None:
+    async with connected(address) as connection:
+        channel = await connection.channel()
+        for name in ("first", "second"):
+            asking = asyncio.create_task(channel.declare_queue(name))
+            await asyncio.sleep(0)  # it has asked
+            asking.cancel()
+            await asyncio.wait((asking,))
+        assert (await channel.declare_queue("third")).name == "third"
+        await channel.consume("third", lambda _: None, tag="me")
+        assert connection.is_open
+
+
+async def test_a_connection_is_closed_also_if_whoever_closes_it_is_cancelled(address: BrokerAddress) -> None:
+    connection = await Connection.open(address, name="test")
+    closing = asyncio.create_task(connection.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait((closing,))
+    async with asyncio.timeout(HANG):
+        await connection._lost
+
+
 async def test_the_end_of_a_queue_reaches_its_consumer(address: BrokerAddress) -> None:
     gone = asyncio.Event()
     async with connected(address) as connection:
@@ -244,6 +266,7 @@ async def test_publishers_wait_while_the_broker_blocks_and_go_on_after_it() -> N
         (CONFIRM, blocked + CONFIRM_OK),
         (frames.HEARTBEAT_FRAME, frames.method_frame(0, frames.UNBLOCKED)),
         (b"secret", frames.ack_frame(1, 1, False)),
+        (frames.method_frame(0, frames.CLOSE)[7:11], frames.method_frame(0, frames.CLOSE_OK)),
     )
     async with fake_broker(START + TUNE + OPEN_OK, *script) as address, connected(address) as connection:
         channel = await connection.channel()
@@ -259,12 +282,14 @@ async def test_publishers_wait_while_the_broker_blocks_and_go_on_after_it() -> N
 
 
 async def test_whoever_waits_for_a_confirm_is_told_when_the_connection_is_lost() -> None:
-    with rabbitmq.own_server(management=False) as server:
-        connection = await Connection.open(BrokerAddress.parse(server.url()))
+    script = ((CHANNEL_OPEN, CHANNEL_OK), (CONFIRM, CONFIRM_OK), (b"secret", b""))
+    async with fake_broker(START + TUNE + OPEN_OK, *script) as address:
+        connection = await Connection.open(address)
         channel = await connection.channel()
-        await channel.declare_queue("q", arguments={"x-queue-type": "classic"})
-        server.kill()
-        with pytest.raises(AmqpError):
-            while True:
-                await asyncio.wait_for(channel.publish_many([Outgoing("q", b"1")]), HANG)
-        await connection.close()
+        publishing = asyncio.ensure_future(channel.publish_many([Outgoing("q", b"secret")]))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not publishing.done()
+    with pytest.raises(ConnectionLost):
+        await asyncio.wait_for(publishing, HANG)
+    await connection.close()

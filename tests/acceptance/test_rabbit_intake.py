@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from broker_relay import other_program, publish, relaying, take_all
-from servers import rabbitmq
+from broker_relay import declared, other_program, publish, relaying, take_all
 from wait import until
 
 from shoal.control.intake_counts import IntakeCounts, intake_counts
@@ -17,12 +16,6 @@ from shoal.queue.base import Queue, TaskView
 
 async def published(url: str, *bodies: object, **properties: Any) -> None:
     await asyncio.to_thread(lambda: publish(url, *bodies, **properties))
-
-
-async def declared(broker: str) -> None:
-    """Until what is published arrives: the exchange is there, and its queue bound to it."""
-    path = f"/api/bindings/{broker.rpartition('/')[2]}/e/shoal.intake/q/shoal.intake"
-    await until(lambda: asyncio.to_thread(rabbitmq.shared().manage, "GET", path, expect=None), every=0.05)
 
 
 async def counted(queue: Queue, messages: int) -> IntakeCounts:

@@ -85,6 +85,7 @@ def test_a_user_without_the_tag_is_told_which_to_set(vhost: str) -> None:
         server.manage("DELETE", f"/api/users/{vhost}")
 
 
+@pytest.mark.faults  # a broker of its own takes ten seconds to start
 def test_an_alarm_is_said_by_the_command_the_doctor_and_the_page(user: ShellUser, tmp_path: Path) -> None:
     with rabbitmq.own_server(("vm_memory_high_watermark.absolute = 10MB",)) as server:
         settings = load({"queue": server.url(ledger="relay"), "rabbitmq_management": server.management_url})

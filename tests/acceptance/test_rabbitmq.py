@@ -97,6 +97,7 @@ def test_producer_and_worker_know_the_broker_only_and_the_relay_stops_when_told(
             assert process.wait(HANG) == 0
 
 
+@pytest.mark.faults  # a broker of its own
 def test_everybody_waits_for_a_broker_that_is_late(tmp_path: Path) -> None:
     try:
         server = rabbitmq.Server(management=False)
@@ -116,6 +117,7 @@ def test_everybody_waits_for_a_broker_that_is_late(tmp_path: Path) -> None:
         server.remove()
 
 
+@pytest.mark.faults  # a broker of its own
 def test_a_worker_that_reaches_nothing_but_the_port_of_the_broker_does_its_work(tmp_path: Path) -> None:
     if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("iptables"):
         pytest.skip("network namespaces need root, ip and iptables")

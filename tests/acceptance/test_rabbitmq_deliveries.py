@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 from conformance.rabbitmq_backend import RunningRelay, broker_url
-from wait import until
+from servers import rabbitmq
+from servers.ports import free_port
+from wait import HANG, until
 
 from shoal.amqp.connection import Connection
-from shoal.control.carrier import audit
+from shoal.amqp.errors import ConnectionLost
+from shoal.control.carrier import audit, holdings
 from shoal.control.carrier.leases import RELAY
 from shoal.core.lane import UNLIMITED_PACE, Pace
 from shoal.core.run import NewRun, Run
@@ -21,6 +24,7 @@ from shoal.core.task import LeasedTask, Outcome, Task, digest
 from shoal.queue.base import Queue
 from shoal.queue.broker import names
 from shoal.queue.rabbitmq import RabbitmqQueue, deliveries
+from shoal.queue.reconnect import reconnecting
 from shoal.queue.sqlite import SqliteQueue
 
 TYPE = "task:work"
@@ -126,7 +130,6 @@ async def test_free_tasks_are_messages_until_they_are_settled(carried: Carried) 
     stats = await carried.stats(run)
     assert (stats.done, stats.records, stats.open) == (30, 30, 0)
     await queue.close()  # what was not acknowledged would be in the queue again
-    carried.clients.clear()
     assert await carried.depth() == 0
 
 
@@ -138,7 +141,7 @@ async def test_what_a_dead_worker_held_is_done_by_another_and_recorded_once(carr
     held = [(task.id, task.lease) for task in tasks[5:]]
     connection = first._link.current
     assert connection is not None
-    connection.abort(RuntimeError("killed"))  # type: ignore[arg-type]
+    connection.abort(ConnectionLost("killed"))
     await carried.ledger.reap()
     again = await claim_all(second, "second", 15)
     assert sorted((task.id, task.lease) for task in again) == sorted(held)
@@ -175,6 +178,19 @@ async def _is_idle(queue: RabbitmqQueue) -> bool:
     return not queue._deliveries._doubtful
 
 
+async def test_what_a_worker_held_when_it_was_closed_is_anothers_at_once(
+    carried: Carried, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holdings, "FRESH_SECONDS", 1e9)  # only what it says itself counts
+    await carried.run(5)
+    first, second = await carried.client(), await carried.client()
+    tasks = await claim_all(first, "first", 5)
+    await until(lambda: carried.relay.relay._holdings.held(asyncio.get_running_loop().time()))
+    await first.close()
+    again = await claim_all(second, "second", 5)
+    assert {task.id for task in again} == {task.id for task in tasks}
+
+
 async def test_whoever_kills_its_workers_is_a_dead_letter_and_the_others_are_not_charged(carried: Carried) -> None:
     run = await carried.run(3)
     queue = await carried.client()
@@ -204,7 +220,6 @@ async def test_what_a_person_removed_from_the_broker_is_published_again(carried:
     channel = await connection.channel(confirms=False)
     await (channel.purge_queue if how == "purge" else channel.delete_queue)(carried.queue_name())
     await connection.close()
-    await until(lambda: _ready(carried, run))
     tasks = await claim_all(queue, "w", 39)
     assert kept[0].id not in {task.id for task in tasks}
     await queue.settle(done([*tasks, *kept]))
@@ -214,10 +229,6 @@ async def test_what_a_person_removed_from_the_broker_is_published_again(carried:
 
 async def _depth_of(carried: Carried, count: int) -> bool:
     return await carried.depth() == count
-
-
-async def _ready(carried: Carried, run: Run) -> bool:
-    return (await carried.stats(run)).ready > 0
 
 
 async def test_what_a_relay_leased_before_it_died_is_published_by_the_next(carried: Carried) -> None:
@@ -245,7 +256,8 @@ async def test_work_with_a_pace_or_needs_is_claimed_and_never_published(carried:
     queue = await carried.client()
     for _ in range(3):
         (task,) = await claim(queue, "w", 1)
-        assert {view.worker for view in await carried.ledger.list_tasks(task.run, state="leased")} <= {"w", RELAY}
+        leased = {view.id: view.worker for view in await carried.ledger.list_tasks(task.run, state="leased")}
+        assert leased[task.id] == "w"  # what is published is leased to the relays
         assert task.spacing == 0.05
         await queue.settle(done([task]))
     needy = await carried.run(2, needs=("browser",))
@@ -265,8 +277,9 @@ async def test_auto_tasks_are_acknowledged_by_delivery_and_never_given_twice(car
     await queue.settle(done(tasks[:4]))
     connection = queue._link.current
     assert connection is not None
-    connection.abort(RuntimeError("killed"))  # type: ignore[arg-type]
+    connection.abort(ConnectionLost("killed"))
     queue._deliveries._held.clear()  # nobody holds the two others any more
+    await _claimed(queue, "w", 0)  # connected again, it tells the relay so
     stats = await until(lambda: _ended(carried, run))
     assert (stats.done, stats.dead, stats.open) == (4, 2, 0)
 
@@ -304,3 +317,62 @@ async def test_a_queue_with_other_arguments_is_named_with_the_difference_and_the
     said = carried.relay.said[0]
     assert "its x-max-length is " in said
     assert f"rabbitmqctl delete_queue -p '/' '{carried.queue_name()}'" in said
+
+
+async def test_a_repeated_request_returns_its_own_batch_whatever_else_was_delivered(carried: Carried) -> None:
+    run = await carried.run(6)
+    queue = await carried.client()
+    new = Task(f"{TYPE}/pushed", f"{TYPE}#0", digest("pushed"), kind="work")
+    pushed = await queue.push(run.id, [new], "w", {}, request_id="pushed")
+    await queue.claim("w", 0, serves=(TYPE,))
+    await until(lambda: _delivered(queue, 6))
+    again = await queue.claim("w", 3, serves=(TYPE,), request_id="pushed")
+    assert [task.id for task in again.tasks] == [task.id for task in pushed.claim.tasks] != []
+    first = await queue.claim("w", 3, serves=(TYPE,), request_id="delivered")
+    assert len(first.tasks) == 3
+    await queue.settle(done(first.tasks[:1]))
+    second = await queue.claim("w", 3, serves=(TYPE,), request_id="delivered")
+    assert second.tasks == first.tasks[1:]
+
+
+async def test_relay_and_worker_wait_for_a_broker_that_is_late(tmp_path: Path) -> None:
+    broker, port = rabbitmq.shared(), free_port()
+    url = broker_url(tmp_path).replace(f":{broker.port}/", f":{port}/")
+    relay = RunningRelay(await SqliteQueue.open(str(tmp_path / "queue.db")), url)
+    tries: list[Exception] = []
+    starting = asyncio.create_task(relay.start())
+    opening = asyncio.create_task(
+        reconnecting(lambda: RabbitmqQueue.open(url), HANG, on_failure=lambda error, _: tries.append(error))
+    )
+    await until(lambda: relay.said and tries)
+    async with forwarding(port, broker.port):
+        queue = await opening
+        await starting
+        assert await queue.runs() == []
+        await queue.close()
+        await relay.close()
+
+
+@asynccontextmanager
+async def forwarding(port: int, to: int) -> AsyncIterator[None]:
+    """Whoever connects to the port speaks with the other."""
+    ways: set[asyncio.Task[None]] = set()
+
+    async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while some := await reader.read(1 << 16):
+                writer.write(some)
+                await writer.drain()
+        writer.close()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answers, requests = await asyncio.open_connection("127.0.0.1", to)
+        ways.update((asyncio.create_task(pipe(reader, requests)), asyncio.create_task(pipe(answers, writer))))
+
+    server = await asyncio.start_server(accept, "127.0.0.1", port)
+    try:
+        yield
+    finally:
+        server.close()
+        await asyncio.wait(ways)
+        await asyncio.sleep(0)  # the sockets are closed in the next turn

@@ -6,7 +6,6 @@ when the last of them has gone. A test that kills or stops the broker starts its
 
 from __future__ import annotations
 
-import atexit
 import fcntl
 import functools
 import json
@@ -21,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -201,7 +200,7 @@ class Server:
 class SharedServer(Server):
     """The broker of this test run, which a keeper started."""
 
-    def __init__(self, told: dict[str, Any], users: TextIO) -> None:
+    def __init__(self, told: dict[str, Any], users: int) -> None:
         self.folder = Path(told["folder"])
         self.host, self.port, self.management_port = told["host"], told["port"], told["management_port"]
         self.users = users  # held open: the lock on it says that somebody still needs the broker
@@ -254,8 +253,8 @@ def _shared() -> SharedServer | ServerMissing:
     place.mkdir(exist_ok=True)
     with (place / "starting").open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
-        users = (place / "users").open("w")
-        atexit.register(users.close)
+        # A bare descriptor: it is to stay open until this process ends, and a file object would warn of that.
+        users = os.open(place / "users", os.O_WRONLY | os.O_CREAT)
         fcntl.flock(users, fcntl.LOCK_SH)
         told = place / "told.json"
         if not told.exists():

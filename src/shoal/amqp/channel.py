@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,7 @@ class Channel:
         self._number = number
         self._turn = asyncio.Lock()
         self._expected: tuple[int, asyncio.Future[Reader]] | None = None
+        self._unheard: deque[int] = deque()  # answers on their way to callers that were cancelled
         self._consumers: dict[str, tuple[OnMessage, OnCancel | None]] = {}
         self._confirms: Confirms | None = None
         self._publish_frames: dict[tuple[str, str, bool], bytes] = {}
@@ -215,6 +217,10 @@ class Channel:
                 error = ConnectionLost(f"the broker did not answer within {CALL_TIMEOUT:g} s")
                 self._connection.abort(error)
                 raise error from None
+            except asyncio.CancelledError:
+                if not future.done() or future.cancelled():
+                    self._unheard.append(answer)
+                raise
             finally:
                 self._expected = None
 
@@ -225,6 +231,8 @@ class Channel:
             if self._confirms is not None:
                 (tag,) = _U64.unpack_from(data, at)
                 self._confirms.answer(tag, bool(data[at + 8] & 1), method == frames.NACK)
+        elif self._unheard and self._unheard[0] == method:
+            self._unheard.popleft()
         elif self._expected is not None and self._expected[0] == method:
             future = self._expected[1]
             if not future.done():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 import struct
+from collections.abc import AsyncIterator
 from typing import Any, cast
 
 from shoal.amqp import frames
@@ -99,10 +101,23 @@ class Connection(asyncio.Protocol):
         channel = self._channels[number] = Channel(self, number)
         return await channel.open(prefetch=prefetch, confirms=confirms)
 
+    @contextlib.asynccontextmanager
+    async def using_channel(self, *, prefetch: int = 0, confirms: bool = True) -> AsyncIterator[Channel]:
+        """A channel that is closed if what uses it fails, so that it can be begun again on this connection."""
+        channel = await self.channel(prefetch=prefetch, confirms=confirms)
+        try:
+            yield channel
+        except Exception:
+            await channel.close()
+            raise
+
     async def close(self) -> None:
         if self.is_open and self._transport is not None:
             self.send(frames.method_frame(0, frames.CLOSE, b"\x00\xc8\x00\x00\x00\x00\x00"))
-            await asyncio.wait((self.closed,), timeout=CLOSE_TIMEOUT)
+            try:
+                await asyncio.wait((self.closed,), timeout=CLOSE_TIMEOUT)
+            finally:  # also if whoever closes it is cancelled: nobody else would
+                self.abort(ConnectionLost("the connection was closed"))
         await self._drop()
 
     async def _drop(self) -> None:

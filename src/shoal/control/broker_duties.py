@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import random
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 from shoal.amqp.address import BrokerAddress
 from shoal.amqp.connection import Connection
@@ -14,10 +14,10 @@ from shoal.amqp.errors import AmqpError
 from shoal.config.load import Settings
 from shoal.config.queue_token import queue_ca_file
 from shoal.control.broker_queues import BrokerQueues
+from shoal.control.carrier.duty import FIRST_DELAY, LONGEST_DELAY, WORKED_FOR, DutyFailures
 from shoal.control.carrier.expiry import ExpiredTasks
 from shoal.control.intake import Intake
 from shoal.control.letter_copies import LetterCopies
-from shoal.control.maintenance import MALFORMED_DATA_ERRORS
 from shoal.errors import ActionRequired
 from shoal.logs import log
 from shoal.queue.base import Queue
@@ -25,22 +25,24 @@ from shoal.queue.broker.broker_url import BrokerUrl
 from shoal.queue.broker.failure import translate
 from shoal.queue.tls import tls_context
 
-FIRST_DELAY, LONGEST_DELAY = 0.2, 10.0  # seconds before a broker that failed is tried again
-WORKED_FOR = 10.0  # seconds after which a connection counts as sound
-
 Duty = Callable[[Connection], Awaitable[None]]
 
 
 class BrokerDuties:
     """Takes in what others publish, copies dead letters, notes what expired. Any number of relays may do so at once."""
 
-    def __init__(self, queue: Queue, settings: Settings, url: BrokerUrl) -> None:
+    def __init__(self, queue: Queue, settings: Settings, url: BrokerUrl, failures: DutyFailures | None = None) -> None:
         queues = BrokerQueues(url.namespace, settings.letter_ttl)
         self._address = url.address
         self._tls = tls_context(queue_ca_file(settings)) if url.address.tls else None
         self.intake = Intake(queue, settings, queues)
         self.letters = LetterCopies(queue, queues)
-        self._duties: Sequence[Duty] = (self.intake.serve, self.letters.serve, ExpiredTasks(queue, url.namespace).serve)
+        self._failures = failures or DutyFailures()
+        self._duties: Mapping[str, Duty] = {
+            "intake": self.intake.serve,
+            "letters": self.letters.serve,
+            "expired tasks": ExpiredTasks(queue, url.namespace).serve,
+        }
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -56,10 +58,10 @@ class BrokerDuties:
     async def run(self, stop: asyncio.Event) -> None:
         """Until stopped. A broker or ledger that fails is waited for; what keeps failing is said once."""
         async with asyncio.TaskGroup() as group:
-            for duty in self._duties:
-                group.create_task(self._repeat(duty, stop))
+            for name, duty in self._duties.items():
+                group.create_task(self._repeat(name, duty, stop))
 
-    async def _repeat(self, duty: Duty, stop: asyncio.Event) -> None:
+    async def _repeat(self, name: str, duty: Duty, stop: asyncio.Event) -> None:
         """Each has a connection of its own: what the broker refuses to one does not end the other."""
         loop = asyncio.get_running_loop()
         delay, told = FIRST_DELAY, ""
@@ -71,12 +73,15 @@ class BrokerDuties:
                 await asyncio.wait((work, stopped), return_when=asyncio.FIRST_COMPLETED)
                 if not work.done():
                     work.cancel()
-                problem, hint = _problem(self._address, (await asyncio.gather(work, return_exceptions=True))[0])
+                ended = (await asyncio.gather(work, return_exceptions=True))[0]
                 if stop.is_set():
                     return
+                problem, hint = _problem(self._address, ended)
+                if not problem and isinstance(ended, Exception):
+                    self._failures.note(name, ended)
                 if loop.time() - began > WORKED_FOR:
                     delay, told = FIRST_DELAY, ""
-                if problem != told:
+                if problem and problem != told:
                     log("broker.waiting", "warning", broker=str(self._address), error=problem, hint=hint)
                     told = problem
                 await asyncio.wait((stopped,), timeout=delay * random.uniform(0.5, 1.0))
@@ -93,13 +98,9 @@ class BrokerDuties:
 
 
 def _problem(address: BrokerAddress, ended: object) -> tuple[str, str]:
-    """What a person needs to know of how a duty ended; whatever nobody expects is raised."""
+    """What a person needs to know of how a duty ended; nothing, where nobody expected it."""
     if isinstance(ended, AmqpError | ssl.SSLError):
         ended = translate(address, ended)
     if isinstance(ended, ActionRequired):
         return str(ended), ended.hint
-    if isinstance(ended, MALFORMED_DATA_ERRORS):
-        return f"{type(ended).__name__}: {ended}", "a run or document of the ledger is not understood"
-    if isinstance(ended, BaseException) and not isinstance(ended, asyncio.CancelledError):
-        raise ended
     return "", ""

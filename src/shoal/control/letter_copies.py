@@ -7,8 +7,10 @@ leaves at most one page of which nobody knows whether it was copied: whoever goe
 copies, which a second queue of the broker holds. Only one connection at a time copies: it owns an exclusive queue,
 so that one that was cut off cannot publish any more.
 
-What is guaranteed: no death is left out that the ledger still shows when it is looked at, and a copy is made twice
-only if the broker itself is killed while it writes one; such copies have the same message id.
+What is guaranteed: every death that the ledger still shows when it is looked at is copied once. Only if the broker
+itself is killed while it writes a copy can that be there twice, with the same message id, or be missing: it is in two
+queues, and one of them may have been stored without the other. If the ledger's clock is set back, deaths of the time
+that comes again may be left out.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from shoal.config.queue_token import queue_ca_file
 from shoal.control.broker_duties import BrokerDuties
 from shoal.control.carrier.relay import BrokerRelay
 from shoal.errors import UsageError
-from shoal.logs import redact
+from shoal.logs import log, redact
 from shoal.queue.base import Queue
 from shoal.queue.broker.broker_url import BrokerUrl
 from shoal.queue.reconnect import OUTAGE_TIMEOUT, WaitStopped, reconnecting
@@ -74,7 +74,7 @@ async def relay_on(
         if on_ready is not None:
             on_ready()
 
-    async with BrokerDuties(ledger, settings, url).running():
+    async with BrokerDuties(ledger, settings, url, relay.failures).running():
         await relay.run(stop, on_ready=ready, say=say)
 
 
@@ -89,8 +89,16 @@ async def relaying(settings: Settings, say: Say) -> AsyncIterator[asyncio.Task[N
         await asyncio.wait((relay, first), timeout=2.0, return_when=asyncio.FIRST_COMPLETED)
         if relay.done():
             relay.result()
+        relay.add_done_callback(lambda ended: _say_end(ended, say))
         yield relay
     finally:
         first.cancel()
         stop.set()
         await asyncio.wait((relay,))
+
+
+def _say_end(relay: asyncio.Task[None], say: Say) -> None:
+    """Whoever it runs beside goes on without it: that must not go unseen."""
+    if not relay.cancelled() and (error := relay.exception()) is not None:
+        log("relay.ended", "error", error=f"{type(error).__name__}: {error}")
+        say(f"The relay has ended: {error}")

@@ -6,6 +6,7 @@ from mutants.mutant import Mutant
 
 _DELIVERIES = "acceptance/test_rabbitmq_deliveries.py"
 _CLIENT = "acceptance/test_amqp_client.py"
+_DUTIES = "acceptance/test_relay_duties.py"
 
 MUTANTS = (
     Mutant(
@@ -56,6 +57,55 @@ MUTANTS = (
         "if task.spacing or task.start_in > 0 or task.probe or",
         "if",
         f"{_DELIVERIES}::test_work_with_a_pace_or_needs_is_claimed_and_never_published",
+    ),
+    Mutant(
+        "the answer to a cancelled caller is the next one's",
+        "amqp/channel.py",
+        "                    self._unheard.append(answer)",
+        "                    pass",
+        f"{_CLIENT}::test_the_answer_to_a_caller_that_was_cancelled_is_not_taken_for_the_next_ones",
+    ),
+    Mutant(
+        "a connection stays open if its closing is cancelled",
+        "amqp/connection.py",
+        "            finally:  # also if whoever closes it is cancelled: nobody else would",
+        "            except AmqpError:",
+        f"{_CLIENT}::test_a_connection_is_closed_also_if_whoever_closes_it_is_cancelled",
+    ),
+    Mutant(
+        "whoever closes still seems to hold its tasks",
+        "queue/rabbitmq/deliveries.py",
+        "                self._held.clear()\n",
+        "",
+        f"{_DELIVERIES}::test_what_a_worker_held_when_it_was_closed_is_anothers_at_once",
+    ),
+    Mutant(
+        "a repeated request is given what was delivered meanwhile",
+        "queue/rabbitmq/__init__.py",
+        "        if was_delivered is None:",
+        "        if True:",
+        f"{_DELIVERIES}::test_a_repeated_request_returns_its_own_batch_whatever_else_was_delivered",
+    ),
+    Mutant(
+        "a repeated request of what was delivered is a new one",
+        "queue/rabbitmq/__init__.py",
+        "        if was_delivered:",
+        "        if False:",
+        f"{_DELIVERIES}::test_a_repeated_request_returns_its_own_batch_whatever_else_was_delivered",
+    ),
+    Mutant(
+        "a duty that fails ends the relay",
+        "control/carrier/duty.py",
+        "            failures.note(name, error)",
+        "            raise",
+        f"{_DUTIES}::test_a_duty_that_fails_is_logged_shown_and_begun_again_while_the_relay_answers",
+    ),
+    Mutant(
+        "nobody hears of a duty of the broker that fails",
+        "control/broker_duties.py",
+        "                    self._failures.note(name, ended)",
+        "                    raise ended",
+        f"{_DUTIES}::test_what_others_publish_is_taken_while_copying_letters_fails",
     ),
     Mutant(
         "a plus in the ledger's URL is a space",

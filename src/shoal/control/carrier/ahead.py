@@ -64,7 +64,10 @@ class Ahead:
         """Publish until the connection is lost; says what keeps it from publishing."""
         self._say = say
         self.queues.clear()  # what a person deletes meanwhile is declared again
-        channel = await connection.channel()
+        async with connection.using_channel() as channel:
+            await self._keep_publishing(connection, channel)
+
+    async def _keep_publishing(self, connection: Connection, channel: Channel) -> None:
         pause = POLL_MIN
         loop = asyncio.get_running_loop()
         while True:

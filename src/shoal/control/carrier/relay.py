@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -18,11 +18,12 @@ from shoal.control.carrier import audit, leases
 from shoal.control.carrier.ahead import Ahead
 from shoal.control.carrier.answers import PREFETCH, Answers
 from shoal.control.carrier.audit import Audit
+from shoal.control.carrier.duty import DutyFailures, keep_doing
 from shoal.control.carrier.free_runs import RUNNING, FreeRuns
 from shoal.control.carrier.holdings import Holdings
 from shoal.control.queue_verbs import InvalidMessage, do_verb, read_verb, without_hooks
 from shoal.core.run import Run
-from shoal.queue.base import Queue
+from shoal.queue.base import Finding, Queue
 from shoal.queue.broker import names
 from shoal.queue.broker.broker_url import BrokerUrl
 from shoal.queue.broker.connect import Link
@@ -48,6 +49,7 @@ FINISH_SECONDS = 5.0  # for requests in progress when it is stopped
 HINT_WAIT = 5.0
 RUNS_SECONDS = 1.0  # for which the list of runs is not read again
 MAX_RUNS = 10_000
+_OUTAGES = (AmqpError, *TRANSIENT_ERRORS)  # of the broker or the ledger: all duties wait
 
 Say = Callable[[str], None]
 
@@ -60,6 +62,7 @@ class BrokerRelay:
         self._link = Link(url.address, name=f"shoal relay {socket.gethostname()}", ca_file=ca_file)
         self._free_runs = FreeRuns(ledger)
         self._holdings = Holdings()
+        self.failures = DutyFailures()
         self.ahead = Ahead(ledger, url.namespace, self._free_runs)
         self._audit = Audit(ledger, url.namespace, self._free_runs, self.ahead, self._holdings)
         self._every_run: tuple[float, tuple[Run, ...]] = float("-inf"), ()
@@ -74,6 +77,7 @@ class BrokerRelay:
                 "reap": self._reap,
                 **{verb: self._with_news(verb) for verb in ("start_run", "set_run", "add", "push")},
                 "wait": self._no_wait,
+                "diagnose": self._diagnose,
             },
         )
 
@@ -95,7 +99,7 @@ class BrokerRelay:
                 if serving.cancelled():
                     break
                 error = serving.exception()
-                if not isinstance(error, (AmqpError, *TRANSIENT_ERRORS)):
+                if not isinstance(error, _OUTAGES):
                     serving.result()
                 if not was_away:
                     say(f"The relay waits for {self._url}: {error}")
@@ -121,13 +125,13 @@ class BrokerRelay:
         channel = await connection.channel(prefetch=PREFETCH, confirms=False)
         await self.answers.serve(channel, names.requests(namespace))
         on_ready()
-        duties = [
-            self.ahead.run(connection, say),
-            self._look(connection),
-            self._hint(connection),
-            self._watch(connection, say),
-        ]
-        tasks = [asyncio.create_task(duty) for duty in duties]
+        duties: dict[str, Callable[[], Awaitable[None]]] = {
+            "publish ahead": lambda: self.ahead.run(connection, say),
+            "audit": lambda: self._look(connection),
+            "hints": lambda: self._hint(connection),
+            "watch": lambda: self._watch(connection, say),
+        }
+        tasks = [asyncio.create_task(keep_doing(name, do, self.failures, _OUTAGES)) for name, do in duties.items()]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -148,16 +152,16 @@ class BrokerRelay:
 
     async def _hint(self, connection: Connection) -> None:
         """What wakes the ledger's own workers wakes those behind the broker."""
-        channel = await connection.channel(confirms=False)
-        loop = asyncio.get_running_loop()
-        properties = Properties(delivery_mode=TRANSIENT, expiration=1000)
-        while True:
-            began = loop.time()
-            await self._ledger.wait(HINT_WAIT)
-            if loop.time() - began < HINT_WAIT * 0.9:
-                self.ahead.wake()
-                channel.publish(Outgoing("", b"", properties, exchange=names.hints(self._url.namespace)))
-            await asyncio.sleep(0.05)
+        async with connection.using_channel(confirms=False) as channel:
+            loop = asyncio.get_running_loop()
+            properties = Properties(delivery_mode=TRANSIENT, expiration=1000)
+            while True:
+                began = loop.time()
+                await self._ledger.wait(HINT_WAIT)
+                if loop.time() - began < HINT_WAIT * 0.9:
+                    self.ahead.wake()
+                    channel.publish(Outgoing("", b"", properties, exchange=names.hints(self._url.namespace)))
+                await asyncio.sleep(0.05)
 
     async def _watch(self, connection: Connection, say: Say) -> None:
         """Say when the broker takes no messages, and when it does again; end with the connection."""
@@ -232,6 +236,11 @@ class BrokerRelay:
             return result
 
         return do
+
+    async def _diagnose(self, body: bytes) -> list[Finding]:
+        args, named = read_verb("diagnose", body)
+        found: list[Finding] = await do_verb(self._ledger, "diagnose", args, named)
+        return [*found, *self.failures.findings()]
 
     async def _no_wait(self, body: bytes) -> None:
         """Whoever waits does so at its own end: nobody holds a place here."""

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from shoal.core.lane import Pace
-from shoal.core.task import Claim, Outcome, Verdict
+from shoal.core.task import Claim, Outcome, Task, Verdict
 from shoal.core.url import is_loopback_host
 from shoal.errors import QueueRefused
-from shoal.queue.base import LEASE_SECONDS, Finding, Promises
+from shoal.queue.base import LEASE_SECONDS, Finding, Promises, PushResult
 from shoal.queue.broker.broker_url import BrokerUrl
 from shoal.queue.broker.connect import Link
 from shoal.queue.broker.wire import HELLO
@@ -24,6 +24,7 @@ from shoal.queue.remote import RemoteQueue
 from shoal.queue.wire import PROTOCOL, VERBS, ServerInfo
 
 HELLO_BUDGET = 20.0  # seconds for a relay that is starting
+MAX_ASKED = 10_000  # requests that may be repeated, and are told from new ones
 
 
 class RabbitmqQueue(RemoteQueue):
@@ -37,7 +38,7 @@ class RabbitmqQueue(RemoteQueue):
         self._link = Link(url.address, name=f"shoal {socket.gethostname()}", ca_file=ca_file)
         self._requests = Requests(self._link, url.namespace)
         self._deliveries = Deliveries(self._link, url.namespace, self._requests.ask)
-        self._unanswered_claim = ""
+        self._asked: dict[tuple[str, str], bool] = {}  # by worker and request: whether its batch was delivered
 
     @classmethod
     async def open(cls, url: str, *, ca_file: str = "") -> RabbitmqQueue:
@@ -50,8 +51,10 @@ class RabbitmqQueue(RemoteQueue):
         return queue
 
     async def close(self) -> None:
-        await self._deliveries.close()
-        await self._link.close()
+        try:
+            await self._deliveries.close()
+        finally:
+            await self._link.close()
 
     async def call(self, name: str, /, *args: Any, **named: Any) -> Any:
         verb = VERBS[name]
@@ -71,21 +74,40 @@ class RabbitmqQueue(RemoteQueue):
         capabilities: Collection[str] = (),
         request_id: str = "",
     ) -> Claim:
-        """What was delivered, else what the ledger hands out now."""
+        """What was delivered, else what the ledger hands out now.
+
+        A request is known to be repeated if this object was asked the first time, too; else the ledger knows it,
+        and is asked when nothing was delivered.
+        """
         deliveries = self._deliveries
-        is_repeated = bool(request_id) and request_id == self._unanswered_claim  # its tasks may be ours already
-        if not is_repeated:
+        was_delivered = self._asked.get((worker, request_id)) if request_id else None
+        if was_delivered:
+            tasks = deliveries.taken(request_id)
+            return Claim(tasks[0].lease if tasks else 0, tasks)
+        if was_delivered is None:
             await deliveries.attend(worker, serves, limit)
-            if tasks := deliveries.take(limit):
+            if tasks := deliveries.take(limit, request_id):
+                self._note_request(worker, request_id, delivered=True)
                 return Claim(tasks[0].lease, tasks)
-        self._unanswered_claim = request_id
+        self._note_request(worker, request_id, delivered=False)
         answer: Claim = await self.call(
             "claim", worker, limit, lease=lease, serves=serves, capabilities=capabilities, request_id=request_id
         )
-        self._unanswered_claim = ""
-        if not answer.tasks and (tasks := deliveries.take(limit)):
+        if not answer.tasks and (tasks := deliveries.take(limit, request_id)):
+            self._note_request(worker, request_id, delivered=True)
             return Claim(tasks[0].lease, tasks)
         return answer
+
+    async def push(self, run: int, tasks: Sequence[Task], *args: Any, **named: Any) -> PushResult:
+        worker = named.get("worker") or (args[0] if args else "")
+        self._note_request(worker, named.get("request_id", ""), delivered=False)
+        return await super().push(run, tasks, *args, **named)
+
+    def _note_request(self, worker: str, request_id: str, *, delivered: bool) -> None:
+        if request_id:
+            self._asked[worker, request_id] = delivered
+            if len(self._asked) > MAX_ASKED:
+                del self._asked[next(iter(self._asked))]
 
     async def settle(self, outcomes: Sequence[Outcome], paces: Mapping[str, Pace] | None = None) -> list[Verdict]:
         verdicts = await super().settle(outcomes, paces)

@@ -55,7 +55,7 @@ Key = tuple[int, int]  # task and lease
 
 
 class Delivery:
-    __slots__ = ("channel", "count", "handed_out_at", "tag", "task")
+    __slots__ = ("channel", "count", "handed_out_at", "request", "tag", "task")
 
     def __init__(self, task: LeasedTask, channel: Channel | None, tag: int) -> None:
         self.count = 0  # of earlier deliveries, as the broker counts them
@@ -63,6 +63,7 @@ class Delivery:
         self.channel = channel  # None: it was acknowledged by being delivered
         self.tag = tag
         self.handed_out_at = 0.0
+        self.request = ""  # of the claim that it was handed out for
 
 
 class Deliveries:
@@ -109,7 +110,11 @@ class Deliveries:
             log.info("consume_failing", extra={"error": str(error)})  # the next claim looks again
             self._looked_at = float("-inf")
 
-    def take(self, limit: int) -> tuple[LeasedTask, ...]:
+    def taken(self, request: str) -> tuple[LeasedTask, ...]:
+        """What was handed out for a request, and is not settled."""
+        return tuple(it.task for it in self._held.values() if it.request == request)
+
+    def take(self, limit: int, request: str = "") -> tuple[LeasedTask, ...]:
         """What is to be handed out now, the most urgent first."""
         taken: list[LeasedTask] = []
         now = asyncio.get_running_loop().time()
@@ -117,7 +122,7 @@ class Deliveries:
         for waiting in self._bands:
             while waiting and len(taken) < limit:
                 delivery = waiting.popleft()
-                delivery.handed_out_at = now
+                delivery.handed_out_at, delivery.request = now, request
                 task = delivery.task
                 held[task.id, task.lease] = delivery
                 taken.append(task)
@@ -147,6 +152,8 @@ class Deliveries:
             await asyncio.wait((self._tending,))
         if self._channel is not None:
             with contextlib.suppress(AmqpError):
+                self._held.clear()
+                self._report()  # else the relays would keep from others what nobody has any more
                 await self._channel.close()
 
     def _ack(self, channel: Channel, tags: list[int]) -> None:
@@ -352,8 +359,8 @@ class Deliveries:
     def _report(self) -> None:
         if not self._held and not self._had_holdings:
             return
-        self._had_holdings = bool(self._held)
         if self._channel is not None and self._channel.is_open:
+            self._had_holdings = bool(self._held)
             report = HoldingReport(self._worker, tuple({task for task, _ in self._held}))
             properties = Properties(delivery_mode=TRANSIENT, expiration=int(2000 * REPORT_EVERY))
             self._channel.publish(Outgoing("", encode(report), properties, exchange=names.relays(self._namespace)))
