@@ -241,6 +241,13 @@ async def test_what_is_no_broker_is_said_to_be_none(sent: bytes) -> None:
     "sent",
     [
         DELIVER + frames.FRAME.pack(2, 1, 14) + b"\x00\x3c\x00\x00" + (2**40).to_bytes(8, "big") + b"\x00\x00\xce",
+        DELIVER
+        + frames.FRAME.pack(2, 1, 14)
+        + b"\x00\x3c\x00\x00"
+        + (1).to_bytes(8, "big")
+        + b"\x00\x00\xce"
+        + frames.FRAME.pack(3, 1, 2)
+        + b"ab\xce",  # one byte was announced
         frames.FRAME.pack(3, 1, 1) + b"a\xce",
         frames.FRAME.pack(9, 1, 1) + b"a\xce",
         frames.method_frame(1, 77 << 16 | 7),
