@@ -70,10 +70,7 @@ async def test_urls_are_in_the_queue_of_their_rule_with_its_ttl_and_failures_in_
     site = user.url.rstrip("/")
     urgent = {f"{site}{path}" for path in user.site.site.shop.paths() if "_" in path} | {f"{site}/catalogue/gone_99/"}
     regular, cheap = {f"{site}/catalogue/"}, {f"{site}/tag/a", f"{site}/tag/b"}
-    carried = {
-        "SHOAL_QUEUE": f"{broker}?ledger=relay",
-        "SHOAL_RABBITMQ_MANAGEMENT": rabbitmq.shared().management_url,
-    }
+    carried = {"SHOAL_QUEUE": f"{broker}?ledger=relay", "SHOAL_RABBITMQ_MANAGEMENT": rabbitmq.shared().management_url}
 
     async def shoal(*words: str) -> CommandResult:
         return await asyncio.to_thread(lambda: user.shoal(*words, **carried))
