@@ -310,7 +310,7 @@ class ModelQueue(ModelPush, ModelSettle, ModelInspect, ModelSeen, ModelFailing, 
             id, lease.number, task.run, what.lane, what.url, what.kind, what.priority, what.depth,
             what.parent, what.meta, task.attempts, task.lost, start_in, self.spacing(self._lane(what.lane)),
             dict(task.failures) or None, what.request_options, self._lane(what.lane).parked, what.ack,
-            capability_names(what.needs),
+            capability_names(what.needs), expires_at=task.expires_at or 0,
         )  # fmt: skip
 
     async def reserve(self, lane: str, pace: Pace | None = None, *, within: float | None = None) -> Slot:

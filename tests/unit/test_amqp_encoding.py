@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from shoal.amqp.address import BrokerAddress
 from shoal.amqp.encoding import Reader, table
 from shoal.amqp.errors import NotAmqp
 from shoal.amqp.frames import content_frames
-from shoal.amqp.message import Properties
+from shoal.amqp.message import MessageHeaders, Properties
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=20) | st.binary(max_size=20)
@@ -89,3 +90,17 @@ def test_what_is_no_url_of_a_broker_is_refused(url: str) -> None:
 def test_the_password_is_shown_nowhere() -> None:
     address = BrokerAddress.parse("amqp://u:secret@broker/v")
     assert "secret" not in f"{address} {address!r}"
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        Properties(),
+        Properties(content_type="a/b", headers={"again": True}, delivery_mode=2, expiration=0, type="page"),
+        Properties(priority=3, correlation_id="c", reply_to="r", timestamp=7, user_id="u", app_id="a"),
+    ],
+)
+def test_properties_that_were_encoded_once_are_those_of_each_message(properties: Properties) -> None:
+    for number in ("1", "12345678901"):
+        whole = msgspec.structs.replace(properties, message_id=number)
+        assert MessageHeaders(properties).encode(number) == whole.encode()

@@ -90,6 +90,26 @@ _READ: dict[str, Any] = {
 }
 
 
+class MessageHeaders:
+    """Properties of many messages that differ in their id alone, encoded once."""
+
+    __slots__ = ("_before", "_behind")
+
+    def __init__(self, properties: Properties) -> None:
+        replace = msgspec.structs.replace
+        flags = replace(properties, message_id="1").encode()[:2]
+        self._before = (
+            flags + replace(properties, message_id="", timestamp=0, type="", user_id="", app_id="").encode()[2:]
+        )
+        behind = Properties(
+            timestamp=properties.timestamp, type=properties.type, user_id=properties.user_id, app_id=properties.app_id
+        )
+        self._behind = behind.encode()[2:]
+
+    def encode(self, message_id: str) -> bytes:
+        return self._before + short_string(message_id) + self._behind
+
+
 class Outgoing(msgspec.Struct, frozen=True, gc=False):
     """A message to be published. Of many alike, `properties` may be encoded once."""
 

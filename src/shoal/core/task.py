@@ -117,7 +117,7 @@ class LeasedTask(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     ack: Ack = "manual"
     needs: tuple[str, ...] = ()
     garbled: str = ""  # not empty: what of it cannot be read; it cannot be worked on
-    expires_at: int | None = None  # when its TTL runs out, 0 is never; None: the queue does not say (list_tasks does)
+    expires_at: int = 0  # when its TTL runs out; 0: never
 
 
 class Claim(msgspec.Struct, frozen=True):

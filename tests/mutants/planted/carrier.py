@@ -54,8 +54,8 @@ MUTANTS = (
     Mutant(
         "work with a pace is published all the same",
         "control/carrier/ahead.py",
-        "if task.spacing or task.start_in > 0 or task.probe or",
-        "if",
+        "is_paced = task.spacing or task.start_in > 0 or task.probe",
+        "is_paced = False",
         f"{_DELIVERIES}::test_work_with_a_pace_or_needs_is_claimed_and_never_published",
     ),
     Mutant(
@@ -106,6 +106,13 @@ MUTANTS = (
         "                    self._failures.note(name, ended)",
         "                    raise ended",
         f"{_DUTIES}::test_what_others_publish_is_taken_while_copying_letters_fails",
+    ),
+    Mutant(
+        "runs with a pace by a rule are published ahead",
+        "control/carrier/free_runs.py",
+        "route.session or route.spacing or route.in_flight",
+        "route.session",
+        "acceptance/test_rabbit_queues.py::test_only_runs_whose_rules_ask_for_no_pace_needs_or_session_are_messages",
     ),
     Mutant(
         "a plus in the ledger's URL is a space",

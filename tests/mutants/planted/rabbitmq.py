@@ -18,8 +18,8 @@ MUTANTS = (
     Mutant(
         "a published task waits longer than its TTL",
         "control/carrier/ahead.py",
-        "            expiration=left,",
-        "            expiration=None,",
+        "expiration=left)",
+        "expiration=None)",
         f"{LETTERS}::test_a_task_that_expires_in_the_broker_is_expired_in_the_ledger_and_a_letter",
     ),
     Mutant(

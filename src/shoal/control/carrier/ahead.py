@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Sequence
 from shoal.amqp.channel import Channel
 from shoal.amqp.connection import Connection
 from shoal.amqp.errors import NO_ROUTE, NOT_FOUND, ChannelClosed
-from shoal.amqp.message import PERSISTENT, Outgoing, Properties
+from shoal.amqp.message import PERSISTENT, MessageHeaders, Outgoing, Properties
 from shoal.control.carrier.expiry import time_left
 from shoal.control.carrier.free_runs import FreeRuns
 from shoal.control.carrier.leases import LEASE_SECONDS, RELAY
 from shoal.core.run import Run
-from shoal.core.task import LeasedTask, Outcome
+from shoal.core.task import Ack, LeasedTask, Outcome
 from shoal.errors import QueueRefused
 from shoal.queue.base import Queue
 from shoal.queue.broker import names
@@ -41,8 +41,9 @@ class Ahead:
         self._free_runs = free_runs
         self._interest: dict[str, float] = {}  # by scraper, when a worker last asked
         self.queues: dict[str, TaskQueue] = {}  # that were declared by us
-        self.unconfirmed: dict[int, LeasedTask] = {}  # published, but the connection broke before the broker said so
+        self.unconfirmed: dict[int, LeasedTask] = {}  # published, and the broker has not said that it stored them
         self._leases: dict[int, float] = {}  # ours, by when they were taken
+        self._confirming: set[asyncio.Task[None]] = set()  # what was published, until the broker has answered for it
         self._probe: Channel | None = None
         self._say: Callable[[str], None] = log.warning
         self._wake = asyncio.Event()
@@ -70,30 +71,48 @@ class Ahead:
     async def _keep_publishing(self, connection: Connection, channel: Channel) -> None:
         pause = POLL_MIN
         loop = asyncio.get_running_loop()
-        while True:
-            self._wake.clear()
-            if await self._step(connection, channel, loop.time()):
-                pause = POLL_MIN
-                continue
-            try:
-                async with asyncio.timeout(pause):
-                    await self._wake.wait()
-                pause = POLL_MIN
-            except TimeoutError:
-                pause = min(POLL_MAX, 2 * pause)
+        try:
+            if again := tuple(self.unconfirmed.values()):
+                await self._publish(connection, channel, again, await self._free_runs.refresh(loop.time()), AGAIN)
+            while True:
+                self._wake.clear()
+                if await self._step(connection, channel, loop.time()):
+                    pause = POLL_MIN
+                    continue
+                try:
+                    async with asyncio.timeout(pause):
+                        await self._wake.wait()
+                    pause = POLL_MIN
+                except TimeoutError:
+                    pause = min(POLL_MAX, 2 * pause)
+        finally:
+            await self._end_confirming()
+
+    async def _end_confirming(self) -> None:
+        """Whatever the broker has not answered for stays unconfirmed, and is published again."""
+        waiting = tuple(self._confirming)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        self._confirming.clear()
 
     async def _step(self, connection: Connection, channel: Channel, now: float) -> int:
-        """Claim and publish once for every scraper that workers ask for; how many that were."""
-        if self.unconfirmed:
-            again = tuple(self.unconfirmed.values())
-            await self._publish(connection, channel, again, await self._free_runs.refresh(now), AGAIN)
+        """Claim and publish once for every scraper that workers ask for; how many that were.
+
+        The next tasks are claimed while the broker stores the last ones: a confirm takes as long as its disk.
+        """
+        for task in [task for task in self._confirming if task.done()]:
+            self._confirming.discard(task)
+            task.result()
         by_scraper: dict[str, list[Run]] = defaultdict(list)
         for run in await self._free_runs.refresh(now):
             if now - self._interest.get(run.scraper, -INTEREST_SECONDS) < INTEREST_SECONDS:
                 by_scraper[run.scraper].append(run)
         published = 0
         for scraper, runs in by_scraper.items():
-            room = AHEAD - await self.depth(connection, scraper)
+            ids = {run.id for run in runs}
+            unconfirmed = sum(task.run in ids for task in self.unconfirmed.values()) if self.unconfirmed else 0
+            room = AHEAD - unconfirmed - await self.depth(connection, scraper)
             if room < min(BATCH, AHEAD // 4):
                 continue
             claim = await self._ledger.claim(
@@ -134,54 +153,60 @@ class Ahead:
         headers: dict[str, bool] | None = None,
     ) -> int:
         scrapers = {run.id: run.scraper for run in runs}
-        unusable = await self._declare_queues(connection, tasks, scrapers)
-        back = [task for task in tasks if task.spacing or task.start_in > 0 or task.probe or task.run in unusable]
+        queues = await self._declare_queues(connection, tasks, scrapers)
+        back: list[LeasedTask] = []
+        going: list[LeasedTask] = []
+        for task in tasks:
+            is_paced = task.spacing or task.start_in > 0 or task.probe
+            (back if is_paced or (task.run, task.priority, task.ack) not in queues else going).append(task)
         for task in back:
             self._free_runs.note_pace(task.run)
-        returned = {task.id for task in back}
-        going = [task for task in tasks if task.id not in returned]
+            self.unconfirmed.pop(task.id, None)
+        await self._release(back)
         left = await time_left(self._ledger, going)
-        messages = [self._message(scrapers[task.run], task, headers or {}, left.get(task.id)) for task in going]
+        alike: dict[tuple[str, int | None], MessageHeaders] = {}
+        messages = []
+        for task in going:
+            key = task.kind, left.get(task.id)
+            if (properties := alike.get(key)) is None:
+                properties = alike[key] = _headers(*key, headers or {})
+            queue = queues[task.run, task.priority, task.ack]
+            messages.append(Outgoing(queue, encode(task), properties.encode(str(task.id)), mandatory=True))
         self.unconfirmed.update((task.id, task) for task in going)
+        self._confirming.add(asyncio.create_task(self._confirm(channel, going, messages)))
+        await asyncio.sleep(0)  # it is sent before anything else is claimed
+        return len(going)
+
+    async def _confirm(self, channel: Channel, tasks: Sequence[LeasedTask], messages: Sequence[Outgoing]) -> None:
         failed = await channel.publish_many(messages)
         for task in tasks:
             self.unconfirmed.pop(task.id, None)
         for at, code in failed.items():
             if code == NO_ROUTE:
                 self.queues.pop(messages[at].routing_key, None)
-            back.append(going[at])
-        if back:
-            await self._ledger.settle([Outcome(task=it.id, lease=it.lease, result="released") for it in back])
-        self.published += len(going) - len(failed)
-        return len(going) - len(failed)
+        self.published += len(tasks) - len(failed)
+        await self._release([tasks[at] for at in failed])
+        self._wake.set()
+
+    async def _release(self, tasks: Sequence[LeasedTask]) -> None:
+        if tasks:
+            await self._ledger.settle([Outcome(task=it.id, lease=it.lease, result="released") for it in tasks])
 
     async def _declare_queues(
         self, connection: Connection, tasks: Sequence[LeasedTask], scrapers: dict[int, str]
-    ) -> set[int]:
-        """The queues of these tasks; the runs whose tasks have none, and are left to claims."""
-        unusable = {task.run for task in tasks if task.run not in scrapers}
+    ) -> dict[tuple[int, int, Ack], str]:
+        """The queues of these tasks, by run, priority and acknowledgement; what has none is left to claims."""
+        queues: dict[tuple[int, int, Ack], str] = {}
         for run, priority, ack in {(task.run, task.priority, task.ack) for task in tasks}:
-            if run in unusable:
+            if run not in scrapers:
                 continue
             name = names.task_queue(self._namespace, scrapers[run], priority, ack)
             try:
                 await self.declare(connection, TaskQueue(name, scrapers[run], ack == "auto"))
+                queues[run, priority, ack] = name
             except QueueRefused as error:  # one queue must not stop the others
-                unusable.add(run)
                 self._say(f"{error}; {error.hint}")
-        return unusable
-
-    def _message(self, scraper: str, task: LeasedTask, headers: dict[str, bool], left: int | None) -> Outgoing:
-        properties = Properties(
-            content_type=MEDIA_TYPE,
-            headers=headers,
-            delivery_mode=PERSISTENT,
-            message_id=str(task.id),
-            type=task.kind,
-            expiration=left,
-        )
-        name = names.task_queue(self._namespace, scraper, task.priority, task.ack)
-        return Outgoing(name, encode(task), properties, mandatory=True)
+        return queues
 
     async def declare(self, connection: Connection, queue: TaskQueue) -> None:
         if queue.name not in self.queues and len(self.queues) < MAX_QUEUES:
@@ -203,3 +228,9 @@ class Ahead:
                     del self._leases[number]
                 else:
                     self._leases[number] = now
+
+
+def _headers(kind: str, left: int | None, headers: dict[str, bool]) -> MessageHeaders:
+    return MessageHeaders(
+        Properties(content_type=MEDIA_TYPE, headers=headers, delivery_mode=PERSISTENT, type=kind, expiration=left)
+    )

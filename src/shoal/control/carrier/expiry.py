@@ -11,7 +11,6 @@ import msgspec
 from shoal.amqp.connection import Connection
 from shoal.amqp.errors import NotAmqp
 from shoal.amqp.message import Message
-from shoal.control.carrier.leases import find_leased
 from shoal.core.task import Attempt, LeasedTask, Outcome
 from shoal.logs import log
 from shoal.queue.base import Queue
@@ -27,9 +26,6 @@ WORDS = "its TTL ran out while it waited in RabbitMQ"
 async def time_left(ledger: Queue, tasks: Sequence[LeasedTask]) -> dict[int, int]:
     """Milliseconds for which tasks may wait, of those that have a TTL."""
     expiring = {task.id: task.expires_at for task in tasks if task.expires_at}
-    if unsaid := [task.id for task in tasks if task.expires_at is None]:
-        found = await find_leased(ledger, unsaid)
-        expiring |= {view.id: view.expires_at for view in found.values() if view.expires_at}
     if not expiring:
         return {}
     now = await ledger.now()

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import lru_cache
 
 from shoal.config.run_settings import SETTINGS_KEY
+from shoal.core.route import read_route
 from shoal.core.run import Run, RunState
 from shoal.core.typed_task import TYPE_PREFIX
+from shoal.errors import UsageError
 from shoal.queue.base import Queue
 from shoal.runs.identity import is_server_run, is_single_process
 
 REFRESH_SECONDS = 0.5
 PACED_SECONDS = 60.0  # for which a run is left to claims after one of its tasks had a pace after all
 MAX_RUNS = 2_000
+MAX_RULES = 10_000  # that are remembered: runs are looked at often
 RUNNING: tuple[RunState, ...] = ("running",)
 
 
 def is_free(run: Run) -> bool:
-    """Whether a run asks for no delay and no limit at all; typed tasks do so unless they say otherwise."""
+    """Whether a run asks for no delay and no limit at all, by no rule either; typed tasks do so of themselves."""
     if is_single_process(run) or is_server_run(run):
         return False
     if run.scraper.startswith(TYPE_PREFIX):
@@ -25,7 +29,20 @@ def is_free(run: Run) -> bool:
     given = run.spec.get(SETTINGS_KEY)
     if not isinstance(given, dict) or given.get("rate"):
         return False
-    return given.get("delay") == 0 and given.get("in_flight") == 0 and not given.get("routes")
+    if given.get("delay") != 0 or given.get("in_flight") != 0:
+        return False
+    rules = given.get("routes") or []
+    return isinstance(rules, list) and all(isinstance(line, str) and _is_carried(line) for line in rules)
+
+
+@lru_cache(maxsize=MAX_RULES)
+def _is_carried(rule: str) -> bool:
+    """Whether messages can bring what a rule is for: its priority, TTL and acknowledgement, on hosts without a pace."""
+    try:
+        route = read_route(rule)
+    except UsageError:  # of another version: claims bring it
+        return False
+    return not (route.needs or route.session or route.spacing or route.in_flight)
 
 
 class FreeRuns:

@@ -31,7 +31,7 @@ RUNS_CONSIDERED = 32  # per claim
 TRIES = 4  # should others take what was planned
 
 _CANDIDATES = "SELECT {s}.claim_candidates($1, $2, $3, $4, $5, $6, $7, $8)"
-_COLUMNS = "id, run, lane, lease, slot, claimed_at, url, kind, priority, depth, parent, meta, request_options, auto_ack, needs, attempts, lost, history"
+_COLUMNS = "id, run, lane, lease, slot, claimed_at, url, kind, priority, depth, parent, meta, request_options, auto_ack, needs, attempts, lost, history, expires_at"
 _TAKE = f"SELECT {_COLUMNS} FROM {{s}}.claim_take({', '.join(f'${n}' for n in range(1, 24))})"
 _FAST = "SELECT * FROM {s}.claim_fast($1, $2, $3, $4, $5, $6, $7)"
 _AGAIN = f"""SELECT {_COLUMNS}, name, spacing, parked, {{s}}.clock_micros($2) AS now FROM (
@@ -243,7 +243,7 @@ async def _needs_of(engine: Engine, rows: Sequence[Any]) -> Mapping[tuple[int, i
 
 def _leased(row: Any, lane: Lane, now: int, needed: Mapping[tuple[int, int], Needs]) -> LeasedTask:
     (
-        id, run, _, lease, slot, _, url, kind, priority, depth, parent, meta, request_options, auto_ack, number, attempts, lost, history,
+        id, run, _, lease, slot, _, url, kind, priority, depth, parent, meta, request_options, auto_ack, number, attempts, lost, history, expires_at,
     ) = row  # fmt: skip
     read_meta, options, past, garbled = read_work(meta, request_options, history)
     capabilities = needed.get((run, number)) if number else ()
@@ -252,17 +252,20 @@ def _leased(row: Any, lane: Lane, now: int, needed: Mapping[tuple[int, int], Nee
     return LeasedTask(
         id, lease, run, lane.name, unescape_nul(url), unescape_nul(kind), priority, depth, parent,
         read_meta, attempts, lost, (slot - now) / SECOND, lane.spacing / SECOND, past, options,
-        lane.parked, "auto" if auto_ack else "manual", capabilities, garbled,
+        lane.parked, "auto" if auto_ack else "manual", capabilities, garbled, expires_at or 0,
     )  # fmt: skip
 
 
 def _leased_without_limits(row: Any) -> LeasedTask:
     """A task of a lane without limits, to be started at once."""
-    id, lease, lane, url, kind, priority, depth, parent, meta, request_options, auto_ack, attempts, history = row
+    (
+        id, lease, lane, url, kind, priority, depth, parent, meta, request_options, auto_ack, attempts, history, expires_at,
+    ) = row  # fmt: skip
     read_meta, options, past, garbled = read_work(meta, request_options, history)
     return LeasedTask(
         id, lease, run_of(id), unescape_nul(lane), unescape_nul(url), unescape_nul(kind), priority, depth, parent,
         read_meta, attempts, 0, 0.0, 0.0, past, options, ack="auto" if auto_ack else "manual", garbled=garbled,
+        expires_at=expires_at or 0,
     )  # fmt: skip
 
 
@@ -272,7 +275,7 @@ async def repeat_claim(engine: Engine, number: int) -> Claim:
     needed = await _needs_of(engine, rows)
     tasks = [
         _leased(
-            row[:18], Lane(row[2], unescape_nul(row["name"]), 0, row["spacing"], 0, row["parked"]), row["now"], needed
+            row[:19], Lane(row[2], unescape_nul(row["name"]), 0, row["spacing"], 0, row["parked"]), row["now"], needed
         )
         for row in rows
     ]

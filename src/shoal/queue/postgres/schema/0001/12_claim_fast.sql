@@ -3,7 +3,7 @@
 
 CREATE FUNCTION claim_fast(p_now bigint, p_worker text, p_request text, p_lease bigint, p_serves text[], p_has text[], p_limit integer)
 RETURNS TABLE (o_id bigint, o_lease bigint, o_name text, o_url text, o_kind text, o_priority bigint, o_depth integer, o_parent bigint,
-               o_meta text, o_request_options text, o_auto_ack boolean, o_attempts integer, o_history text)
+               o_meta text, o_request_options text, o_auto_ack boolean, o_attempts integer, o_history text, o_expires_at bigint)
 LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
@@ -83,9 +83,9 @@ BEGIN
     ), put AS (
       INSERT INTO leased SELECT id, run, lane, band, due, added_at, expires_at, returned_lease, attempts, lost, priority, depth, parent, digest, kind, url, meta, request_options, auto_ack, needs, history,
                                 v_number, v_now, v_now, false FROM moved
-      RETURNING id, lane, url, kind, priority, depth, parent, meta, request_options, auto_ack, needs, attempts, history
+      RETURNING id, lane, url, kind, priority, depth, parent, meta, request_options, auto_ack, needs, attempts, history, expires_at
     )
-    SELECT put.id, v_number, l.name, put.url, put.kind, put.priority, put.depth, put.parent, put.meta, put.request_options, put.auto_ack, put.attempts, put.history
+    SELECT put.id, v_number, l.name, put.url, put.kind, put.priority, put.depth, put.parent, put.meta, put.request_options, put.auto_ack, put.attempts, put.history, put.expires_at
     FROM put JOIN lanes l ON l.id = put.lane;
   WITH got AS (
     SELECT v_lanes[u.n] AS lane, count(*)::integer AS n FROM unnest(v_from) u(n) GROUP BY 1
