@@ -10,9 +10,16 @@ MUTANTS = (
     Mutant(
         "what was settled is not on the disk when that is answered (PostgreSQL)",
         "queue/postgres/schema/0001/05_settle.sql",
-        "PERFORM pg_logical_emit_message(true, 'shoal', '');",
-        "PERFORM pg_current_xact_id();",
+        "PERFORM pg_logical_emit_message(true, 'shoal', '');  -- a commit",
+        "PERFORM pg_current_xact_id();  -- a commit",
         "conformance/test_postgres.py::test_a_server_killed_amid_work_loses_and_duplicates_nothing",
+    ),
+    Mutant(
+        "records leave before they are on the disk (PostgreSQL)",
+        "queue/postgres/inspect.py",
+        "        await engine.flush()",
+        "        pass",
+        "conformance/test_postgres.py::test_records_leave_the_queue_only_when_they_are_on_the_disk",
     ),
     Mutant(
         "adding fails where somebody else adds the same (PostgreSQL)",

@@ -50,7 +50,7 @@ MUTANTS = (
     Mutant(
         "tasks are started while those before them are not settled",
         "worker/loop.py",
-        "            if is_once or not is_held:\n                self._busy -= 1",
+        "            if is_lazy or not is_held:\n                self._busy -= 1",
         "            self._busy -= 1",
         "unit/test_worker_loop.py",
     ),
