@@ -7,8 +7,12 @@
 #   scripts/start-distributed.sh stop       end all of it; the data stays
 #   scripts/start-distributed.sh clean      the same, and remove the data and the logs
 #
+# With --compose before any of these, it is done in containers (scripts/distributed), with --system by the programs of
+# this system. Without either: as it was started; else in containers where there is no redis-server but compose works.
+#
 # Variables: REDIS_PORT (6379), API_PORT (8080), FLOWER_PORT (5555), DISTRIBUTED_FOLDER (.shoal/distributed: data, logs
 # and process ids), PYTHON; CELERY_BROKER_URL for a broker that is there already; and all of CELERY_… and SHOAL_….
+# In containers: COMPOSE_PROJECT_NAME (shoal-distributed), PIP_INDEX_URL; SHOAL_TOKEN for a token of your own.
 set -eu
 
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
@@ -18,8 +22,7 @@ api_port=${API_PORT:-8080}
 flower_port=${FLOWER_PORT:-5555}
 own_redis=
 [ -n "${CELERY_BROKER_URL:-}" ] || own_redis=1
-: "${CELERY_BROKER_URL:=redis://127.0.0.1:$redis_port/0}"
-export CELERY_BROKER_URL
+. "$here/distributed/compose.sh"
 
 fail() {
   echo "$1" >&2
@@ -108,7 +111,7 @@ check_installed() {
     fail "Celery is not installed for $python" "$python -m pip install '.[celery,redis]' in the folder of shoal's source"
   command -v setsid >/dev/null 2>&1 || fail "setsid is not installed" "apt-get install util-linux"
   [ -z "$own_redis" ] || is_running redis || is_redis "$redis_port" || command -v redis-server >/dev/null 2>&1 ||
-    fail "Redis is not installed" "apt-get install redis-server, or set CELERY_BROKER_URL to one that runs elsewhere"
+    fail "Redis is not installed" "apt-get install redis-server, or $0 --compose, or set CELERY_BROKER_URL to one that runs elsewhere"
 }
 
 start_redis() {
@@ -186,6 +189,24 @@ stop_all() {
   end redis
 }
 
+choose_way() {
+  [ -z "$way" ] || return 0
+  way=system
+  if is_running api; then return 0; fi
+  if [ -f "$folder/settings.env" ]; then
+    way=compose
+  elif [ -n "$own_redis" ] && ! command -v redis-server >/dev/null 2>&1 && find_compose && engine_answers; then
+    way=compose
+  fi
+}
+
+way=
+case ${1:-} in
+  --compose | --system)
+    way=${1#--}
+    shift
+    ;;
+esac
 command=${1:-2}
 case $command in
   start) command=${2:-2} ;;
@@ -196,6 +217,14 @@ exec 9>"$folder/lock"
 if command -v flock >/dev/null 2>&1; then
   flock -w 120 9 || fail "another $0 is at work in $folder" "wait until it has ended"
 fi
+choose_way
+if [ "$way" = compose ]; then
+  echo "in containers, by compose"
+  run_compose "$command" "${2:-}"
+  exit
+fi
+: "${CELERY_BROKER_URL:=redis://127.0.0.1:$redis_port/0}"
+export CELERY_BROKER_URL
 case $command in
   status)
     find_python
@@ -219,6 +248,8 @@ case $command in
     ;;
   *)
     is_number "$command" || fail "$command is not a command: [N], scale M, status, stop or clean" "$0 4"
+    [ ! -f "$folder/settings.env" ] || fail "containers were started from $folder" \
+      "$0 --compose clean, or DISTRIBUTED_FOLDER=/another/folder $0 --system $command"
     check_installed
     start_redis
     set_workers "$command"
