@@ -31,6 +31,7 @@ compose() {
 
 # Settings of the caller that make sense in a container, for env_file: quoted, so that nothing in them is expanded.
 settings() {
+  env | sed -n "s/^\(CELERY_[A-Z_]*\|SHOAL_[A-Z_]*\)=.*'.*/\1 has a quote (') in it and is not handed to the containers/p" >&2
   env | sed -n -e "/'/d" -e '/^CELERY_BROKER_URL=/d' -e '/^SHOAL_QUEUE=/d' -e '/^SHOAL_TOKEN=/d' -e '/^SHOAL_CONFIG=/d' \
     -e "s/^\(CELERY_[A-Z_]*\)=\(.*\)/\1='\2'/p" -e "s/^\(SHOAL_[A-Z_]*\)=\(.*\)/\1='\2'/p"
 }
