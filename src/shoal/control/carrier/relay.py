@@ -23,7 +23,6 @@ from shoal.control.carrier.free_runs import RUNNING, FreeRuns
 from shoal.control.carrier.holdings import Holdings
 from shoal.control.queue_verbs import InvalidMessage, do_verb, read_verb, without_hooks
 from shoal.core.run import Run
-from shoal.core.task import Claim
 from shoal.queue.base import Finding, Queue
 from shoal.queue.broker import names
 from shoal.queue.broker.broker_url import BrokerUrl
@@ -208,8 +207,7 @@ class BrokerRelay:
             # Only messages bring the tasks of free runs, so that the broker shows all of them; but whoever has
             # capabilities may be the only one to whom some can be given.
             named["serves"] = self._free_runs.without(named["serves"], await self._runs(now))
-            if named["serves"] is not None and not named["serves"]:
-                return Claim(0)
+        # Asked for nothing, the ledger still knows a request that is repeated.
         return await do_verb(self._ledger, "claim", args, named)
 
     async def _runs(self, now: float) -> tuple[Run, ...]:
