@@ -397,7 +397,7 @@ def test_flags_that_the_pages_name_exist() -> None:
     known = {setting.flag for setting in SETTINGS.values()} | set(re.findall(r"\"(--[a-z0-9-]+)\"", source))
     known |= {f"--no-{setting.flag[2:]}" for setting in SETTINGS.values() if setting.is_boolean}
     known |= {"--help", "--version"} | CURL
-    known |= set(re.findall(r"(--[a-z]+)\)", (ROOT / "scripts/start-distributed.sh").read_text("utf-8")))
+    known |= set(re.findall(r"--[a-z]+", (ROOT / "scripts/start-distributed.sh").read_text("utf-8")))
     for page in PAGES:
         if page.name in ("demo-site.md", "CHANGELOG.md"):
             continue
