@@ -296,6 +296,7 @@ async def test_the_status_says_so_where_celery_cannot_work(tmp_path: Path) -> No
 
 async def test_what_a_killed_fleet_left_is_made_good_by_new_messages(shop: Shop) -> None:
     """A run that no message speaks of: whoever maintains the queue sees to it that Celery works on it."""
+    settled(shop.send("crawl_url", shop.site.url("/p/before")))  # so that there is a run of today
     async with opened_queue(load({"queue": shop.url}, env={})) as queue:
         run = next(run for run in await queue.runs(limit=100) if run.state == "running")
         await queue.add(run.id, [start_task(shop.site.url("/p/left"))])
