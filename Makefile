@@ -1,7 +1,7 @@
 # The two commands: make demo, make test. `make help` lists the rest.
 BIN := .venv/bin
 
-.PHONY: help demo quick test check lint types imports mutants faults bench wheel clean
+.PHONY: help demo quick test check lint types imports mutants faults deploy-test image bench wheel clean
 
 help:
 	@echo "make demo    crawl the bundled demo site: live progress, a dashboard, records at the end"
@@ -10,6 +10,8 @@ help:
 	@echo "make check   tests, lint, types, import rules and the built wheel: what CI runs"
 	@echo "make mutants plant known mistakes in a copy of the source, and see that a test catches each (ONLY=words)"
 	@echo "make faults  slow fault injection and soak runs"
+	@echo "make image   the container image, built without a network from wheels"
+	@echo "make deploy-test  containers, compose and swarm on a Docker engine, as root with one of its own"
 	@echo "make bench   measure what we claim, beside the peers"
 
 .venv/ready: pyproject.toml tools/environment
@@ -51,7 +53,17 @@ mutants: .venv/ready-dev
 
 faults: .venv/ready-dev
 	@sh tools/servers
-	@$(BIN)/pytest -m faults --timeout 3600
+	@$(BIN)/pytest -m faults --timeout 3600 --ignore tests/deploy
+	@$(MAKE) --no-print-directory deploy-test SELECT=faults
+
+image: .venv/ready-dev
+	@sh tools/image wheels
+	@sh tools/image build
+
+# Where no engine can be had (77), the reason is said, and that is all.
+deploy-test: .venv/ready-dev
+	@sh tools/image wheels
+	@sh tools/engine run $(BIN)/pytest -m $(or $(SELECT),deploy) --timeout 1800 tests/deploy || [ $$? = 77 ]
 
 bench: .venv/ready-dev
 	@sh bench/all.sh

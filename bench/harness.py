@@ -45,10 +45,10 @@ class Site:
 
 
 @contextlib.contextmanager
-def site(pages: int, *, hosts: int = 1, latency: float = 0.0, etags: bool = False) -> Iterator[Site]:
-    """Serve the bench site for as long as the block runs; latency in milliseconds."""
+def site(pages: int, *, hosts: int = 1, latency: float = 0.0, etags: bool = False, cards: int = 56) -> Iterator[Site]:
+    """Serve the bench site for as long as the block runs; latency in milliseconds, cards: links of a page."""
     argv = [sys.executable, str(BENCH / "site.py"), "--with-parent", "--pages", str(pages)]
-    argv += ["--hosts", str(hosts), "--latency", str(latency), *(["--etags"] if etags else [])]
+    argv += ["--hosts", str(hosts), "--latency", str(latency), "--cards", str(cards), *(["--etags"] if etags else [])]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin and process.stdout
         try:

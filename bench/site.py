@@ -5,7 +5,7 @@ host: its children in a tree of fan-out 8 (so that a crawl from `/` reaches ever
 spread over the site. `/robots.txt` allows all. With --hosts K there are K such sites on 127.0.0.1
 to 127.0.0.K, each with pages/K pages; links stay on their host.
 
-With --etags pages have an ETag, and whoever sends it back is answered 304.
+With --etags pages have an ETag, and whoever sends it back is answered 304; --cards makes them smaller or larger.
 
     /__count   {"pages": distinct pages served, "hits": …, "robots": …, "bytes": …, "first_at": …, "last_at": …}
     /__hits    {"http://127.0.0.1:port": [hits of page 0, of page 1, …], …}
@@ -47,8 +47,9 @@ def address(page: int) -> str:
 class Host:
     """The pages of one host, put together from parts made once per page."""
 
-    def __init__(self, origin: str, pages: int, etags: bool = False) -> None:
+    def __init__(self, origin: str, pages: int, etags: bool = False, cards: int = CARDS) -> None:
         self.etags = etags
+        self.linked = cards  # on every page, its children among them
         self.origin = origin
         self.pages = pages
         self.hits = [0] * pages
@@ -60,9 +61,9 @@ class Host:
         self.names = [phrase(rng, 3) for _ in range(pages)]
         self.cards = [self.card(page, rng) for page in range(pages)]
         mixed = [self.cards[page] for page in order]
-        while len(mixed) < pages + CARDS:  # so that a slice never runs over the end
+        while len(mixed) < pages + cards:  # so that a slice never runs over the end
             mixed += mixed
-        self.mixed = mixed[: pages + CARDS]
+        self.mixed = mixed[: pages + cards]
         self.nav = "".join(f'<li><a href="{address(n % pages)}">Section {n}</a></li>' for n in range(4))
         self.foot = b"</ul></main><footer><p>Bench site, all prices are made up.</p></footer></body></html>"
 
@@ -92,7 +93,7 @@ class Host:
         first = FAN * page + 1
         children = self.cards[first : first + FAN]
         start = self.offsets[page]
-        body = b"".join((head, *children, *self.mixed[start : start + CARDS - len(children)], self.foot))
+        body = b"".join((head, *children, *self.mixed[start : start + self.linked - len(children)], self.foot))
         tag = b"ETag: %b\r\n" % etag(page) if self.etags else b""
         return b"HTTP/1.1 200 OK\r\n%b%bContent-Length: %d\r\n\r\n%b" % (HTML, tag, len(body), body)
 
@@ -217,7 +218,9 @@ def listen(address: str, port: int) -> socket.socket:
     return sock
 
 
-async def serve(pages: int, hosts: int, latency: float, port: int, parent: bool, etags: bool) -> None:
+async def serve(
+    pages: int, hosts: int, latency: float, port: int, parent: bool, etags: bool, cards: int = CARDS
+) -> None:
     loop = asyncio.get_running_loop()
     site = Site([], latency)
     stop = asyncio.Event()
@@ -226,7 +229,7 @@ async def serve(pages: int, hosts: int, latency: float, port: int, parent: bool,
     for number in range(hosts):
         sock = listen(f"127.0.0.{number + 1}", port)
         port = sock.getsockname()[1]
-        host = Host(f"http://127.0.0.{number + 1}:{port}", -(-pages // hosts), etags)
+        host = Host(f"http://127.0.0.{number + 1}:{port}", -(-pages // hosts), etags, cards)
         site.hosts.append(host)
         await loop.create_server(lambda host=host: Connection(site, host), sock=sock)
     print(" ".join(host.origin + "/" for host in site.hosts), flush=True)
@@ -274,6 +277,7 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, default=1)
     parser.add_argument("--latency", type=float, default=0.0, metavar="MS", help="before every answer")
     parser.add_argument("--etags", action="store_true", help="answer 304 to whoever has the page")
+    parser.add_argument("--cards", type=int, default=CARDS, help="links on a page beside its navigation; from 8 on")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--with-parent", action="store_true", help="end when standard input is closed")
     parser.add_argument("--measure", action="store_true", help="how fast is the site itself?")
@@ -285,7 +289,8 @@ def main() -> None:
     if args.measure:
         asyncio.run(measure(args.pages))
     else:
-        asyncio.run(serve(args.pages, args.hosts, args.latency / 1000, args.port, args.with_parent, args.etags))
+        latency = args.latency / 1000
+        asyncio.run(serve(args.pages, args.hosts, latency, args.port, args.with_parent, args.etags, args.cards))
 
 
 if __name__ == "__main__":

@@ -63,6 +63,8 @@ MEANING = {
     "handler_timeout": "the handler took longer than `--handler-timeout`",
     "memory": "the handler exceeded `--worker-memory`",
     "client": "`@scraper.open`, for typed tasks, failed; costs nothing",
+    "exit": "no proxy of its exit works: tried again until one does, which costs the page nothing",
+    "browser": "the browser crashed or did not start, or a step could not be taken",
     "robots_unreachable": "robots.txt answers 429 or 5xx; nothing of the site is fetched until it answers",
     "lane_busy": "a redirect or `page.fetch` leads to a host that is parked or fully booked; costs nothing",
     "stalled": "our own process was blocked; the page is handed back and does not count as failed",
@@ -71,7 +73,7 @@ MEANING = {
     "too_large": "above `--max-body`, `--max-download`, `--max-ratio`, `--max-headers` or `--max-header-count`",
     "redirects": "a loop, more than `--max-redirects` hops, or a target that is not http(s)",
     "blocked": "`blocked.private`: an address of a private network; `blocked.scheme`: not http or https;"
-    " `blocked.proxy`: not a valid proxy",
+    " `blocked.proxy`: not a valid proxy; `blocked.exit`: an exit that the worker lacks",
     "robots": "robots.txt forbids it (only start URLs fail with this; links are not followed)",
     "too_complex": "parsing it would take longer than `--parse-timeout`, or too much memory",
     "missing_field": "a template's required field is not on the page",

@@ -129,6 +129,16 @@ start_redis() {
   until_true Redis redis is_redis "$redis_port"
 }
 
+# What API and workers keep on this machine for the queue: removed with the rest, unless it was here before.
+note_state() {
+  [ ! -f "$folder/state" ] || return 0
+  state=$(SHOAL_QUEUE=${SHOAL_QUEUE:-$CELERY_BROKER_URL} "$python" -c '
+from pathlib import Path
+from shoal.config.load import load
+print(Path(load({}).state_folder).absolute())')
+  [ -e "$state" ] || printf '%s\n' "$state" >"$folder/state"
+}
+
 start_worker() {
   start "worker-$1" "$python" -m celery -A shoal.integrations.celery worker --loglevel INFO -n "worker$1@%h"
 }
@@ -235,8 +245,13 @@ case $command in
     ;;
   clean)
     stop_all
-    rm -rf "$folder"/redis "$folder"/*.log "$folder"/lock
-    rmdir "$folder" 2>/dev/null || true
+    if [ -f "$folder/state" ]; then
+      state=$(sed -n 1p "$folder/state")
+      rm -rf "$state"
+      rmdir "$(dirname "$state")" 2>/dev/null || true
+    fi
+    rm -rf "$folder"/redis "$folder"/*.log "$folder"/lock "$folder"/state
+    rmdir "$folder" 2>/dev/null && rmdir "$(dirname "$folder")" 2>/dev/null || true
     echo "removed $folder"
     ;;
   scale)
@@ -251,6 +266,7 @@ case $command in
     [ ! -f "$folder/settings.env" ] || fail "containers were started from $folder" \
       "$0 --compose clean, or DISTRIBUTED_FOLDER=/another/folder $0 --system $command"
     check_installed
+    note_state
     start_redis
     set_workers "$command"
     start_api

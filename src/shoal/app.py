@@ -15,6 +15,7 @@ import msgspec
 from shoal.config.load import Settings
 from shoal.config.local_token import find_token
 from shoal.config.queue_token import check_database_passwords, queue_ca_file, queue_token
+from shoal.core.capability import BROWSER
 from shoal.core.lane import CACHE_PREFIX, UNLIMITED_PACE, Pace, host_of_lane
 from shoal.core.name_format import file_name_of
 from shoal.core.routes import Routes
@@ -28,6 +29,7 @@ from shoal.extract.scraper import Scraper
 from shoal.fetch.guard import PrivateNetworkPolicy, looks_private
 from shoal.logs import log, redact
 from shoal.queue import registry
+from shoal.queue.backup import QueueBackup
 from shoal.queue.base import Queue
 from shoal.queue.broker.broker_url import LEDGER_OF_RELAY, BrokerUrl
 from shoal.queue.reconnect import OUTAGE_TIMEOUT
@@ -38,12 +40,23 @@ if TYPE_CHECKING:
     from shoal.store.raw.page_store import RawPageStore
 
 
-async def open_queue(settings: Settings, *, small: bool = False) -> Queue:
-    """Open the queue that the settings name; `small` is for workers, which need few connections each."""
+async def open_queue(settings: Settings, *, small: bool = False, hurry: bool = False) -> Queue:
+    """Open the queue that the settings name; `small` is for workers, which need few connections each.
+
+    `hurry` is for people who look at it: what is not there is said at once, also if it may be starting.
+    """
+    return await registry.open_queue(settings.queue, _open_options(settings, small=small, hurry=hurry))
+
+
+def open_backup(settings: Settings) -> QueueBackup | None:
+    """How the queue that the settings name is copied and put back; None where another queue keeps it."""
+    return registry.backup_of(settings.queue, _open_options(settings))
+
+
+def _open_options(settings: Settings, *, small: bool = False, hurry: bool = False) -> OpenOptions:
     check_database_passwords(settings, os.environ)
     token = queue_token(settings) or find_token(settings.queue)
-    options = OpenOptions(settings.state_file, small, settings.synchronous, token, queue_ca_file(settings))
-    return await registry.open_queue(settings.queue, options)
+    return OpenOptions(settings.state_file, small, settings.synchronous, token, queue_ca_file(settings), hurry)
 
 
 async def open_ledger(settings: Settings) -> tuple[BrokerUrl, str, Queue]:
@@ -65,9 +78,9 @@ async def open_ledger(settings: Settings) -> tuple[BrokerUrl, str, Queue]:
 
 
 @contextlib.asynccontextmanager
-async def opened_queue(settings: Settings, *, small: bool = False) -> AsyncIterator[Queue]:
+async def opened_queue(settings: Settings, *, small: bool = False, hurry: bool = False) -> AsyncIterator[Queue]:
     """The same, closed in the end."""
-    queue = await open_queue(settings, small=small)
+    queue = await open_queue(settings, small=small, hurry=hurry)
     try:
         yield queue
     finally:
@@ -107,19 +120,32 @@ def rewrite_rule(settings: Settings) -> UrlNormalizer:
     return UrlNormalizer(sort_query=settings.sort_query, drop_tracking=settings.drop_tracking)
 
 
-def route_rules(settings: Settings) -> Routes:
-    return _routes(settings.routes)
+def route_rules(settings: Settings, scraper: Scraper | None = None) -> Routes:
+    """The rules of a run; where its scraper is known, its handlers say as well what is fetched by a browser."""
+    if scraper is not None and (scraper.declares_fetch or scraper.exits):
+        return Routes(
+            settings.routes,
+            lambda url, kind: scraper.fetch_of(url, kind) or settings.fetch,
+            lambda url, kind: scraper.exit_of(url, kind) or settings.exit,
+            exits_have_own_pace=settings.exit_pace == "exit",
+        )
+    return _routes(settings.routes, settings.fetch, settings.exit, settings.exit_pace)
 
 
 @lru_cache(maxsize=16)  # asked for several times for each run
-def _routes(lines: tuple[str, ...]) -> Routes:
-    return Routes(lines)
+def _routes(lines: tuple[str, ...], fetch: str, exit: str, exit_pace: str) -> Routes:
+    return Routes(
+        lines,
+        (lambda url, kind: fetch) if fetch == BROWSER else None,
+        (lambda url, kind: exit) if exit else None,
+        exits_have_own_pace=exit_pace == "exit",
+    )
 
 
 def seed_tasks(scraper: Scraper, settings: Settings) -> tuple[list[Task], dict[str, Pace]]:
     """The start URLs as tasks, with the paces of their lanes; they are fetched whatever a seen-set has."""
     tasks, rejected = start_tasks(
-        scraper.start, rewrite=rewrite_rule(settings), revisit=True, routes=route_rules(settings)
+        scraper.start, rewrite=rewrite_rule(settings), revisit=True, routes=route_rules(settings, scraper)
     )
     tasks += [msgspec.structs.replace(seed.to_queue_task(), revisit=True) for seed in scraper.seeds]
     if rejected:

@@ -3,6 +3,7 @@
     ShoalError
     ├── Retry                 the task may succeed later; the retry policy decides when
     │   └── FetchFailed       (retryable causes: dns, connect, timeout.*, http.5xx …)
+    │       └── ProxyFailed   the proxy failed, before the site was asked
     ├── GiveUp                the task will never succeed as it stands
     │   └── FetchRefused      (final causes: http.404, too_large, blocked.*, redirects …)
     └── ActionRequired        the user must do something; the message says what
@@ -41,6 +42,10 @@ class Retry(ShoalError):
 
 class FetchFailed(Retry):
     """The exchange with the server failed in a way that may pass."""
+
+
+class ProxyFailed(FetchFailed):
+    """A proxy failed itself: the site was not asked."""
 
 
 class GiveUp(ShoalError):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import ssl
-import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from servers import certificate
 
 from shoal.core.page import Request, Response
 from shoal.fetch.guard import PrivateNetworkPolicy
@@ -123,16 +122,12 @@ async def endlessly(writer: Writer, piece: bytes, first: bytes = b"") -> None:
 
 def make_certificate(place: Path) -> Path:
     """A folder with cert.pem and key.pem for localhost and 127.0.0.1."""
-    if shutil.which("openssl") is None:
+    if not certificate.can_make():
         pytest.skip("needs the openssl command to make a certificate")
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
-    command += " -keyout key.pem -out cert.pem -subj /CN=localhost"
-    command += " -addext subjectAltName=DNS:localhost,IP:127.0.0.1"
-    subprocess.run(command.split(), cwd=place, check=True, capture_output=True)
-    return place
+    return certificate.make(place)
 
 
-def tls(certificate: Path) -> ssl.SSLContext:
+def tls(folder: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
     return context

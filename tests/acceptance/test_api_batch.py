@@ -404,6 +404,7 @@ def test_workers_of_the_fleet_do_what_is_distributed_and_leave_the_rest(redis_fl
 
 def test_a_queue_that_is_away_is_not_available(tmp_path: Path) -> None:
     with own_server() as server, running_server(server.url("batch"), folder=tmp_path, **QUICK) as api_server:
+        api_server.ask("/api/crawl/distributed/status")  # it has its queue
         server.kill()
         away = {"distributed_available": False, "message": "Redis not available"}
         wait_until(lambda: api_server.ask("/api/crawl/distributed/status") == away)

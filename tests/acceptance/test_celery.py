@@ -17,6 +17,7 @@ import msgspec
 import psutil
 import pytest
 from kombu import Connection
+from servers import rabbitmq
 from servers.celery_worker import CeleryWorker, broker, celery_worker, client, environment, settled
 from servers.ports import free_port
 from small_site import GatedPage, SmallSite, page, small_site
@@ -302,3 +303,20 @@ async def test_what_a_killed_fleet_left_is_made_good_by_new_messages(shop: Shop)
         await queue.add(run.id, [start_task(shop.site.url("/p/left"))])
         await until(lambda: shop.site.hits_for("/p/left"))
         assert "shoal.work" in shop.worker.log.read_text()
+
+
+def test_rabbitmq_can_be_the_broker_of_celery(tmp_path: Path) -> None:
+    with rabbitmq.vhost() as vhost, broker() as results, small_site() as site:
+        url = rabbitmq.shared().url(vhost)
+        given = {"CELERY_RESULT_BACKEND": results, "SHOAL_QUEUE": results}
+        site.pages["/p/*"] = page("a page")
+        with celery_worker(tmp_path, url, "-c", "1", **given) as worker:
+            app = client(url, **given)
+            pages = [site.url(f"/p/{number}") for number in range(3)]
+            sent = [app.send_task("shoal.crawl_url", args=(it,)) for it in pages]
+            for result, it in zip(sent, pages, strict=True):
+                assert (settled(result)["status"], settled(result)["url"]) == ("success", it)
+            assert worker.stop() == 0
+        path = f"/api/queues/{vhost}/celery"
+        wait_until(lambda: rabbitmq.shared().manage("GET", path).get("messages") == 0, every=0.1)
+        assert {len(site.hits_for(f"/p/{number}")) for number in range(3)} == {1}

@@ -24,6 +24,7 @@ import pytest
 from servers import postgres, rabbitmq, redis
 from servers.celery_worker import broker
 from servers.ports import free_port
+from servers.redis_nodes import sentinel_group
 from shell_user import ShellUser
 from wait import HANG
 
@@ -52,6 +53,7 @@ LOGIN_SITE = "https://members.example"  # and where it has a site with a login
 REDIS = "redis://queue.internal/0"  # and servers of a fleet
 CELERY_BROKER = "redis://broker.internal/0"  # likewise, as other programs reach it
 POSTGRES = "postgresql://shoal@db.internal/shoal"
+SENTINELS = "redis+sentinel://:PASSWORD@s1.internal,s2.internal,s3.internal/mymaster/0?sentinel_password=OTHER"
 BROKER, MANAGEMENT = "amqp://shoal@broker.internal/shoal", "http://shoal@broker.internal:15672"
 BLOCK = re.compile(r"(?:<!-- (run|file)([^\n]*?) -->\n)?```(\w+)\n(.*?)```", re.DOTALL)
 RUNNABLE = [str(page.relative_to(ROOT)) for page in PAGES if "\n<!-- run" in page.read_text("utf-8")]
@@ -157,6 +159,8 @@ class DocsReader:
         if CELERY_BROKER in text:
             self.broker = self.broker or self.closing.enter_context(broker())
             text = text.replace(CELERY_BROKER, self.broker)
+        if SENTINELS in text:
+            text = text.replace(SENTINELS, self.closing.enter_context(sentinel_group()).url(self.namespace))
         if POSTGRES in text:
             text = text.replace(POSTGRES, postgres.shared().url(self.namespace))
         if BROKER in text or MANAGEMENT in text:
@@ -382,21 +386,33 @@ CLUSTER = {f"{FILE_VARIABLE}_{section}_{key}".upper() for section in SCHEMA for 
 def test_variables_that_the_pages_name_exist() -> None:
     known = {setting.variable for setting in SETTINGS.values()}
     known |= {"SHOAL_CONFIG", "SHOAL_DEMO_URL", "SHOAL_SEED", "SHOAL_HYPOTHESIS", "SHOAL_RAET", "SHOAL_"}
-    known |= {FILE_VARIABLE, "SHOAL_TEST_REDIS", "SHOAL_TEST_POSTGRES"} | CLUSTER
+    known |= {
+        FILE_VARIABLE,
+        "SHOAL_TEST_REDIS",
+        "SHOAL_TEST_POSTGRES",
+        "SHOAL_ROLE",
+        "SHOAL_IMAGE",
+        "SHOAL_TEST_REDIS_SERVER",
+        "SHOAL_TEST_RABBITMQ",
+        "SHOAL_TEST_LEDGER",
+    } | CLUSTER
     for page in PAGES:
         named = set(re.findall(r"\bSHOAL_[A-Z0-9_]*", page.read_text("utf-8")))
         named = {name for name in named if not name.startswith("SHOAL_SECRET_")}  # those are for you to name
         assert named <= known, page.name
 
 
+KUBECTL = {"--from-literal", "--kustomize", "--namespace"}
+SYSTEMCTL = {"--now", "--create"}
 CURL = {"--retry", "--retry-delay", "--retry-connrefused", "--data-binary"}
+DOCKER = {"--rm", "--volumes", "--compose-file"}
 
 
 def test_flags_that_the_pages_name_exist() -> None:
     source = "".join(path.read_text("utf-8") for path in (ROOT / "src/shoal").rglob("*.py"))
     known = {setting.flag for setting in SETTINGS.values()} | set(re.findall(r"\"(--[a-z0-9-]+)\"", source))
     known |= {f"--no-{setting.flag[2:]}" for setting in SETTINGS.values() if setting.is_boolean}
-    known |= {"--help", "--version"} | CURL
+    known |= {"--help", "--version"} | CURL | KUBECTL | SYSTEMCTL | DOCKER
     known |= set(re.findall(r"--[a-z]+", (ROOT / "scripts/start-distributed.sh").read_text("utf-8")))
     for page in PAGES:
         if page.name in ("demo-site.md", "CHANGELOG.md"):

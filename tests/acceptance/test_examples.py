@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rendering import need_browser
 from shell_user import ShellUser
 
 from shoal.demo.site import Site
@@ -60,9 +61,15 @@ def queues(site: Site, rows: Rows) -> None:
     assert {row["title"] for row in rows} == {book["title"] for book in site.expected_products()}
 
 
+def browser(site: Site, rows: Rows) -> None:
+    assert {row["title"] for row in rows} == {book["title"] for book in site.expected_products()}
+    assert all(row["picture"] > 1_000 for row in rows)
+
+
 # example -> (exit status, what its records must be)
 EXPECTED: dict[str, tuple[int, Callable[[Site, Rows], None]]] = {
     "books.py": (0, books),
+    "browser.py": (0, browser),
     "prices.py": (0, prices),
     "profiles.py": (0, profiles),
     "queues.py": (0, queues),
@@ -74,6 +81,8 @@ EXPECTED: dict[str, tuple[int, Callable[[Site, Rows], None]]] = {
 @pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))
 def test_an_example_brings_what_the_site_has(name: str, user: ShellUser) -> None:
     status, check = EXPECTED[name]
+    if name == "browser.py":
+        need_browser()
     done = user.shoal("run", str(EXAMPLES / name), "-o", "out.jsonl", "--allow-private", SHOAL_DEMO_URL=user.url)
     assert done.code == status, done.err
     rows = user.lines("out.jsonl")

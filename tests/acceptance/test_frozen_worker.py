@@ -98,6 +98,8 @@ def test_a_worker_of_the_frozen_edition_works_through_a_run(old: LocalFleet, kin
         assert REFUSALS[kind] in said.err, said.err
         return
     assert said.code == SOME_FAILED, said.err
+    # A process that dies of what it is told is replaced, and the run ends all the same.
+    assert "worker_died" not in said.err, said.err
     check_account(old, run)
     views = old.ask(lambda queue: queue.list_tasks(run.id, limit=100))
     assert all(view.history[-1].worker.startswith("old-") for view in views if view.history)
@@ -113,6 +115,7 @@ def test_workers_of_both_editions_share_a_run(old: LocalFleet, kind: str, frozen
     ]
     said = [wait_for_exit(worker) for worker in workers]
     assert [done.code for done in said] == [SOME_FAILED] * 2, said
+    assert not any("worker_died" in done.err for done in said), said
     check_account(old, run)
 
 

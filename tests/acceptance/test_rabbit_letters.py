@@ -7,20 +7,23 @@ import json
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 from broker_relay import relaying, take_all
 from servers import rabbitmq
 from wait import until
 
 from shoal.amqp.errors import ConnectionLost
+from shoal.amqp.message import Outgoing
 from shoal.control import broker_duties, letter_copies
 from shoal.control.carrier.relay import BrokerRelay
-from shoal.control.letter_copies import LetterCopies
+from shoal.control.letter_copies import LetterCopies, Position
 from shoal.core.lane import UNLIMITED_PACE
-from shoal.core.run import NewRun
+from shoal.core.run import NewRun, Run
 from shoal.core.task import Outcome, Task, digest
 from shoal.core.typed_task import Task as TypedTask
 from shoal.errors import QueueUnavailable
+from shoal.queue import document_kinds as kinds
 from shoal.queue.base import Queue, TaskFilter
 from shoal.queue.broker.broker_url import BrokerUrl
 from shoal.queue.daily_runs import DailyRuns
@@ -31,16 +34,22 @@ def page(name: object, **more: Any) -> Task:
     return Task(url, "shop.example", digest(url), **more)
 
 
-async def copies(broker: str, taken: Counter[str], wanted: int) -> Counter[str]:
-    """The ids of the copies, once there are so many."""
+async def copied(queue: Queue, *runs: Run) -> set[str]:
+    """The ids of all deaths of these runs, once they are said to be copied."""
+    dead = [view for run in runs for view in await queue.list_tasks(run.id, state="dead")]
+    last = max(view.finished_at for view in dead)
 
-    async def enough() -> bool:
-        found = await asyncio.to_thread(take_all, broker, "shoal.dead")
-        taken.update(properties.message_id for properties, _ in found)
-        return taken.total() >= wanted
+    async def is_past() -> bool:
+        document = await queue.document(kinds.LETTER_COPIES, letter_copies.CURSOR)
+        return document is not None and msgspec.json.decode(document.text, type=Position).until >= last
 
-    await until(enough, every=0.2)
-    return taken
+    await until(is_past)
+    return {f"{view.id}.{view.finished_at}" for view in dead}
+
+
+async def copies(broker: str) -> Counter[str]:
+    found = await asyncio.to_thread(take_all, broker, "shoal.dead")
+    return Counter(properties.message_id for properties, _ in found)
 
 
 async def test_every_death_is_copied_once_however_often_whoever_copies_is_interrupted(
@@ -48,11 +57,13 @@ async def test_every_death_is_copied_once_however_often_whoever_copies_is_interr
 ) -> None:
     monkeypatch.setattr(letter_copies, "PAGE_SIZE", 7)
     monkeypatch.setattr(letter_copies, "PASS_INTERVAL", 0.05)
+    monkeypatch.setattr(letter_copies, "IDLE_SHARE", 1)
     monkeypatch.setattr(letter_copies, "LOCK_INTERVAL", 0.05)
+    monkeypatch.setattr(letter_copies, "RETURN_DELAY", 0.1)
     monkeypatch.setattr(broker_duties, "LONGEST_DELAY", 0.05)
     first, second = [await queue.start_run(NewRun("books", f"key {n}", name=f"run{n}")) for n in range(2)]
     for run in (first, second):
-        await queue.add(run.id, [page(n) for n in range(30)], {"shop.example": UNLIMITED_PACE})
+        await queue.add(run.id, [page(n) for n in range(15)], {"shop.example": UNLIMITED_PACE})
         await queue.add(run.id, [page(f"short {n}", ttl=0.01) for n in range(3)])
     turns = 0
     save, publish = LetterCopies._save, LetterCopies._publish
@@ -60,40 +71,65 @@ async def test_every_death_is_copied_once_however_often_whoever_copies_is_interr
     async def save_or_die(self: LetterCopies) -> None:
         nonlocal turns
         turns += 1
-        if turns % 3 == 0:
+        if turns % 5 == 0:
             raise QueueUnavailable("gone before it was saved")
         await save(self)
-        if turns % 5 == 0:
+        if turns % 9 == 0:
             raise QueueUnavailable("gone before it was told")
 
     async def publish_or_die(self: LetterCopies, channel: Any, messages: Any) -> None:
         nonlocal turns
         turns += 1
-        await publish(self, channel, messages[:3] if turns % 4 == 0 else messages)
-        if turns % 4 == 0:
+        await publish(self, channel, messages[:3] if turns % 7 == 0 else messages)
+        if turns % 7 == 0:
             raise ConnectionLost("gone in the middle of a page")
 
     monkeypatch.setattr(LetterCopies, "_save", save_or_die)
     monkeypatch.setattr(LetterCopies, "_publish", publish_or_die)
-    taken: Counter[str] = Counter()
     async with relaying(queue, broker):
         await until(lambda: _ready(broker))
-        for _ in range(6):
+        for _ in range(3):
             claim = await queue.claim("w", 10)
             await queue.settle([Outcome(task.id, claim.lease, "dead", cause="http.404") for task in claim.tasks])
             await asyncio.sleep(0.05)
-        await copies(broker, taken, 66)
+        deaths = await copied(queue, first, second)
+        assert len(deaths) == 36
         await queue.revive(first.id, TaskFilter(cause="http.404"))
         claim = await queue.claim("w", 10)
         await queue.settle([Outcome(task.id, claim.lease, "dead", cause="again") for task in claim.tasks])
-        again = len(claim.tasks)
-        assert again
-        await copies(broker, taken, 66 + again)
-    dead = {
-        f"{it.id}.{it.finished_at}" for run in (first, second) for it in await queue.list_tasks(run.id, state="dead")
-    }
-    assert dead <= set(taken) and len(taken) == 66 + again
-    assert set(taken.values()) == {1} and turns > 20
+        deaths |= await copied(queue, first, second)
+        assert len(deaths) == 36 + len(claim.tasks) > 36
+    assert await copies(broker) == Counter(deaths) and turns > 20
+
+
+@pytest.mark.parametrize("lost", ["copies", "their ids"])
+async def test_copies_of_which_the_broker_kept_only_some_are_neither_missing_nor_there_twice(
+    queue: Queue, broker: str, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    monkeypatch.setattr(letter_copies, "PASS_INTERVAL", 0.05)
+    run = await queue.start_run(NewRun("books", "key", name="run"))
+    await queue.add(run.id, [page(f"short {n}", ttl=0.01) for n in range(30)])
+    publish, killed = LetterCopies._publish, False
+
+    async def publish_some(self: LetterCopies, channel: Any, messages: list[Outgoing]) -> None:
+        """As a broker that is killed: of what it had not confirmed, it may have stored any part."""
+        nonlocal killed
+        is_copy = any(message.exchange for message in messages)
+        if killed or (is_copy and lost == "their ids"):
+            return await publish(self, channel, messages)
+        await publish(self, channel, messages[::2])
+        killed = True
+        raise ConnectionLost("the broker was killed")
+
+    monkeypatch.setattr(LetterCopies, "_publish", publish_some)
+    async with relaying(queue, broker):
+        await until(lambda: _dead_of(queue, run, 30))
+        deaths = await copied(queue, run)
+    assert await copies(broker) == Counter(deaths) and killed
+
+
+async def _dead_of(queue: Queue, run: Run, count: int) -> bool:
+    return (await queue.stats(run.id)).dead == count
 
 
 async def _ready(broker: str) -> bool:
@@ -108,7 +144,7 @@ async def test_a_task_that_expires_in_the_broker_is_expired_in_the_ledger_and_a_
     short = TypedTask(type="resize", payload={"n": 1}, ttl=3.0, key="short").to_queue_task()
     long = TypedTask(type="resize", payload={"n": 2}, ttl=600.0, key="long", priority=100).to_queue_task()
     ids = await types.add("resize", [short, long], {task.lane: UNLIMITED_PACE for task in (short, long)})
-    relay = BrokerRelay(queue, BrokerUrl.parse(f"{broker}?ledger=relay"))
+    relay = BrokerRelay(queue, BrokerUrl.parse(f"{broker}?ledger=relay"), cache_size=0)
     stop = asyncio.Event()
     async with relaying(queue, broker):
         running = asyncio.create_task(relay.run(stop, on_ready=lambda: None, say=print))

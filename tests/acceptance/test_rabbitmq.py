@@ -95,6 +95,10 @@ def test_producer_and_worker_know_the_broker_only_and_the_relay_stops_when_told(
         for process in (worker, relay):
             process.send_signal(signal.SIGTERM)
             assert process.wait(HANG) == 0
+        looking = user.start("-m", "shoal", "status")
+        assert looking.wait(HANG) == 1
+        said = (tmp_path / f"{len(user.started) - 1}.log").read_text()
+        assert "no relay runs behind amqp://" in said and "shoal relay --queue" in said
 
 
 @pytest.mark.faults  # a broker of its own

@@ -21,10 +21,13 @@ from shoal.core.lane import UNLIMITED_PACE, Pace
 from shoal.core.run import NewRun, Run
 from shoal.core.stats import Stats
 from shoal.core.task import LeasedTask, Outcome, Task, digest
+from shoal.errors import QueueUnavailable
+from shoal.queue import rabbitmq as queue_rabbitmq
 from shoal.queue.base import Queue
 from shoal.queue.broker import names
 from shoal.queue.rabbitmq import RabbitmqQueue, deliveries
 from shoal.queue.reconnect import reconnecting
+from shoal.queue.request_ids import new_request_id
 from shoal.queue.sqlite import SqliteQueue
 
 TYPE = "task:work"
@@ -86,9 +89,14 @@ async def carrying(folder: Path) -> AsyncIterator[Carried]:
 
 
 @pytest.fixture
-async def carried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Carried]:
+def quick_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only where something is missing: on a busy machine it would take for missing what a worker is just given."""
     monkeypatch.setattr(audit, "INTERVAL", 0.2)
     monkeypatch.setattr(audit, "MIN_AGE", 0.5)
+
+
+@pytest.fixture
+async def carried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Carried]:
     monkeypatch.setattr(deliveries, "TEND_EVERY", 0.05)
     monkeypatch.setattr(deliveries, "WAIT_PAUSE", 0.1)
     monkeypatch.setattr(deliveries, "REPORT_EVERY", 0.1)
@@ -209,6 +217,7 @@ async def test_whoever_kills_its_workers_is_a_dead_letter_and_the_others_are_not
     assert (view.cause, len(view.history)) == ("worker_lost", 3)
 
 
+@pytest.mark.usefixtures("quick_audit")
 @pytest.mark.parametrize("how", ["purge", "delete"])
 async def test_what_a_person_removed_from_the_broker_is_published_again(carried: Carried, how: str) -> None:
     run = await carried.run(40)
@@ -231,6 +240,7 @@ async def _depth_of(carried: Carried, count: int) -> bool:
     return await carried.depth() == count
 
 
+@pytest.mark.usefixtures("quick_audit")
 async def test_what_a_relay_leased_before_it_died_is_published_by_the_next(carried: Carried) -> None:
     run = await carried.run(25)
     await carried.ledger.claim(RELAY, 25, lease=3600.0)  # and then it was killed
@@ -269,6 +279,7 @@ async def _with_browser(queue: RabbitmqQueue) -> tuple[LeasedTask, ...]:
     return (await queue.claim("w", 5, serves=(TYPE,), capabilities=("browser",))).tasks
 
 
+@pytest.mark.usefixtures("quick_audit")
 async def test_auto_tasks_are_acknowledged_by_delivery_and_never_given_twice(carried: Carried) -> None:
     run = await carried.run(6, ack="auto")
     queue = await carried.client()
@@ -333,6 +344,32 @@ async def test_a_repeated_request_returns_its_own_batch_whatever_else_was_delive
     await queue.settle(done(first.tasks[:1]))
     second = await queue.claim("w", 3, serves=(TYPE,), request_id="delivered")
     assert second.tasks == first.tasks[1:]
+
+
+async def test_a_push_of_another_process_is_repeated_also_where_something_else_was_delivered(carried: Carried) -> None:
+    run = await carried.run(6)
+    queue, other = await carried.client(), await carried.client()
+    await queue.claim("w", 0, serves=(TYPE,))
+    await until(lambda: _delivered(queue, 6))
+    new = Task(f"{TYPE}/pushed", f"{TYPE}#0", digest("pushed"), kind="work")
+    pushed = await other.push(run.id, [new], "w", {}, request_id="pushed elsewhere")
+    again = await queue.claim("w", 3, serves=(TYPE,), request_id="pushed elsewhere")
+    assert [task.id for task in again.tasks] == [task.id for task in pushed.claim.tasks] != []
+    before = carried.relay.relay.answers.answered
+    assert len((await queue.claim("w", 3, serves=(TYPE,), request_id=new_request_id())).tasks) == 3
+    assert carried.relay.relay.answers.answered <= before + 1  # where tasks are, at most: its own are not asked about
+
+
+async def test_people_who_look_are_told_at_once_that_no_relay_runs(
+    carried: Carried, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_rabbitmq, "HELLO_BUDGET", 10 * HANG)
+    await carried.relay.kill()  # its queue stays
+    for url in (carried.url, f"{carried.url}x"):
+        with pytest.raises(QueueUnavailable, match="no relay runs behind amqp://") as said:
+            async with asyncio.timeout(HANG / 4):
+                await RabbitmqQueue.open(url, hurry=True)
+        assert "shoal relay --queue" in said.value.hint
 
 
 async def test_relay_and_worker_wait_for_a_broker_that_is_late(tmp_path: Path) -> None:

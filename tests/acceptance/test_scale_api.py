@@ -23,7 +23,12 @@ def number(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(sqlite_fleet: LocalFleet, number: Path) -> Iterator[ServerProcess]:
-    driver = {
+    with running_server(sqlite_fleet.queue, folder=sqlite_fleet.user.folder, **driver_settings(number)) as made:
+        yield made
+
+
+def driver_settings(number: Path) -> dict[str, object]:
+    return {
         "scaler": "command",
         "scale_command": f"{sys.executable} -c '{SCALE}' {number} {{count}}",
         "scale_count_command": f"{sys.executable} -c '{COUNT}' {number}",
@@ -32,8 +37,6 @@ def server(sqlite_fleet: LocalFleet, number: Path) -> Iterator[ServerProcess]:
         "scale_down_cooldown": "0s",
         "max_workers": 4,
     }
-    with running_server(sqlite_fleet.queue, folder=sqlite_fleet.user.folder, **driver) as made:
-        yield made
 
 
 def test_server_scales_and_shows_each_decision_with_its_reason(

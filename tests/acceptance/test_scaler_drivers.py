@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -149,6 +151,38 @@ async def test_a_cluster_that_refuses_hangs_or_has_changed_is_seen(cluster: Kube
             await scaler_of(cluster, timeout=0.2).current()
     finally:
         cluster.hang.set()
+
+
+async def test_kubectl_says_the_same_to_the_cluster(
+    cluster: KubernetesServer, certificate: Path, tmp_path: Path
+) -> None:
+    """Its requests are the truth about the wire: the driver's are like them, but for the version it insists on."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("no kubectl here")
+    cluster.scale(2)
+    pod = min(cluster.pods)
+
+    def kubectl(*arguments: str) -> None:
+        known = ("--server", cluster.url, "--token", cluster.token, "--namespace", cluster.namespace)
+        files = ("--certificate-authority", str(certificate / "cert.pem"), "--cache-dir", str(tmp_path / "cache"))
+        command = ["kubectl", "--kubeconfig", os.devnull, *known, *files, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    kubectl("annotate", "pod", pod, f"{COST}=7", "--overwrite")
+    kubectl("scale", f"deployment/{cluster.deployment}", "--replicas=1")
+    theirs, cluster.changes = cluster.changes, []
+    assert sorted(cluster.pods) == [pod]  # what it costs to delete was heard
+    cluster.scale(2)
+    await scaler_of(cluster).scale_to(1, {pod: 7} | dict.fromkeys(set(cluster.pods) - {pod}, 0))
+    ours = [(path, kind, document) for path, kind, document in cluster.changes if document != _cost(0)]
+    assert ours[-1][2].pop("metadata")["resourceVersion"]
+    assert ours[-1] == theirs[-1]
+    assert theirs[0][2] == _cost(7) and theirs[0][1] == ours[-1][1]
+
+
+def _cost(number: int) -> dict[str, object]:
+    return {"metadata": {"annotations": {COST: str(number)}}}
 
 
 async def test_a_certificate_of_somebody_else_is_not_believed(cluster: KubernetesServer, tmp_path: Path) -> None:

@@ -195,6 +195,7 @@ REFUSED = [
     (("add", "plain.py", "@daily", "--zone", "Mars"), "there is no time zone Mars"),
     (("add", "plain.py", "@daily", "--overlap", "maybe"), "maybe"),
     (("add", "plain.py", "@daily", "--name", "a/b"), "is not a valid schedule name"),
+    (("add", "@daily", "plain.py"), "shoal schedule add plain.py @daily"),
     (("add", "none.py", "@daily"), "none.py"),
     (("add", "alone.py", "@daily"), "has the mode single"),
     (("add", "plain.py", "@daily", "--proxy", "http://me:secret@proxy.example:8080"), "holds a secret"),

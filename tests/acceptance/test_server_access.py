@@ -226,6 +226,7 @@ PATHS = [
     ("GET", "/api/v1/runs", "read"),
     ("GET", "/openapi.json", "read"), ("POST", "/api/v1/runs", "operate"), ("GET", "/api/v1/tokens", "admin"),
     ("DELETE", "/api/v1/tokens/nobody", "admin"), ("POST", "/api/v1/queue/now", "work"),
+    ("GET", "/api/v1/scale", "read"), ("POST", "/api/v1/scale", "operate"),
 ]  # fmt: skip
 MAY = {
     "read": {"read"}, "operate": {"read", "operate"}, "work": {"work"},

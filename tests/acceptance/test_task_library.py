@@ -326,6 +326,15 @@ def test_redis_client_is_read_as_a_url(options: dict[str, Any], url: str, clean_
     assert shoal.connect(Redis(**options)).settings.queue == url
 
 
+def test_redis_client_that_asks_sentinels_is_read_as_such(clean_folder: Path) -> None:
+    from redis.asyncio.sentinel import Sentinel
+
+    sentinels = Sentinel([("s1", 26379), ("::1", 7)], sentinel_kwargs={"password": "q"})
+    client = sentinels.master_for("main", password="p@", db=2)
+    url = "redis+sentinel://:p%40@s1:26379,[::1]:7/main/2?sentinel_password=q"
+    assert shoal.connect(client).settings.queue == url
+
+
 def test_redis_client_with_tls_is_read_as_such_and_what_a_url_cannot_say_is_refused(clean_folder: Path) -> None:
     pool = Pool(host="cache")
     pool.connection_class = SSLConnection

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,9 @@ from servers.nginx import Nginx, nginx
 from small_site import page, slow_page
 from wait import HANG, wait_until
 from websockets.sync.client import connect
+
+from shoal.control.idempotency import KeyLock, acquire, document_name
+from shoal.queue.base import Queue
 
 OWN = "an-own-token-that-is-long-enough"
 QUICK = ("--lease", "4s", "--heartbeat", "1s", "--health", "0", "--concurrency", "8", "--batch-size", "8")
@@ -182,63 +187,85 @@ def test_who_asks_too_often_is_told_so_by_nginx_and_workers_are_not(pair: Server
 # Either may die
 
 
-def test_one_that_is_killed_is_not_missed(tmp_path: Path) -> None:
-    """Lookers, a producer and a worker go on through the other; nothing is lost, nothing doubled."""
+def test_one_that_is_killed_or_restarted_is_not_missed(tmp_path: Path) -> None:
+    """Lookers, producers with keys and a worker go on through the other; nothing is lost, nothing doubled."""
     with pair_in(tmp_path) as pair:
         fleet = pair.fleet
         fleet.site.pages["/p/*"] = slow_page(0.03)
         run = fleet.submit([f"/p/{n}" for n in range(240)])
         tls = {"SHOAL_QUEUE": pair.proxy.url, "SHOAL_TOKEN": OWN, "SHOAL_CA_FILE": str(pair.proxy.certificate)}
         worker = fleet.worker(fleet.scraper(), "--scraper", "plain", "--exit-when-done", *QUICK, **tls)
-        looking = FleetPoller(pair)
-        wait_until(lambda: fleet.stats(run).done >= 30)
+        looking = Client(pair, lambda client, _: client.get("/api/v1/runs?limit=5"))
+        producers = [Client(pair, partial(_submit_keyed, name)) for name in ("one", "two")]
+        wait_until(lambda: fleet.stats(run).done >= 30 and all(it.asked > 5 for it in producers))
         pair.kill(0)
-        names = {_submitted(pair, "while one is dead") for _ in range(3)}
         wait_until(lambda: fleet.stats(run).done >= 90)
         pair.revive(0)
         time.sleep(FAIL_TIMEOUT)
-        pair.kill(1)
-        names.add(_submitted(pair, "while one is dead"))
+        pair.servers[1].stop(signal.SIGTERM)
+        more = producers[0].asked + 5
+        wait_until(lambda: producers[0].asked >= more)
         said = wait_for_exit(worker)
         assert said.code == 0, said.err
         assert looking.end() == {200}
-        assert len(names) == 1
+        for producer in producers:
+            assert producer.end() <= {201, 200}  # 200: the dead one had begun this run, and the other went on with it
         stats = fleet.stats(run)
         assert (stats.seen, stats.done, stats.dead) == (240, 240, 0)
         assert fleet.records(run) == sorted(fleet.site.url(f"/p/{n}") for n in range(240))
+        assert fleet.ask(lambda queue: _count_runs(queue)) == 1 + sum(it.asked for it in producers)
 
 
-def _submitted(pair: ServerPair, key: str) -> str:
-    """The name of the run, asked for again as long as nobody answers, as a careful client does."""
-    answers: list[httpx.Response] = []
-
-    def answered() -> bool:
-        answers.append(submit(pair.client, ["https://a.example/"], Idempotency_Key=key))
-        return answers[-1].status_code == 201
-
-    wait_until(answered)
-    return str(answers[-1].json()["run"])
+def _submit_keyed(name: str, client: httpx.Client, number: int) -> httpx.Response:
+    return submit(client, ["https://a.example/"], Idempotency_Key=f"{name}-{number}")
 
 
-class FleetPoller:
-    """Somebody who looks at the fleet all the time."""
+async def _count_runs(queue: Queue) -> int:
+    return len(await queue.runs(limit=1_000))
 
-    def __init__(self, pair: ServerPair) -> None:
-        self.statuses: set[int | str] = set()
+
+class Client:
+    """Somebody who asks at the front all the time, and never asks again for what failed."""
+
+    def __init__(self, pair: ServerPair, ask: Callable[[httpx.Client, int], httpx.Response]) -> None:
+        self.asked = 0
+        self._statuses: set[int | str] = set()
         self._ended = threading.Event()
         self._pair = pair
-        self._thread = threading.Thread(target=self._look)
+        self._ask = ask
+        self._thread = threading.Thread(target=self._go_on)
         self._thread.start()
 
-    def _look(self) -> None:
+    def _go_on(self) -> None:
         with self._pair.asking() as client:
             while not self._ended.wait(0.02):
                 try:
-                    self.statuses.add(client.get("/api/v1/runs?limit=5").status_code)
+                    self._statuses.add(self._ask(client, self.asked).status_code)
                 except httpx.TransportError as error:
-                    self.statuses.add(repr(error))
+                    self._statuses.add(repr(error))
+                self.asked += 1
 
     def end(self) -> set[int | str]:
         self._ended.set()
         self._thread.join()
-        return self.statuses
+        return self._statuses
+
+
+def test_a_request_whose_server_died_is_waited_for_and_done_by_the_other(pair: ServerPair) -> None:
+    """Its key is still held by the dead one when nginx sends it again."""
+    answers: list[httpx.Response] = []
+
+    async def die_with_key(queue: Queue) -> None:
+        held = await acquire(queue, document_name("SHOAL_TOKEN", "held"))
+        assert isinstance(held, KeyLock)
+        again = threading.Thread(
+            target=lambda: answers.append(submit(pair.client, ["https://a.example/held"], Idempotency_Key="held"))
+        )
+        again.start()
+        await asyncio.sleep(0.5)
+        assert not answers
+        await held.give_up()
+        await asyncio.to_thread(again.join)
+
+    pair.fleet.ask(die_with_key)
+    assert [answer.status_code for answer in answers] == [201]

@@ -423,3 +423,23 @@ def test_drained_shoal_run_stops_as_if_it_was_asked_to_and_goes_on_later(sqlite_
     wait_until(lambda: sqlite_fleet.workers()[0].state == "draining")
     gate.open.set()
     assert wait_for_exit(run).code in (0, 4)
+
+
+@pytest.mark.parametrize(("grace", "opened", "done"), [("60s", True, 1), ("1s", False, 0)])
+def test_page_in_progress_is_finished_within_the_stop_grace_or_returned_at_no_cost(
+    sqlite_fleet: LocalFleet, grace: str, opened: bool, done: int
+) -> None:
+    gate = GatedPage()
+    sqlite_fleet.site.pages["/p/*"] = gate
+    run = sqlite_fleet.submit(["/p/1"])
+    worker = sqlite_fleet.worker(sqlite_fleet.scraper(), "--stop-grace", grace)
+    assert gate.asked.acquire(timeout=HANG)
+    os.kill(worker.pid, signal.SIGTERM)
+    if opened:
+        gate.open.set()
+    assert wait_for_exit(worker).code == 0
+    gate.open.set()
+    stats = sqlite_fleet.stats(run)
+    assert (stats.done, stats.ready, stats.leased, stats.lost) == (done, 1 - done, 0, 0)
+    (view,) = sqlite_fleet.ask(lambda queue: queue.list_tasks(run.id))
+    assert view.attempts == done

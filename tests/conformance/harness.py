@@ -82,6 +82,18 @@ async def open_rabbitmq(folder: Path, clock: FakeClock) -> Queue:
     return await rabbitmq_backend.open_rabbitmq(folder, clock)
 
 
+async def open_shards(folder: Path, clock: FakeClock) -> Queue:
+    from conformance import shards_backend
+
+    return await shards_backend.open_shards(folder, clock, open_sqlite)
+
+
+async def open_redis_shards(folder: Path, clock: FakeClock) -> Queue:
+    from conformance import shards_backend
+
+    return await shards_backend.open_shards(folder, clock, open_redis)
+
+
 def backends() -> dict[str, Opener]:
     """Every backend by name. A new backend adds one line here and is done when the suite passes."""
     return {
@@ -91,6 +103,8 @@ def backends() -> dict[str, Opener]:
         "postgres": open_postgres,
         "http": open_http,
         "rabbitmq": open_rabbitmq,
+        "shards": open_shards,
+        "shards-redis": open_redis_shards,
     }
 
 
@@ -144,6 +158,11 @@ class QueueHarness:
         if not self.queue.promises.steps_clock:
             pytest.skip("this backend's clock cannot be stepped")
         self.clock.step(seconds)
+
+    def need_one_order(self) -> None:
+        """For what is promised over all lanes: some backends keep it only within a part of them."""
+        if self.queue.promises.apart:
+            pytest.skip(self.queue.promises.apart)
 
     # short words
 

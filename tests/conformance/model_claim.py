@@ -30,6 +30,7 @@ class ModelClaim:
     leases: dict[int, ModelLease]
     last_lease: int
     virtual_time: float  # of the last pick
+    apart = False  # a claim may have several leases, of parts that number their own
     latest: int  # the latest time the clock ever showed: what was due once stays due
 
     # who is in the game
@@ -208,7 +209,7 @@ class ModelClaim:
 
     def _wrong_as_a_whole(self, limit: int, claim: Claim) -> list[str]:
         wrong = []
-        if claim.lease <= self.last_lease:
+        if claim.lease <= self.last_lease and not self.apart:
             wrong.append(f"lease {claim.lease} does not grow beyond {self.last_lease}")
         if claim.lease < self.clock():
             wrong.append(f"lease {claim.lease} is below the clock {self.clock()}")
@@ -244,7 +245,7 @@ class ModelClaim:
             wrong.append(f"{task.task.url} needs {task.task.needs} and is said to need {leased.needs}")
         if task.band == ISOLATED and len(claim.tasks) > 1:
             wrong.append(f"{task.task.url} has lost a worker and is not alone in its claim")
-        if leased.lease != claim.lease:
+        if leased.lease != claim.lease and not self.apart:
             wrong.append(f"{task.task.url} carries lease {leased.lease} in a claim of {claim.lease}")
         if (leased.attempts, leased.lost) != (task.attempts, task.lost):
             seen = f"attempts {leased.attempts}, lost {leased.lost}"
@@ -297,9 +298,12 @@ class ModelClaim:
 
     def hand_out(self, claim: Claim, worker: str, span: float, request_id: str) -> None:
         """Make a claim true in the model, whoever decided it."""
-        lease = self.open_lease(claim.lease, worker, span, request_id)
+        leases = {
+            number: self.open_lease(number, worker, span, request_id)
+            for number in dict.fromkeys(leased.lease for leased in claim.tasks)
+        }
         for leased in sorted(claim.tasks, key=lambda leased: leased.start_in):
-            self.give(self.tasks[leased.id], lease, self.clock() + micros(leased.start_in))
+            self.give(self.tasks[leased.id], leases[leased.lease], self.clock() + micros(leased.start_in))
 
     def open_lease(self, number: int, worker: str, span: float, request_id: str) -> ModelLease:
         self.last_lease = number

@@ -1,14 +1,19 @@
-"""The suite through a real RabbitMQ: a relay in this process has the ledger, which is an SQLite file."""
+"""The suite through a real RabbitMQ: a relay in this process has the ledger.
+
+That is an SQLite file, or whatever backend SHOAL_TEST_LEDGER names: redis, postgres.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from pathlib import Path
 
 from fake_clock import FakeClock
 from servers import rabbitmq
 
+from conformance import harness
 from shoal.amqp.connection import Connection
 from shoal.control.carrier.relay import BrokerRelay
 from shoal.core.task import digest
@@ -16,7 +21,8 @@ from shoal.queue.base import Queue
 from shoal.queue.broker import names
 from shoal.queue.broker.broker_url import BrokerUrl
 from shoal.queue.rabbitmq import RabbitmqQueue
-from shoal.queue.sqlite import SqliteQueue
+
+CACHE_SIZE = 256_000_000
 
 
 class RelayedQueue(RabbitmqQueue):
@@ -30,10 +36,10 @@ class RelayedQueue(RabbitmqQueue):
 
 
 class RunningRelay:
-    def __init__(self, ledger: Queue, url: str) -> None:
+    def __init__(self, ledger: Queue, url: str, cache_size: int = CACHE_SIZE) -> None:
         self.url = BrokerUrl.parse(url)
         self.ledger = ledger
-        self.relay = BrokerRelay(ledger, self.url, backend="sqlite")
+        self.relay = BrokerRelay(ledger, self.url, backend="sqlite", cache_size=cache_size)
         self.said: list[str] = []
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -80,7 +86,7 @@ def broker_url(folder: Path) -> str:
 
 async def open_rabbitmq(folder: Path, clock: FakeClock) -> Queue:
     url = broker_url(folder)
-    ledger = await SqliteQueue.open(str(folder / "queue.db"), clock=clock)
+    ledger = await harness.backends()[os.environ.get("SHOAL_TEST_LEDGER", "sqlite")](folder, clock)
     relay = await RunningRelay(ledger, url).start()
     queue = await RelayedQueue.open(url)
     assert isinstance(queue, RelayedQueue)

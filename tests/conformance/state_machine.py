@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,16 +23,17 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from msgspec.structs import replace
 
 from conformance.harness import Opener, QueueHarness, page
 from conformance.model import ModelQueue
 from conformance.model_claim import SLACK
-from conformance.model_state import ModelLane, ModelRun, micros
+from conformance.model_state import ModelLane, ModelLease, ModelRun, micros
 from shoal.core.lane import UNLIMITED_PACE, Pace, WorkerStatus
 from shoal.core.run import NewRun, Run
 from shoal.core.task import DROPPED, Attempt, Claim, LaneChange, LeasedTask, OutboxEntry, Outcome, Task, digest
 from shoal.errors import UsageError
-from shoal.queue.base import Queue, TaskFilter
+from shoal.queue.base import Queue, StoredEntry, StoredRecord, TaskFilter
 
 WORKERS = ("w0", "w1", "w2")
 PACES = {"free.test": UNLIMITED_PACE, "slow.test": Pace(0.5, 2), "narrow.test": Pace(0.0, 2)}
@@ -113,6 +114,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.harness = QueueHarness(type(self).make_opener(), Path(self.folder.name))
         self.harness.queue = self.do(self.harness.open())
         self.model = Reference(self.harness.clock)
+        self.apart = self.model.apart = bool(self.queue.promises.apart)
         self.runs: list[int] = []
         self.held: list[Held] = []
         self.answers: list[Outcome] = []  # given some time ago
@@ -212,11 +214,20 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(number=some, kind=st.sampled_from(KINDS), lost_reply=rarely)
     def drain_the_outbox(self, number: int, kind: str, lost_reply: bool) -> None:
         """Some entries are done, not always the first."""
-        theirs, ours = (self.do(queue.outbox(kind)) for queue in (self.queue, self.model))
+        theirs, ours = self.outboxes(kind)
         chosen = [n for n in range(len(ours)) if (n + number) % 3]
         for _ in range(1 + lost_reply):
             gone = self.do(self.queue.acknowledge([theirs[n].seq for n in chosen]))
             assert gone == self.do(self.model.acknowledge([ours[n].seq for n in chosen])), f"{gone} were acknowledged"
+
+    def outboxes(self, kind: str) -> tuple[list[StoredEntry], list[StoredEntry]]:
+        """What waits in the queue and in the model, in the same order if that is kept within parts only."""
+        theirs, ours = (self.do(queue.outbox(kind)) for queue in (self.queue, self.model))
+        assert [it.seq for it in theirs] == sorted({it.seq for it in theirs})
+        if self.apart:
+            for entries in (theirs, ours):
+                entries.sort(key=lambda it: (it.run, it.key))
+        return theirs, ours
 
     # the flow
 
@@ -300,7 +311,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.nothing_was_held_back(run, [task for task, answer in told if answer == "added"], has)
         if lost_reply:
             again = self.do(self.queue.push(run, tasks, worker, PACES, **words))
-            assert again.claim.lease == result.claim.lease, "the repeated push got another batch"
+            assert self.apart or again.claim.lease == result.claim.lease, "the repeated push got another batch"
             assert {it.id for it in again.claim.tasks} == {it.id for it in result.claim.tasks}
         self.asked.append(Request(worker, 5, words | {"serves": None}))
 
@@ -322,10 +333,16 @@ class QueueMachine(RuleBasedStateMachine):
         known = self.model.same_request(worker, words["request_id"])
         claim = self.do(self.queue.claim(worker, limit, **words))
         if known:
-            assert claim.lease == known.number, "the repeated request got another batch"
-            held = {id for id in known.slots if self.model.tasks[id].state == "leased"}
-            assert sorted(task.id for task in claim.tasks) == sorted(held), "the repeated batch is another"
-            return
+            assert self.apart or claim.lease == known.number, "the repeated request got another batch"
+            same = [it for it in self.model.leases.values() if self.is_same(it, known)]
+            held = {id for lease in same for id in lease.slots if self.model.tasks[id].state == "leased"}
+            more = tuple(task for task in claim.tasks if task.id not in held)
+            assert len(claim.tasks) - len(more) == len(held), "the repeated batch is another"
+            assert not more or self.apart, "the repeated batch has more"
+            if not more:
+                return
+            # Parts that had not been asked the first time may fill it up.
+            claim = Claim(more[0].lease, more)
         expired, serves, has = self.follow_expiry(), words["serves"], words["capabilities"]
         if not claim.tasks and expired and self.model.must_hand_out(serves, has):
             # It may come back with nothing but the expired, if it says that there is more.
@@ -335,6 +352,11 @@ class QueueMachine(RuleBasedStateMachine):
         if claim.tasks:
             self.model.hand_out(claim, worker, words["lease"], words["request_id"])
             self.held += [Held(worker, leased) for leased in claim.tasks]
+
+    def is_same(self, lease: ModelLease, known: ModelLease) -> bool:
+        """Whether a lease is of the same request; where all are of one part there is but one."""
+        request = (lease.worker, lease.request_id) == (known.worker, known.request_id)
+        return lease is known or (self.apart and request and lease.until > self.harness.clock())
 
     def judge(self, claim: Claim, limit: int, serves: Any, has: tuple[str, ...]) -> None:
         for leased in claim.tasks:
@@ -364,6 +386,8 @@ class QueueMachine(RuleBasedStateMachine):
     )
     def settle(self, picks: list[tuple[int, Any]], after: float, lost_reply: bool) -> None:
         outcomes = []
+        if self.apart:  # what was seen is compared within a part only
+            picks = [(number, "done" if result == "redirect" else result) for number, result in picks]
         if picks[0][1] == "redirect":
             picks = picks[:1]  # what a redirect leads to depends on all that was found before
         sharing = set[int]()  # of runs with a seen-set one may find something: of several any may be the first
@@ -594,6 +618,8 @@ class QueueMachine(RuleBasedStateMachine):
 
     def seen_sets_agree(self) -> None:
         ours, theirs = self.do(self.model.seen_sets()), self.do(self.queue.seen_sets())
+        if self.apart:  # what a part has of its own begins one anew that was cleared, and leaves it empty
+            ours, theirs = ([it for it in sets if it.entries] for sets in (ours, theirs))
         assert [it.name for it in ours] == [it.name for it in theirs]
         # What is remembered no more is removed when somebody comes to it.
         sizes = [[it.entries for it in sets if not it.seen_for] for sets in (ours, theirs)]
@@ -641,13 +667,21 @@ class QueueMachine(RuleBasedStateMachine):
             kept = self.do(self.queue.records(run))
             assert [record.seq for record in kept] == sorted({record.seq for record in kept})
             expected = self.model.all_runs[run].records
+            if self.apart:
+                self.follow_order(kept, expected)
             assert [(item.task, item.data) for item in kept] == [(item.task, item.data) for item in expected]
             assert len({item.task for item in kept}) == len(kept), "a task has its records twice"
 
+    def follow_order(self, kept: Sequence[StoredRecord], expected: list[StoredRecord]) -> None:
+        """Of records that were settled together on several parts any may be the first."""
+        places = {(item.task, item.data): place for place, item in enumerate(kept)}
+        seqs = [item.seq for item in expected]
+        expected.sort(key=lambda item: places.get((item.task, item.data), len(kept)))
+        expected[:] = [replace(item, seq=seq) for item, seq in zip(expected, seqs, strict=True)]
+
     def every_entry_waits_until_it_is_acknowledged(self) -> None:
         for kind in KINDS:
-            theirs, ours = (self.do(queue.outbox(kind)) for queue in (self.queue, self.model))
-            assert [it.seq for it in theirs] == sorted({it.seq for it in theirs})
+            theirs, ours = self.outboxes(kind)
             found, expected = ([(it.run, it.key, it.data) for it in entries] for entries in (theirs, ours))
             assert found == expected, f"the outbox of {kind} has {found}, not {expected}"
 

@@ -40,6 +40,7 @@ async def winners(harness: QueueHarness, count: int) -> list[int]:
 async def test_a_run_that_had_nothing_to_do_catches_up_on_sixty_four_tasks_by_weight(
     harness: QueueHarness, weight: int
 ) -> None:
+    harness.need_one_order()
     busy = [await harness.run(f"busy{number}") for number in range(2)]
     for run in busy:
         await harness.add(run, pages(150, lane=f"{run}.test"))
@@ -56,8 +57,8 @@ async def test_a_run_that_had_nothing_in_a_lane_catches_up_on_sixteen_tasks_by_w
     harness: QueueHarness, weight: int
 ) -> None:
     first, late = await harness.run("first"), await harness.run("late", weight=weight)
-    await harness.add(late, "early")
     await harness.add(first, pages(150, "f"))
+    await harness.add(late, "early")
     await take(harness, 101)
     await harness.add(late, pages(100, "l"))
     won = await winners(harness, LANE_LEAD * weight + 1)

@@ -120,6 +120,7 @@ async def test_a_task_that_lost_a_worker_comes_before_all_others(harness: QueueH
 
 @pytest.mark.parametrize("limit", [1, 4, 50])
 async def test_urgent_tasks_come_first_also_over_lanes(harness: QueueHarness, limit: int) -> None:
+    harness.need_one_order()
     run = await harness.run()
     lanes = [f"{number}.test" for number in range(8)]
     await harness.add(run, [page(f"usual{n}", lanes[n % 8]) for n in range(40)])
@@ -173,6 +174,7 @@ async def test_of_three_priorities_the_highest_comes_first(harness: QueueHarness
 
 
 async def test_between_lanes_the_more_urgent_run_is_asked_first(harness: QueueHarness) -> None:
+    harness.need_one_order()
     usual, urgent = await harness.run("usual"), await harness.run("urgent", priority=1)
     await harness.add(usual, pages(20, "usual", "a.test"))
     await harness.add(urgent, pages(6, "urgent", "b.test"))
@@ -229,6 +231,7 @@ async def test_a_slot_is_left_to_a_more_urgent_run_of_other_workers(harness: Que
 
 
 async def test_of_very_many_runs_the_most_urgent_comes_first_and_all_are_served(harness: QueueHarness) -> None:
+    harness.need_one_order()
     for number in range(40):
         run = await harness.run(f"r{number}", priority=9 if number == 39 else 0)
         await harness.add(run, [page(f"{number}a", "a.test"), page(f"{number}b", "b.test")], pace=Pace(0.0, 2))

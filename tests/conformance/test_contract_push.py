@@ -232,6 +232,7 @@ async def test_a_pushed_task_of_a_cancelled_run_may_still_bring_its_records(harn
 
 
 async def test_a_run_pays_for_what_it_pushes(harness: QueueHarness) -> None:
+    harness.need_one_order()
     busy, other = await harness.run("busy"), await harness.run("other")
     for run in (busy, other):
         await harness.add(run, pages(40, f"{run}-", f"{run}.test"), UNLIMITED_PACE)

@@ -70,6 +70,23 @@ async def test_links_that_were_found_wake_a_worker(queue: PostgresQueue, idle: P
     await waiting
 
 
+@pytest.mark.parametrize(
+    ("replicas", "synchronous", "names", "several", "level"),
+    [
+        (0, 0, "", False, ""),
+        (0, 0, "", True, "warning"),
+        (1, 0, "", True, "note"),
+        (1, 1, "*", True, "ok"),
+        (0, 0, "*", False, "wrong"),
+    ],
+)
+def test_what_a_fail_over_would_lose_is_said(
+    replicas: int, synchronous: int, names: str, several: bool, level: str
+) -> None:
+    row = {"replicas": replicas, "synchronous": synchronous, "standby_names": names}
+    assert [finding.level for finding in diagnostics._replicas(row, several)] == ([level] if level else [])
+
+
 @pytest.mark.parametrize("verb", ["released", "reap", "resume", "revive"])
 async def test_work_that_comes_back_wakes_a_worker(queue: PostgresQueue, idle: PostgresQueue, verb: str) -> None:
     run = (await queue.start_run(NEW)).id

@@ -20,7 +20,7 @@ from shoal.core.task import ExportedTask, LaneChange, digest
 from shoal.errors import QueueRefused
 from shoal.queue.base import LIMIT_SECONDS, Queue
 from shoal.queue.redis import RedisQueue
-from shoal.queue.redis.server_url import RedisUrl
+from shoal.queue.redis.server_url import Address, Login, RedisUrl
 
 
 @pytest.fixture
@@ -302,22 +302,49 @@ async def test_without_a_given_clock_the_servers_clock_decides(own: RedisServer)
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("redis://h", RedisUrl("h")),
-        ("redis://u:p%40@h:7/3?namespace=n&shards=1", RedisUrl("h", 7, "", "u", "p@", 3, "n")),
-        ("rediss://h/", RedisUrl("h", tls=True)),
+        ("redis://h", RedisUrl((Address("h", 6379),))),
+        (
+            "redis://u:p%40@h:7/3?namespace=n&shards=1&replicas=1",
+            RedisUrl((Address("h", 7),), "", Login("u", "p@"), 3, "n", replicas=1),
+        ),
+        ("rediss://h/", RedisUrl((Address("h", 6379),), tls=True)),
         ("redis+unix:///tmp/s?db=2", RedisUrl(path="/tmp/s", database=2)),
+        (
+            "redis+sentinel://u:p@h1,h2:7,[::1]:8/main/2?sentinel_password=q",
+            RedisUrl(
+                (Address("h1", 26379), Address("h2", 7), Address("::1", 8)),
+                "",
+                Login("u", "p"),
+                2,
+                kind="sentinel",
+                service="main",
+                sentinel_login=Login("", "q"),
+            ),
+        ),
+        (
+            "rediss+cluster://h1,h2:7?namespace=n",
+            RedisUrl((Address("h1", 6379), Address("h2", 7)), namespace="n", tls=True, kind="cluster"),
+        ),
     ],
 )
 def test_a_url_says_where_and_which_namespace(url: str, expected: RedisUrl) -> None:
     assert RedisUrl.parse(url) == expected
 
 
-@pytest.mark.parametrize("url", ["redis://h/x", "redis://h?shards=2", "redis://h?namespace={a}", "redis://h?name=x"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://h/x", "redis://h?shards=2", "redis://h?namespace={a}", "redis://h?name=x", "redis://h1,h2/0",
+        "redis://h?sentinel_password=x", "redis://h?replicas=some", "redis://h?replicas=99", "redis+sentinel://h1,h2",
+        "redis+sentinel://h:x/main", "redis+sentinel://h/main/x", "redis+cluster://h/1",
+        "redis+cluster://" + ",".join(["h"] * 33),
+    ],
+)  # fmt: skip
 def test_a_url_that_means_nothing_is_refused(url: str) -> None:
     with pytest.raises(QueueRefused):
         RedisUrl.parse(url)
 
 
 def test_a_password_is_not_shown() -> None:
-    address = RedisUrl.parse("redis://u:secret@h/0")
+    address = RedisUrl.parse("redis+sentinel://u:secret1@h/main?sentinel_password=secret2")
     assert "secret" not in repr(address) + str(address)

@@ -285,7 +285,7 @@ PLANTED: dict[str, tuple[str, str, str, Test]] = {
     ),
     "carried numbers are given again": (
         "import_run", "set(run, 'next_task', max(run.next_task, number + 1))", "",
-        move.test_what_was_moved_is_known_and_new_tasks_come_after_it,
+        move.test_new_tasks_come_after_what_was_moved,
     ),
 }  # fmt: skip
 

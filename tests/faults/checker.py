@@ -194,8 +194,8 @@ def _held_at(events: Sequence[Event], kill: Event) -> set[int]:
         elif event["what"] == "start":
             held.pop(event["task"], None)
         elif event["what"] == "settle" and ours:
-            for task, lease, result, _ in event["outcomes"]:
-                if held.get(task) == lease and result != "part":
+            for task, lease, result, answer in event["outcomes"]:
+                if held.get(task) == lease and result != "part" and answer != "away":
                     del held[task]
     return set(held)
 

@@ -35,9 +35,10 @@ class Recorder:
         began = time.monotonic()
         claim = await self._queue.claim(worker, limit, **words)
         if claim.tasks:
-            tasks = [task.id for task in claim.tasks]
             request = words.get("request_id", "")
-            self._history.write("claim", began=began, lease=claim.lease, tasks=tasks, request=request)
+            for lease in {task.lease for task in claim.tasks}:  # those of several shards come together
+                mine = [task.id for task in claim.tasks if task.lease == lease]
+                self._history.write("claim", began=began, lease=lease, tasks=mine, request=request)
         return claim
 
     async def settle(self, outcomes: Any, paces: Any = None) -> Any:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from wait import wait_until
 
 from .conftest import Crawl
 
@@ -57,7 +58,8 @@ def test_a_state_that_becomes_read_only_is_said_and_nothing_is_lost(disk: Path, 
     crawl.wait_for(20)
     os.killpg(running.pid, 9)
     running.communicate()
-    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    # Its worker processes notice within a moment that they are alone; until then the disk is busy.
+    wait_until(lambda: not subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=False).returncode, every=0.1)
     code, said = crawl.finish(*state)
     assert code == 1 and "cannot be written" in said, said
     subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pika
 import pika.exceptions
 import pytest
@@ -21,6 +22,8 @@ from servers import rabbitmq
 from servers.rabbitmq import Server
 from wait import FOREVER, HANG, wait_until
 
+from shoal.control.letter_copies import CURSOR, Position
+from shoal.queue import document_kinds as kinds
 from shoal.queue.base import Queue
 from shoal.queue.sqlite import SqliteQueue
 
@@ -100,12 +103,10 @@ def test_every_confirmed_message_is_a_task_and_every_death_one_letter(tmp_path: 
             assert len(publisher.confirmed) == MESSAGES and publisher.failures >= BROKER_KILLS
             wait_until(lambda: asyncio.run(_seen(tmp_path)) == MESSAGES, FOREVER, every=1.0)
             dead = wait_until(lambda: asyncio.run(_dead(tmp_path)), FOREVER, every=1.0)
-            letters: Counter[str] = Counter()
-            wait_until(lambda: letters.update(_letters(server)) or letters.total() >= len(dead), FOREVER, every=1.0)
+            wait_until(lambda: asyncio.run(_copied_until(tmp_path)) >= max(dead.values()), FOREVER, every=1.0)
         finally:
             relays.stop()
-        letters.update(_letters(server))
-        assert set(letters) == dead and set(letters.values()) == {1}
+        assert Counter(_letters(server)) == Counter(dead.keys())
 
 
 def _disturb(server: Server, relays: Relays, publisher: Publisher) -> None:
@@ -133,15 +134,25 @@ async def _seen(folder: Path) -> int:
         await queue.close()
 
 
-async def _dead(folder: Path) -> set[str]:
-    """Once all that can die are dead."""
+async def _copied_until(folder: Path) -> int:
+    """The time of the last death that is said to be copied."""
     queue = await _opened(folder)
     try:
-        found: set[str] = set()
+        document = await queue.document(kinds.LETTER_COPIES, CURSOR)
+        return msgspec.json.decode(document.text, type=Position).until if document else 0
+    finally:
+        await queue.close()
+
+
+async def _dead(folder: Path) -> dict[str, int]:
+    """When each letter died, once all that can die are dead."""
+    queue = await _opened(folder)
+    try:
+        found: dict[str, int] = {}
         for run in await queue.runs():
             views = await queue.list_tasks(run.id, state="dead", limit=MESSAGES)
-            found |= {f"{view.id}.{view.finished_at}" for view in views}
-        return found if len(found) == len(range(0, MESSAGES, EXPIRING)) else set()
+            found |= {f"{view.id}.{view.finished_at}": view.finished_at for view in views}
+        return found if len(found) == len(range(0, MESSAGES, EXPIRING)) else {}
     finally:
         await queue.close()
 

@@ -14,10 +14,11 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
+from uuid import uuid4
 
 import psutil
 import pytest
-from servers import rabbitmq, redis
+from servers import postgres, rabbitmq, redis
 from wait import HANG, until
 
 import shoal
@@ -31,6 +32,7 @@ pytestmark = pytest.mark.faults
 
 TASKS = int(os.environ.get("SHOAL_FAULT_TASKS", "10000"))
 EVENTS = {"broker": 10, "connection": 50, "worker": 50, "relay": 20}
+SHARES = {"redis": 1.0, "postgres": 0.2}  # by ledger, of the tasks and of what happens to them
 SCALE = float(os.environ.get("SHOAL_FAULT_EVENTS", "1"))  # of the numbers above
 HANDLER = """
 import asyncio
@@ -49,8 +51,10 @@ async def step(task):
 class Fleet:
     """A broker, relays and workers as processes of their own; each can be killed and is started again."""
 
-    def __init__(self, broker: rabbitmq.Server, ledger: str, folder: Path) -> None:
+    def __init__(self, broker: rabbitmq.Server, ledger: str, folder: Path, share: float) -> None:
         self.broker = broker
+        self.share = share
+        self.tasks = round(TASKS * share)
         self.ledger = ledger
         self.folder = folder
         self.queue = broker.url(ledger="relay")
@@ -121,10 +125,19 @@ class Fleet:
         self.log.close()
 
 
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    with redis.own_server("--appendonly", "yes") as server, rabbitmq.own_server() as broker:
-        made = Fleet(broker, server.url("faults"), tmp_path)
+@contextlib.contextmanager
+def ledger_url(kind: str) -> Iterator[str]:
+    if kind == "postgres":
+        yield postgres.shared().url(f"t{uuid4().hex}")
+        return
+    with redis.own_server("--appendonly", "yes") as server:
+        yield server.url("faults")
+
+
+@pytest.fixture(params=SHARES)
+def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
+    with ledger_url(request.param) as ledger, rabbitmq.own_server() as broker:
+        made = Fleet(broker, ledger, tmp_path, SHARES[request.param])
         try:
             for name in ("relay-a", "relay-b", "worker-a", "worker-b"):
                 made.start(name)
@@ -168,20 +181,21 @@ async def act(fleet: Fleet, event: str) -> None:
 
 @pytest.mark.timeout(3600)
 async def test_nothing_is_lost_or_recorded_twice_whatever_is_killed(fleet: Fleet) -> None:
-    events = [name for name, count in EVENTS.items() for _ in range(max(1, round(count * SCALE)))]
+    scale, tasks = SCALE * fleet.share, fleet.tasks
+    events = [name for name, count in EVENTS.items() for _ in range(max(1, round(count * scale)))]
     random.shuffle(events)
     ledger = await app.open_queue(load({"queue": fleet.ledger}))
     try:
         added = 0
         for number, event in enumerate(events, 1):
-            upto = TASKS * number // len(events)
+            upto = tasks * number // len(events)
             await enqueue(fleet, range(added, upto))
             begun, added = added, upto
             await until(lambda some=(begun + upto) // 2: finished_or_revived(fleet, ledger, some - 200), every=0.05)
             await act(fleet, event)
             fleet.revive_ended()
-        await until(lambda: finished_or_revived(fleet, ledger, TASKS), 3 * HANG, every=0.2)
-        await check(ledger)
+        await until(lambda: finished_or_revived(fleet, ledger, tasks), 3 * HANG, every=0.2)
+        await check(ledger, tasks)
     finally:
         await ledger.close()
 
@@ -191,7 +205,7 @@ async def finished_or_revived(fleet: Fleet, ledger: Queue, count: int) -> bool:
     return await finished(ledger, count)
 
 
-async def check(ledger: Queue) -> None:
+async def check(ledger: Queue, tasks: int) -> None:
     """The account of the ledger, and every record there is."""
     seen: Counter[int] = Counter()
     for run in await ledger.runs(scraper="task:step"):
@@ -202,5 +216,5 @@ async def check(ledger: Queue) -> None:
         while page := await ledger.records(run.id, after=after):
             seen.update(json.loads(record.data)["n"] for record in page)
             after = page[-1].seq
-    assert sorted(seen) == list(range(TASKS)), f"{TASKS - len(seen)} lost"
+    assert sorted(seen) == list(range(tasks)), f"{tasks - len(seen)} lost"
     assert set(seen.values()) == {1}

@@ -16,6 +16,7 @@ from faults.recorder import History, Recorder
 from shoal import Scraper, app
 from shoal.config.load import load
 from shoal.core.lane import UNLIMITED_PACE
+from shoal.core.task import Task, digest
 from shoal.extract.links import LinkFilter
 from shoal.fetch.http import HttpFetcher
 from shoal.queue.base import ExtendResult, TaskFilter
@@ -71,14 +72,50 @@ class DuplicatesRecords(Recorder):
         return await super().settle(more, paces)
 
 
-RECORDERS = {"": Recorder, "unfenced": Unfenced, "forgetful": DropsRecords, "doubling": DuplicatesRecords}
+class FindsLinks(Recorder):
+    """Of the first so many tasks each finds one more, on another host, and so often on another shard."""
+
+    links = lanes = 0
+
+    def __init__(self, queue: Any, history: History) -> None:
+        super().__init__(queue, history)
+        self.numbers: dict[int, int] = {}
+
+    async def claim(self, worker: str, limit: int, **words: Any) -> Any:
+        claim = await super().claim(worker, limit, **words)
+        self.numbers.update({task.id: task.meta["payload"]["n"] for task in claim.tasks})
+        return claim
+
+    async def settle(self, outcomes: Any, paces: Any = None) -> Any:
+        return await super().settle([self._with_link(outcome) for outcome in outcomes], paces)
+
+    def _with_link(self, outcome: Any) -> Any:
+        n = self.numbers.get(outcome.task, self.links)
+        if outcome.result != "done" or n >= self.links:
+            return outcome
+        found = Task(
+            url=f"task:step/linked-{n}", lane=f"lane{(n * 7 + 3) % self.lanes}", digest=digest(f"linked {n}"),
+            kind="step", meta={"payload": {"n": n + LINKED}},
+        )  # fmt: skip
+        return msgspec.structs.replace(outcome, found=(found,))
+
+
+LINKED = 1_000_000  # the numbers of tasks that were found begin here
+RECORDERS = {
+    "links": FindsLinks,
+    "": Recorder,
+    "unfenced": Unfenced,
+    "forgetful": DropsRecords,
+    "doubling": DuplicatesRecords,
+}
 
 
 async def build(config: child.ChildConfig, note: CrashNote) -> tuple[WorkerContext, WorkerPlan]:
     options = config.settings
     history = History(Path(options["history"]), config.worker)
     settings = load({"queue": options["queue"], "synchronous": "normal"}, env={})
-    queue: Any = RECORDERS[options.get("bug", "")](
+    FindsLinks.links, FindsLinks.lanes = options.get("links", 0), options.get("lanes", 1)
+    queue: Any = RECORDERS["links" if FindsLinks.links else options.get("bug", "")](
         await reconnecting(lambda: app.open_queue(settings, small=True)), history
     )
     scraper = Scraper("faults")

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from servers.kubernetes_discovery import DISCOVERY
+
 COST = "controller.kubernetes.io/pod-deletion-cost"
 MERGE_PATCH = "application/merge-patch+json"
 SELECTOR = "app=shoal-worker"
@@ -35,6 +37,7 @@ class KubernetesServer:
     changes_meanwhile: bool = False  # somebody else changes the scale whenever it was looked at
     hang: threading.Event | None = None  # answers only when it is set
     requests: list[tuple[str, str]] = field(default_factory=list)
+    changes: list[tuple[str, str, Any]] = field(default_factory=list)  # path, content type, document
     url: str = ""
     _next: int = 0
 
@@ -47,7 +50,12 @@ class KubernetesServer:
         while len(self.pods) < replicas:
             self._next += 1
             name = f"{self.deployment}-5d4f-{self._next:05d}"
-            self.pods[name] = {"metadata": {"name": name, "annotations": {}}, "status": {"phase": "Running"}}
+            self.pods[name] = {
+                "kind": "Pod",
+                "apiVersion": "v1",
+                "metadata": {"name": name, "namespace": self.namespace, "annotations": {}},
+                "status": {"phase": "Running"},
+            }
         doomed = sorted(self.pods, key=lambda name: (int(self._cost(name)), -int(name.rpartition("-")[2])))
         for name in doomed[: len(self.pods) - replicas]:
             del self.pods[name]
@@ -58,22 +66,28 @@ class KubernetesServer:
     def answer(self, verb: str, path: str, query: dict[str, list[str]], body: Any) -> tuple[int, Any]:
         if verb in self.denied:
             return 403, {"kind": "Status", "message": f'cannot {verb} resource "deployments/scale" in API group "apps"'}
-        base = f"/apis/apps/v1/namespaces/{self.namespace}/deployments/{self.deployment}/scale"
+        deployment = f"/apis/apps/v1/namespaces/{self.namespace}/deployments/{self.deployment}"
+        base = f"{deployment}/scale"
         pods = f"/api/v1/namespaces/{self.namespace}/pods"
         if path == base:
             if verb == "PATCH":
-                if body["metadata"]["resourceVersion"] != str(self.version):
+                if body.get("metadata", {}).get("resourceVersion", str(self.version)) != str(self.version):
                     return 409, {"kind": "Status", "message": "the object has been modified"}
                 self.scale(body["spec"]["replicas"])
             found = 200, self._scale()
             self.version += self.changes_meanwhile
             return found
+        if path == deployment and verb == "GET":
+            return 200, self._scale() | {"kind": "Deployment", "apiVersion": "apps/v1"}
         if path == pods and verb == "GET":
             return 200, self._list(query)
         name = path.removeprefix(f"{pods}/")
-        if path.startswith(f"{pods}/") and name in self.pods and verb == "PATCH":
-            self.pods[name]["metadata"]["annotations"] |= body["metadata"]["annotations"]
+        if path.startswith(f"{pods}/") and name in self.pods:
+            if verb == "PATCH":
+                self.pods[name]["metadata"]["annotations"] |= body["metadata"]["annotations"]
             return 200, self.pods[name]
+        if path in DISCOVERY:
+            return 200, DISCOVERY[path]
         return 404, {"kind": "Status", "message": f"{path} not found"}
 
     def _scale(self) -> dict[str, Any]:
@@ -124,6 +138,8 @@ def kubernetes_server(certificate: Path, folder: Path) -> Iterator[KubernetesSer
                 status, said = 415, {"kind": "Status", "message": "the body of the request was in an unknown format"}
             else:
                 known = json.loads(body) if body else None
+                if verb == "PATCH":
+                    made.changes.append((parts.path, self.headers["Content-Type"], known))
                 status, said = made.answer(verb, parts.path, parse_qs(parts.query), known)
             text = json.dumps(said).encode()
             self.send_response(status)

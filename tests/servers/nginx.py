@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import ssl
 import subprocess
 import tempfile
@@ -16,7 +17,7 @@ from wait import HANG, wait_until
 from servers.ports import free_port
 from servers.proxy_process import accepts, find_program, proxy_process
 
-SHIPPED_CONFIG = Path(__file__).parents[2] / "docs" / "nginx.conf"
+SHIPPED = Path(__file__).parents[2] / "deploy" / "nginx"
 SERVERS = ("10.0.0.11:8080", "10.0.0.12:8080")  # as the shipped file names them
 
 MAIN_CONFIG = """
@@ -74,12 +75,12 @@ def make_certificate(folder: Path) -> Path:
 
 @contextmanager
 def nginx(upstreams: Sequence[str], **changed: str) -> Iterator[Nginx]:
-    """In front of two servers ("127.0.0.1:1234"); `changed`: words of the shipped file, and others."""
+    """In front of two servers ("127.0.0.1:1234"); `changed`: words of the shipped files, and others for them."""
     command = program()
     with tempfile.TemporaryDirectory(prefix="shoal-nginx-") as name:
         folder = Path(name)
         nginx_server = Nginx(free_port(), free_port(), make_certificate(folder), folder)
-        (folder / "shoal.conf").write_text(_local_config(upstreams, nginx_server, folder, changed))
+        _write_config(upstreams, nginx_server, folder, changed)
         user = "user root;" if os.geteuid() == 0 else ""
         (folder / "nginx.conf").write_text(MAIN_CONFIG.format(folder=folder, user=user))
         with subprocess.Popen(
@@ -135,21 +136,48 @@ def stock_nginx(upstream: str, lines: str = "") -> Iterator[str]:
         yield url
 
 
-def _local_config(upstreams: Sequence[str], nginx_server: Nginx, folder: Path, changed: dict[str, str]) -> str:
-    text = SHIPPED_CONFIG.read_text()
+@contextmanager
+def container_nginx(upstreams: Sequence[str]) -> Iterator[str]:
+    """The shipped configuration of a container, run by nobody: the URL under which it answers."""
+    command = program()
+    as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+
+    def config(folder: Path, port: int) -> str:
+        shutil.copytree(SHIPPED / "shoal", folder / "shoal")
+        text = (SHIPPED / "container.conf").read_text().replace("listen 8080", f"listen 127.0.0.1:{port}")
+        for number, place in enumerate(upstreams, 1):
+            text = text.replace(f"server-{number}:8080", place)
+        (folder / "tmp").mkdir()
+        (folder / "tmp").chmod(0o777)
+        return text.replace("/tmp/", f"{folder}/tmp/").replace("/dev/stderr", f"{folder}/tmp/error.log")
+
+    def arguments(folder: Path, file: Path) -> list[str]:
+        return [*as_nobody, command, "-e", f"{folder}/tmp/error.log", "-c", str(file), "-g", "daemon off;"]
+
+    with proxy_process("nginx", config, arguments) as url:
+        yield url
+
+
+def _write_config(upstreams: Sequence[str], nginx_server: Nginx, folder: Path, changed: dict[str, str]) -> None:
+    """The shipped files, with the ports and names of this test in them."""
     port, plain = (url.rpartition(":")[2] for url in (nginx_server.url, nginx_server.plain))
     replacements = {
         "listen 443 ssl": f"listen 127.0.0.1:{port} ssl",
         "listen 80": f"listen 127.0.0.1:{plain}",
         "server_name shoal.example": "server_name localhost",
         "/etc/ssl/shoal": str(folder),
-        **dict(zip(SERVERS, upstreams, strict=True)),
+        **(dict(zip(SERVERS, upstreams, strict=True)) if upstreams else {}),
         **changed,
     }
+    shutil.copytree(SHIPPED / "shoal", folder / "shoal")
+    shutil.copy(SHIPPED / "shoal.conf", folder)
+    files = [folder / "shoal.conf", *(folder / "shoal").iterdir()]
+    texts = {file: file.read_text() for file in files}
     for old, new in replacements.items():
-        assert old in text, old
-        text = text.replace(old, new)
-    return text
+        assert any(old in text for text in texts.values()), old
+        texts = {file: text.replace(old, new) for file, text in texts.items()}
+    for file, text in texts.items():
+        file.write_text(text)
 
 
 def _wait(process: subprocess.Popen[bytes], nginx_server: Nginx) -> None:

@@ -71,8 +71,11 @@ class Server:
         self.process: subprocess.Popen[bytes] | None = None
         if self.account:
             os.chown(self.folder, int(self.account["user"]), int(self.account["group"]))  # type: ignore[call-overload]
-        self._run(program("initdb"), "-D", "data", "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
+        self._make_data()
         self.start()
+
+    def _make_data(self) -> None:
+        self._run(program("initdb"), "-D", "data", "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
 
     @property
     def log(self) -> str:

@@ -1,7 +1,8 @@
 """A private RabbitMQ with its management plugin: free ports, its data in a temporary folder.
 
 All processes of a test run share one (it takes seconds to start); a process of its own, the keeper, ends it
-when the last of them has gone. A test that kills or stops the broker starts its own.
+when the last of them has gone. A test that kills or stops the broker starts its own. SHOAL_TEST_RABBITMQ names a
+folder of programs (rabbitmq-server, rabbitmqctl, epmd) that are used instead of the installed ones.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import psutil
 import pytest
 from wait import HANG, wait_until
 
+from servers import certificate
 from servers.ports import free_port
 
 PROGRAM_FOLDERS = ("/usr/lib/rabbitmq/bin", "/usr/local/sbin", "/opt/homebrew/sbin")  # not /usr/sbin: a wrapper
@@ -42,10 +44,11 @@ class ServerMissing(Exception):
 
 
 def program(name: str) -> str:
-    for folder in PROGRAM_FOLDERS:
+    given = os.environ.get("SHOAL_TEST_RABBITMQ")
+    for folder in (given,) if given else PROGRAM_FOLDERS:
         if (Path(folder) / name).exists():
             return str(Path(folder) / name)
-    if found := shutil.which(name):
+    if not given and (found := shutil.which(name)):
         return found
     raise ServerMissing(f"{name} is not installed (Debian: apt-get install {NEEDS[name]}; or run tools/servers)")
 
@@ -54,16 +57,28 @@ class Server:
     """One broker; `settings` are lines of rabbitmq.conf, `advanced` is an advanced.config, `host` where it listens."""
 
     def __init__(
-        self, settings: tuple[str, ...] = (), *, advanced: str = "", management: bool = True, host: str = "127.0.0.1"
+        self,
+        settings: tuple[str, ...] = (),
+        *,
+        advanced: str = "",
+        management: bool = True,
+        host: str = "127.0.0.1",
+        tls: bool = False,
     ) -> None:
         self._programs = {name: program(name) for name in NEEDS}
         self.folder = Path(tempfile.mkdtemp(prefix="shoal-rabbitmq-", dir="/tmp"))
         self.host = host
         self.port, self.management_port = free_port(), free_port()
+        self.tls_port = free_port() if tls and certificate.can_make() else 0
         self._epmd_port, self._dist_port = free_port(), free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self._epmd: subprocess.Popen[bytes] | None = None
         lines = [f"listeners.tcp.1 = {host}:{self.port}", "loopback_users = none", *settings]
+        if self.tls_port:
+            made = certificate.make(self.folder, "DNS:localhost")
+            files = {"cacertfile": "cert.pem", "certfile": "cert.pem", "keyfile": "key.pem"}
+            lines += [f"ssl_options.{name} = {made / file}" for name, file in files.items()]
+            lines += [f"listeners.ssl.1 = {host}:{self.tls_port}"]
         if management:
             lines += [f"management.tcp.ip = {host}", f"management.tcp.port = {self.management_port}"]
             lines += ["collect_statistics_interval = 500"]
@@ -101,6 +116,14 @@ class Server:
         more = "&".join(f"{name}={quote(str(value), safe='')}" for name, value in words.items())
         path = quote(vhost, safe="")
         return f"amqp://{USER}:{USER}@{self.host}:{self.port}/{path}{'?' if more else ''}{more}"
+
+    def tls_url(self, host: str, **words: object) -> str:
+        """By TLS; its certificate, cert.pem in its folder, is for localhost."""
+        if not self.tls_port:
+            refuse(ServerMissing("the openssl command is not installed, and the broker has no certificate"))
+        return self.url(**words).replace(
+            f"amqp://{USER}:{USER}@{self.host}:{self.port}", f"amqps://{USER}:{USER}@{host}:{self.tls_port}"
+        )
 
     @property
     def management_url(self) -> str:
@@ -203,6 +226,7 @@ class SharedServer(Server):
     def __init__(self, told: dict[str, Any], users: int) -> None:
         self.folder = Path(told["folder"])
         self.host, self.port, self.management_port = told["host"], told["port"], told["management_port"]
+        self.tls_port = told["tls_port"]
         self.users = users  # held open: the lock on it says that somebody still needs the broker
 
 
@@ -281,7 +305,7 @@ def shared() -> Server:
 
 def keep(place: Path) -> None:
     """Start a broker, say where it is, and end it when nobody holds the users' lock any more."""
-    server = Server()
+    server = Server(tls=True)
     try:
         try:
             server.start()
@@ -293,6 +317,7 @@ def keep(place: Path) -> None:
             "host": server.host,
             "port": server.port,
             "management_port": server.management_port,
+            "tls_port": server.tls_port,
         }
         (place / "told").write_text(json.dumps(told))
         (place / "told").rename(place / "told.json")

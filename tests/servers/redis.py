@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -22,7 +23,12 @@ PROGRAMS = ("redis-server", "valkey-server")
 
 
 def program() -> str:
-    """The server's program; where there is none, tests are skipped on a laptop and fail in CI."""
+    """The server's program: SHOAL_TEST_REDIS_SERVER, or one that is installed.
+
+    Where there is none, tests are skipped on a laptop and fail in CI.
+    """
+    if given := os.environ.get("SHOAL_TEST_REDIS_SERVER"):
+        return given
     for name in PROGRAMS:
         if found := shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/bin"):
             return found
@@ -84,6 +90,15 @@ class RedisServer:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    def hang(self) -> None:
+        """It has its connections, and answers nothing until it is resumed."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         self.kill()

@@ -57,7 +57,7 @@ class PipelineHarness:
     async def close(self) -> None: ...
 
     # robots
-    async def verdict(self, url: str) -> RobotsVerdict:
+    async def verdict(self, url: str, exit: str = "") -> RobotsVerdict:
         return self.verdicts.get(lane_of(url), RobotsVerdict(True))
 
     def handler(self, func: Callable[..., Any]) -> None:

@@ -12,12 +12,12 @@ from shoal.control.history_sample import HostPoint, RunPoint, Sample, WorkerPoin
 from shoal.core.forecast import forecast
 from shoal.core.lane import INDEFINITELY, LaneState, WorkerStatus
 from shoal.core.run import Run
-from shoal.core.stats import Stats
+from shoal.core.stats import Stats, sum_stats
 from shoal.queue.base import DeadLetterGroup
 from shoal.view.advice import autoscale, recommend
 from shoal.view.capacity import capacity_of
 from shoal.view.recommendation import Recommendation
-from shoal.view.snapshot import RunSnapshot, Snapshot, sum_stats
+from shoal.view.snapshot import RunSnapshot, Snapshot
 from shoal.view.status import Status, limiting_factors
 
 NOW = 1_750_000_000_000_000
@@ -498,6 +498,12 @@ def test_entries_that_wait_in_an_outbox_are_told_in_time(waiting: int, level: st
     assert found == ([level] if level else [])
     said = [words for kind, words in looked.runs[0].limits if kind == "outbox"]
     assert len(said) == (level == "act") and all("10,000 waiting" in words for words in said)
+
+
+def test_a_shard_that_is_away_is_told_once_with_how_many_runs_wait_for_it() -> None:
+    looked = snapshot(run(ready=3, away=("redis://b/0",)), run(ready=1, away=("redis://b/0",)))
+    (found,) = [one for one in recommend(looked, NOTHING) if one.kind == "shard_away"]
+    assert "redis://b/0" in found.title and "2 runs" in found.why
 
 
 def test_a_run_that_waits_only_for_its_outbox_says_so() -> None:

@@ -95,6 +95,10 @@ CASES = [
         False,
         "one is there",
     ),
+    case("ShoalScalerFailing", "7m", {f"shoal_scaler_failing{{{ROOM}}}": "1x60"}, True, "its driver"),
+    case("ShoalScalerFailing", "19m", {f"shoal_scaler_silent_seconds{{{ROOM}}}": "0+60x60"}, True, "it is gone"),
+    case("ShoalScalerFailing", "19m", {f"shoal_scaler_failing{{{ROOM}}}": "0 1 1 0x60"}, False, "for a moment"),
+    case("ShoalScalerFailing", "19m", {f"shoal_scaler_silent_seconds{{{ROOM}}}": "30x60"}, False, "it looks"),
 ]
 
 

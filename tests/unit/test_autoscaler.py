@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from shoal.control.history import Series
 from shoal.control.scaling.autoscaler import Autoscaler, Measured, Room
 from shoal.control.scaling.base import Replicas, ScalerFailed
 from shoal.control.scaling.scale_documents import (
@@ -29,6 +30,9 @@ from shoal.core.scaling import Capacity, Workload
 from shoal.errors import RunBusy
 from shoal.queue.base import Queue
 from shoal.queue.sqlite import SqliteQueue
+from shoal.view.advice import recommend
+from shoal.view.scale import ScaleStatus
+from shoal.view.snapshot import Snapshot
 
 LIMITS = ScaleLimits(minimum=0, maximum=9, up_cooldown=0, down_cooldown=0, interval=0.001)
 MINUTE = 60_000_000
@@ -239,3 +243,16 @@ async def test_the_history_is_bounded_and_garbage_in_it_is_nobody_s_end(queue: Q
     await write_request(queue, ScaleRequest(-7, "mallory", 1))
     await evaluate(queue, driver, Fleet(5), limits=slow)
     assert driver.asked == [3, 5, 0]
+
+
+async def test_scaler_that_died_is_missed_and_one_that_stopped_in_good_order_is_not(queue: Queue) -> None:
+    await evaluate(queue, ScriptedDriver(), Fleet())
+    stopped = await read_state(queue)
+    assert stopped is not None and stopped.stopped
+    hour = stopped.at + 60 * MINUTE
+    assert not ScaleStatus(hour, stopped).is_silent
+    died = msgspec.structs.replace(stopped, stopped=False)
+    assert ScaleStatus(hour, died).is_silent and not ScaleStatus(died.at + MINUTE, died).is_silent
+    snapshot = Snapshot(hour, scale=ScaleStatus(hour, died))
+    (found,) = [one for one in recommend(snapshot, Series(hour / 1e6)) if one.kind == "scaler_silent"]
+    assert (found.level, found.figures["silent_s"]) == ("act", 3600)

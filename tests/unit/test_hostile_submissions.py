@@ -17,12 +17,11 @@ from urllib.parse import quote
 import httpx
 import pytest
 import yaml
+from hostile_messages import MESSAGES, NO_VERBS, RESERVED, entry
 from whole_server import BEARER, OWN, serving
 
 from shoal.core.glob import Glob
-from shoal.core.run import TASK_BITS, NewRun
-from shoal.queue.base import PageState
-from shoal.queue.values import NewCacheEntry
+from shoal.core.run import NewRun
 from shoal.queue.wire import MEDIA_TYPE, PATH, VERBS
 from shoal.web.submit import turns
 
@@ -303,25 +302,6 @@ async def test_the_command_beside_the_changes_of_a_run_does_only_that_whatever_i
         assert "shoal changes &#39;books; touch ‹U+202E›x&#39;" in shown
 
 
-def entry(**changed: Any) -> NewCacheEntry:
-    return NewCacheEntry(**({"key": b"k" * 16, "host": "h", "url": U, "data": b"x"} | changed))
-
-
-MIB = 1 << 20
-MESSAGES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
-    *(("cache_put", (it, MIB), {}) for it in (entry(key=b""), entry(key=b"k" * MIB), entry(host="h" * MIB))),
-    *(("cache_put", (it, MIB), {}) for it in (entry(url="u" * MIB), entry(fresh_for=float("nan")))),
-    ("cache_put", (entry(fresh_for=float("inf")), MIB), {}),
-    ("cache_get", ([b"k"] * 21,), {}), ("cache_get", ([b"k"] * 1001,), {"bodies": False}),
-    ("cache_clear", (), {"keys": [b"x"] * 20_000}),
-    ("failures", (["u"] * 20_000,), {}), ("forget_failures", (["u"] * 20_000,), {}),
-    ("save_page_states", (1, [PageState(2 << TASK_BITS, b"x")]), {}), ("save_page_states", (2**63, []), {}),
-    ("save_page_states", (1, [PageState((1 << TASK_BITS) + 1, b"x" * 40 * MIB)]), {}),
-    ("save_page_states", (1, [PageState((1 << TASK_BITS) + 1, b"x")] * 1001), {}),
-    ("page_states", (1,), {"tasks": [1] * 20_000}), ("page_states", (2**64 - 1,), {}),
-]  # fmt: skip
-
-
 async def test_no_message_of_a_worker_brings_more_than_the_queue_can_bear(tmp_path: Path) -> None:
     async with serving(tmp_path, cache_size="100000") as (application, client):
         headers = BEARER | {"Content-Type": MEDIA_TYPE}
@@ -332,6 +312,11 @@ async def test_no_message_of_a_worker_brings_more_than_the_queue_can_bear(tmp_pa
         for verb, args, named in MESSAGES:
             answer = await call(verb, args, named)
             assert answer.status_code == 422, (verb, ascii((args, named))[:100], answer.text[:200])
+        for verb, args, named in RESERVED:
+            assert (await call(verb, args, named)).status_code == 403, (verb, args)
+        for verb, content in NO_VERBS:
+            answer = await client.post(f"{PATH}/{verb}", content=content, headers=headers)
+            assert answer.status_code in (404, 422), (verb, content, answer.text[:200])
         # A worker's own bound is not that of the machine which keeps the queue.
         for number in range(100):
             await call("cache_put", (entry(key=b"%d" % number, data=b"x" * 5000), 2**62), {})

@@ -12,14 +12,13 @@ from shoal.core.capability import MAX_CAPABILITIES, capability_names
 from shoal.core.lane import UNLIMITED_PACE, WorkerStatus
 from shoal.core.needs import skip_refused
 from shoal.core.run import NewRun, Run
-from shoal.core.stats import Stats
+from shoal.core.stats import Stats, sum_stats
 from shoal.core.task import Outcome, digest
 from shoal.core.task import Task as QueueTask
 from shoal.core.typed_task import Task
 from shoal.errors import UsageError
 from shoal.queue.sqlite import SqliteQueue
 from shoal.runs.missing_capabilities import find_missing
-from shoal.view.ended_runs import sum_stats
 from shoal.view.why import explain_url
 
 

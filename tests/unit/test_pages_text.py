@@ -91,7 +91,7 @@ def test_commands_and_calls_hold_names_as_names(name: str, about: str) -> None:
     for text in (form["cli"], form["curl"]):
         words = shlex.split(text)
         assert ";" not in words and not any(word.startswith("rm") for word in words)
-    if form["cli"]:
+    if form["cli"] and not name.startswith("scale."):  # there is one scaler, and it has no name
         assert any(about in word for word in shlex.split(form["cli"]))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 
 import msgspec
 import pytest
@@ -114,16 +115,62 @@ def test_memory_that_fills_up_between_two_heartbeats_is_seen_before_the_next_cla
 
 @pytest.mark.parametrize(
     ("memory", "have", "idle", "fresh"),
-    [(300, FULL, True, True), (300, FULL, False, False), (120, FULL, True, False), (300, TIGHT, True, False)],
+    [
+        (2 * GB, FULL, True, True),
+        (2 * GB, FULL, False, False),  # something is in progress
+        (2 * GB, TIGHT, True, False),  # it still claims
+        (GB + 5_000_000, FULL, True, False),  # it has hardly grown
+        (GB + GB // 2, FULL, True, False),  # others would still fill the machine
+    ],
 )
-def test_worker_that_waits_for_memory_of_its_own_starts_afresh(
+def test_worker_starts_afresh_only_if_its_own_growth_is_the_reason(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, memory: int, have: MachineResources, idle: bool, fresh: bool
 ) -> None:
     guard = ResourceGuard("w", ResourcePolicy(), ".")
-    monkeypatch.setattr(resource_guard, "memory_of", lambda: 100)
+    monkeypatch.setattr(resource_guard, "memory_of", lambda *_: GB)
     guard.read()
     machine.have = have
     guard.read()
-    monkeypatch.setattr(resource_guard, "memory_of", lambda: memory)
+    monkeypatch.setattr(resource_guard, "memory_of", lambda *_: memory)
     assert not guard.needs_fresh_start(0.0, idle=idle)  # it has only just become idle
     assert guard.needs_fresh_start(10.0, idle=idle) == fresh
+
+
+def test_pages_that_leave_much_in_memory_are_fewer_at_a_time_and_looked_at_more_often(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard = ResourceGuard("w", ResourcePolicy(processes=2), ".")
+    memory = GB
+    monkeypatch.setattr(resource_guard, "memory_of", lambda *_: memory)
+    guard.read()
+    guard.check_memory(0.0, finished=0)
+    assert guard.most_in_progress == math.inf
+    memory += 4_000_000
+    machine.have = msgspec.structs.replace(ROOMY, memory_used=7_200_000_000)
+    guard.check_memory(0.01, finished=1)
+    assert guard.most_in_progress == math.inf  # too soon to look again
+    guard.check_memory(0.02, finished=2)
+    # 0.4 GB are left until 95 %, half of that for this process, and a page leaves 2 MB.
+    assert (guard.most_in_progress, guard.pressure) == (100, "slow")
+    machine.have = FULL
+    guard.check_memory(0.03, finished=13)
+    assert guard.pressure == "slow"
+    guard.check_memory(0.03, finished=14)  # an eighth of them has ended
+    assert (guard.pressure, guard.most_in_progress) == ("stop", 1)
+
+
+def test_process_that_has_more_than_its_share_where_memory_is_getting_short_starts_afresh(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard = ResourceGuard("w", ResourcePolicy(processes=2), ".")
+    memory = GB // 2
+    monkeypatch.setattr(resource_guard, "memory_of", lambda *_: memory)
+    guard.read()  # 7.2 GB without the supervisor's half: 3.35 for each of the two
+    memory = 3_500_000_000
+    for used, pressure in ((5.5, ""), (6.1, "stop")):
+        machine.have = msgspec.structs.replace(ROOMY, memory_used=int(used * GB))
+        guard.check_memory(used, finished=1000)
+        assert guard.pressure == pressure
+    assert "more than its share" in guard.reason
+    assert not guard.needs_fresh_start(10.0, idle=True)
+    assert guard.needs_fresh_start(20.0, idle=True)

@@ -153,7 +153,7 @@ def test_a_delay_is_within_bounds_and_death_is_certain(
     if delay is not None:
         assert 0 <= delay <= MAX_RETRY_DELAY
         assert delay >= min(after or 0, MAX_RETRY_DELAY)
-    if cause not in ("client", "stalled", "closed", "lane_busy") and failures.get(cause, 0) >= MAX_RETRIES:
+    if cause not in ("client", "exit", "stalled", "closed", "lane_busy") and failures.get(cause, 0) >= MAX_RETRIES:
         assert delay is None
 
 

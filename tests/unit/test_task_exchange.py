@@ -336,7 +336,7 @@ async def test_a_redirect_to_where_robots_do_not_allow_is_not_followed(harness: 
     harness.answers |= {HOME: moved(target), target: html()}
     verdict = harness.verdict
 
-    async def refuses(url: str) -> RobotsVerdict:
+    async def refuses(url: str, exit: str = "") -> RobotsVerdict:
         return RobotsVerdict(False) if url == target else await verdict(url)
 
     harness.verdict = refuses  # type: ignore[method-assign]

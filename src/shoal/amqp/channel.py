@@ -45,6 +45,7 @@ class Channel:
         self._expected: tuple[int, asyncio.Future[Reader]] | None = None
         self._unheard: deque[int] = deque()  # answers on their way to callers that were cancelled
         self._consumers: dict[str, tuple[OnMessage, OnCancel | None]] = {}
+        self._gets: deque[asyncio.Future[Message | None]] = deque()  # the broker answers them in order
         self._confirms: Confirms | None = None
         self._publish_frames: dict[tuple[str, str, bool], bytes] = {}
         # The message that is being received: who gets it, what its method said, header, size, body so far.
@@ -153,6 +154,19 @@ class Channel:
         await self._call(frames.CANCEL, short_string(tag) + b"\x00", frames.CANCEL_OK)
         self._consumers.pop(tag, None)
 
+    async def get_many(self, queue: str, count: int) -> list[Message]:
+        """The next messages of a queue, to be acknowledged; fewer than asked for if no more of them wait there."""
+        if self.closed.done():
+            raise self.closed.result()
+        frame = frames.method_frame(self._number, frames.GET, b"\x00\x00" + short_string(queue) + b"\x00")
+        asked = [asyncio.get_running_loop().create_future() for _ in range(count)]
+        self._gets.extend(asked)
+        self._connection.send(frame * count)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        if failed := next((it for it in answers if isinstance(it, BaseException)), None):
+            raise failed
+        return [it for it in answers if isinstance(it, Message)]
+
     # messages
 
     def ack(self, tag: int, *, multiple: bool = False) -> None:
@@ -254,6 +268,10 @@ class Channel:
                     self.on_return(message, code)
 
             self._receiver = returned
+        elif method == frames.GET_OK and self._gets:
+            self._on_get_ok(reader, self._gets.popleft())
+        elif method == frames.GET_EMPTY and self._gets:
+            _answer(self._gets.popleft(), None)
         elif method == frames.CHANNEL_CLOSE:
             code, text = reader.number(2), reader.short_string()
             self._connection.send(frames.method_frame(self._number, frames.CHANNEL_CLOSE_OK))
@@ -283,6 +301,13 @@ class Channel:
                 handler[0](Message(body, header, tag, redelivered, exchange, routing_key))
 
         self._receiver = delivered
+
+    def _on_get_ok(self, reader: Reader, asked: asyncio.Future[Message | None]) -> None:
+        tag, redelivered = reader.number(8), bool(reader.number(1))
+        exchange, routing_key = reader.short_string(), reader.short_string()
+        self._receiver = lambda header, body: _answer(
+            asked, Message(body, header, tag, redelivered, exchange, routing_key)
+        )
 
     def on_header(self, data: bytes, at: int, end: int) -> None:
         if self._receiver is None or end - at < 14:
@@ -321,4 +346,13 @@ class Channel:
             self._expected[1].set_exception(error)
         if self._confirms is not None:
             self._confirms.fail(error)
+        while self._gets:
+            asked = self._gets.popleft()
+            if not asked.done():
+                asked.set_exception(error)
         self._consumers.clear()
+
+
+def _answer(asked: asyncio.Future[Message | None], message: Message | None) -> None:
+    if not asked.done():  # else whoever asked was cancelled
+        asked.set_result(message)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
-import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -72,10 +69,11 @@ async def _serve(port: int, products: int, slow: float) -> None:
 def _crawl(products: int, slow: float, output: str) -> int:
     from shoal.cli.progress import run_ui
     from shoal.cli.run import with_dashboard
+    from shoal.commands.demo_site import demo_site
     from shoal.commands.run import run_command
     from shoal.config.load import load
 
-    with _demo_site(products, slow) as url:
+    with demo_site(products, slow) as url:
         print_line(f"A bookshop of {products:,} books is at {url}; crawling it.")
         sys.stdout.flush()
         os.environ["SHOAL_DEMO_URL"] = url
@@ -90,26 +88,6 @@ def _crawl(products: int, slow: float, output: str) -> int:
     if code == 0:
         _show(Path(output))
     return code
-
-
-@contextlib.contextmanager
-def _demo_site(products: int, slow: float) -> Iterator[str]:
-    """The site in a process of its own, which ends with this one whatever happens."""
-    command = [sys.executable, "-P", "-m", "shoal.demo.server", "--port", "0", "--until-stdin-closes"]
-    command += ["--products", str(products), "--delay", str(slow)]
-    site = subprocess.Popen(  # noqa: S603 - our own module
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-    try:
-        assert site.stdout is not None
-        url = site.stdout.readline().strip()
-        if not url.startswith("http://"):
-            raise ActionRequired("the demo site did not start", hint="python -m shoal.demo.server says why")
-        yield url
-    finally:
-        assert site.stdin is not None
-        site.stdin.close()
-        site.wait(timeout=10)
 
 
 def _show(output: Path) -> None:

@@ -89,9 +89,9 @@ def export(
 
     async def job(queue: Queue) -> None:
         async with await RunOutputs.open(queue, settings) as outputs:
-            await export_from(queue, outputs.records)
+            await export_from(queue, outputs.records, outputs.restored)
 
-    async def export_from(queue: Queue, records: RecordReader) -> None:
+    async def export_from(queue: Queue, records: RecordReader, restored: str) -> None:
         chosen = await find_run(queue, run)
         if piped and kind not in (None, *STREAM_KINDS):
             await _export_to_pipe(records, chosen, kind or "", settings)
@@ -99,7 +99,7 @@ def export(
         async with contextlib.AsyncExitStack() as stack:
             if piped and settings.in_order:
                 records = await stack.enter_async_context(_in_order(records, chosen))
-            out = _open_output(records, chosen, output, kind, settings, fresh)
+            out = _open_output(records, chosen, output, kind, settings, fresh, restored)
             stack.callback(out.close)
             added = await _copy(queue, chosen, out, settings, follow=follow)
         if isinstance(out, Exporter):
@@ -131,13 +131,15 @@ def _split_files(out: Exporter) -> str:
 
 
 def _open_output(
-    records: RecordReader, run: Run, output: str, kind: str | None, settings: Settings, fresh: bool
+    records: RecordReader, run: Run, output: str, kind: str | None, settings: Settings, fresh: bool, restored: str
 ) -> StreamExporter | Exporter:
     safe, bom = settings.csv_safe, settings.csv_bom
     if output == "-":
         return StreamExporter(records, run, kind or "jsonl", _emit, csv_safe=safe, csv_bom=bom)
     folder, ordered = settings.state_folder, settings.in_order
-    return Exporter(records, run, output, folder, fresh=fresh, csv_safe=safe, csv_bom=bom, in_order=ordered)
+    return Exporter(
+        records, run, output, folder, fresh=fresh, csv_safe=safe, csv_bom=bom, in_order=ordered, restored=restored
+    )
 
 
 @contextlib.asynccontextmanager

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from shoal.config.load import Settings
+from shoal.core.lane import DIRECT
 from shoal.core.page import Response
 from shoal.core.sitemap import is_robots
 from shoal.core.url import canonical, lane_of, resolve
@@ -16,7 +17,7 @@ from shoal.extract.page import Page
 from shoal.extract.parse_budget import ParseBudget
 from shoal.extract.scraper import Scraper
 from shoal.launch.fetchers import http_fetcher
-from shoal.launch.request_options import request_builder_for
+from shoal.launch.request_options import check_exits, request_builder_for
 from shoal.politeness.robots import Robots
 from shoal.sources.url_text import with_scheme
 from shoal.worker.task.request_builder import RequestBuilder
@@ -29,6 +30,7 @@ class PageFetcher:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._fetcher = http_fetcher(settings)
+        self._exit = "" if settings.exit == DIRECT else settings.exit
         self._budget = ParseBudget(settings.parse_timeout)
         self._manners: RequestBuilder | None = None
         self._robots = Robots(self._fetcher.fetch, user_agent=settings.user_agent, ignore=settings.ignore_robots)
@@ -41,7 +43,9 @@ class PageFetcher:
         """The same before it is a page; is_parsed: refused where parsing it would take too long."""
         url = canonical(with_scheme(given))
         if self._manners is None:  # the first URL is the one that a login is meant for
-            self._manners = request_builder_for(self._settings, Scraper("shell", url))
+            scraper = Scraper("shell", url)
+            check_exits(self._settings, scraper)
+            self._manners = request_builder_for(self._settings, scraper)
         try:
             response = await self._follow_redirects(url, self._manners)
             if is_parsed:
@@ -55,7 +59,7 @@ class PageFetcher:
 
     async def crawl_delay(self, url: str) -> float:
         """What robots.txt asks to be left between two requests, in seconds."""
-        return (await self._robots.verdict(url)).crawl_delay or 0.0
+        return (await self._robots.verdict(url, self._exit)).crawl_delay or 0.0
 
     async def close(self) -> None:
         await self._budget.close()
@@ -66,7 +70,7 @@ class PageFetcher:
         while True:
             if not is_robots(url):  # which may always be read
                 await self._check_robots(url)
-            response = await self._fetcher.fetch(request_builder.build(url, None, url))
+            response = await self._fetcher.fetch(request_builder.build(url, None, url, exit=self._exit))
             request_builder.store_cookies(response, None)
             location = response.header("location") if response.status in _REDIRECTS else ""
             if not location:
@@ -78,7 +82,7 @@ class PageFetcher:
             url = target
 
     async def _check_robots(self, url: str) -> None:
-        verdict = await self._robots.verdict(url)
+        verdict = await self._robots.verdict(url, self._exit)
         if verdict.wait:
             raise FetchFailed("robots_unreachable", verdict.reason or "robots.txt cannot be read")
         if not verdict.allowed:

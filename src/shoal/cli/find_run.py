@@ -55,7 +55,7 @@ async def _with_open_queue(settings: Settings, job: Callable[[Queue], Awaitable[
         raise NoRuns
     from shoal.app import opened_queue
 
-    async with opened_queue(settings) as queue:
+    async with opened_queue(settings, hurry=True) as queue:
         return await job(queue)
 
 

@@ -134,7 +134,7 @@ def set_(settings: Settings, number: str, arguments: tuple[str, ...], dry_run: b
     wanted = None if number == AUTO else int(number)
 
     async def work() -> SetResult:
-        async with app.opened_queue(settings) as queue:
+        async with app.opened_queue(settings, hurry=True) as queue:
             return await set_workers(
                 queue, settings, wanted, arguments=arguments, environment=_environment(), dry_run=dry_run
             )

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 HISTORY = ".shoal_history"
 # settings that people may want to change for one page; all others count as well, but are not shown
 SHOWN_SETTINGS = (
-    "allow_private", "auth", "ca_file", "debug", "header", "ignore_robots", "max_body", "proxy", "timeout",
-    "user_agent",
+    "allow_private", "auth", "ca_file", "debug", "exit", "exits_file", "header", "ignore_robots", "max_body", "proxy",
+    "timeout", "user_agent",
 )  # fmt: skip
 
 

@@ -75,9 +75,15 @@ def _show(found: Status) -> None:
         pairs.append(("moved", f"to {clean(found.moved)}: see it there with --queue"))
     if found.over_time:
         pairs.append(("cause", f"it took longer than it may ({format_duration(found.over_time)})"))
+    if found.over_budget:
+        words = f"its budget of {size(found.over_budget)} by exits is used up: give it more with --exit-budget"
+        pairs.append(("paused", words))
     pairs += _about_spec(run)
     if stats.open:
         pairs.append(("open", f"{waiting}{later}"))
+    if stats.in_transit:
+        pairs.append(("in transit", f"{count(stats.in_transit, 'link')} between shards"))
+    pairs += [("shard away", f"{clean(name)}: its hosts wait, and what it has is as last known") for name in stats.away]
     if stats.outbox:
         pairs.append(("outbox", f"{count(stats.outbox)} waiting to be drained"))
     pairs += _counted(found.counters, stats)

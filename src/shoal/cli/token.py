@@ -119,7 +119,7 @@ async def _add(queue: Queue, name: str, scopes: tuple[Any, ...]) -> tuple[tokens
 
 def _with_queue(settings: Settings, work: Callable[[Queue], Awaitable[T]]) -> T:
     async def opened() -> T:
-        async with app.opened_queue(settings, small=True) as queue:
+        async with app.opened_queue(settings, small=True, hurry=True) as queue:
             return await work(queue)
 
     return asyncio.run(opened())

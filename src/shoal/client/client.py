@@ -24,6 +24,7 @@ from shoal.core.typed_task import TYPE_PREFIX, Task, check_type, daily_scraper_n
 from shoal.errors import UsageError
 from shoal.queue.base import LEASE_SECONDS, REAP_EVERY, Queue, TaskFilter
 from shoal.queue.daily_runs import ALL_RUNS, DailyRuns, list_daily_runs
+from shoal.queue.request_ids import new_request_id
 from shoal.runs.result_location import ResultFinder
 
 ADD_BATCH_SIZE = 1000  # tasks added in one step
@@ -287,7 +288,7 @@ class Client:
             serves = [daily_scraper_name(name) for name in names] if types is not None else await self._open_types()
             asked = time.monotonic()
             claim = await self.queue.claim(
-                worker, limit, lease=lease, serves=serves, capabilities=capabilities, request_id=secrets.token_hex(16)
+                worker, limit, lease=lease, serves=serves, capabilities=capabilities, request_id=new_request_id()
             )
             if garbled := [garbled_outcome(task, worker) for task in claim.tasks if task.garbled]:
                 await self.queue.settle(garbled)

@@ -13,6 +13,7 @@ from shoal.core.task import GARBLED, Attempt, LeasedTask, Outcome, Result
 from shoal.core.typed_task import TYPE_PREFIX, backoff_of, payload_of, retries_of
 from shoal.errors import GiveUp, Retry
 from shoal.queue.base import Queue
+from shoal.queue.reconnect import settle_one
 from shoal.store.results.base import encode_result
 
 MAX_MESSAGE = 500
@@ -132,5 +133,4 @@ def _cause_of(error: BaseException | str) -> str:
 
 async def settle(queue: Queue, outcome: Outcome) -> Result | Literal["lost"]:
     """Settle one outcome; "lost" means that the lease had ended and the task is another worker's now."""
-    (verdict,) = await queue.settle([outcome])
-    return "lost" if verdict == "stale" else outcome.result
+    return "lost" if await settle_one(queue, outcome) == "stale" else outcome.result

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from shoal.config.load import Settings
 from shoal.launch.broker_relay import relay_until, require_carried
+from shoal.launch.service_manager import reported_service
 from shoal.launch.signals import stop_on_signals
 from shoal.queue.broker.broker_url import BrokerUrl
 
@@ -25,7 +26,8 @@ def relay_command(settings: Settings, say: Say) -> int:
 async def _relay(settings: Settings, say: Say) -> int:
     stop = asyncio.Event()
     with stop_on_signals(stop.set):
-        await relay_until(settings, stop, say)
+        async with reported_service() as report_ready:
+            await relay_until(settings, stop, say, lambda: report_ready("relays"))
     say("Stopped.")
     return 0
 

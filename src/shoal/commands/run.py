@@ -28,10 +28,11 @@ from shoal.core.run import NewRun, Run
 from shoal.core.stats import Stats
 from shoal.errors import OutputTaken, QueueUnavailable, UsageError
 from shoal.extract.scraper import Mode
+from shoal.launch.browsers import check_browser
 from shoal.launch.debugger import for_debugger
-from shoal.launch.job import RunJob
-from shoal.launch.request_options import request_builder_for
-from shoal.launch.worker_pool import pool_size, worker_pool
+from shoal.launch.job import RunJob, pool_size
+from shoal.launch.request_options import check_exits, request_builder_for
+from shoal.launch.worker_pool import worker_pool
 from shoal.queue.base import Queue
 from shoal.runs.cleanup import remove_leftovers
 from shoal.runs.cured_failures import changes_since_last_time, revive_cured
@@ -118,6 +119,8 @@ def run_command(
     if from_raw or request.folder:
         settings = settings_for_replay(settings)
     request_builder_for(settings, request.scraper)
+    check_browser(settings, request.scraper)
+    check_exits(settings, request.scraper)
     settings = for_debugger(settings) if settings.workers == 0 else settings
     return asyncio.run(LocalRun(settings, request, place, ui, again, from_raw, reread).run(fresh, confirm))
 

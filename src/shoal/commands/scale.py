@@ -15,6 +15,7 @@ from shoal.control.scaling.autoscaler import Autoscaler, scale_once
 from shoal.control.scaling.scale_documents import ScaleRequest, ScaleState, write_request
 from shoal.errors import UsageError
 from shoal.launch.scaler import DRIVERS_HINT, Measurement, make_autoscaler, open_scaler, scale_limits
+from shoal.launch.service_manager import reported_service
 from shoal.launch.signals import stop_on_signals
 from shoal.queue.base import Queue
 from shoal.view.scale import scale_status
@@ -47,7 +48,9 @@ def scale_command(
             scaler = make_autoscaler(queue, settings, arguments=arguments, environment=environment, dry_run=dry_run)
             with stop_on_signals(stop.set):
                 if not once:
-                    await scaler.run_or_stand_by(stop, on_state, on_wait)
+                    async with reported_service() as report_ready:
+                        report_ready(f"scales by {settings.scaler}")
+                        await scaler.run_or_stand_by(stop, on_state, on_wait)
                     return 0
                 return await _evaluate_once(scaler, stop, on_state)
 

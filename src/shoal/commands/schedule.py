@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from typing import cast
 
@@ -54,7 +55,7 @@ class SchedulePlan(msgspec.Struct, frozen=True):
 
 def plan_schedule(settings: Settings, options: ScheduleOptions) -> SchedulePlan:
     """Read what is to be scheduled; refuses everything that could only fail later."""
-    parse(options.cron)
+    _check_times(options)
     zone_of(options.zone)
     request = parse_run_request(settings, options.target, options.inputs, options.fields, options.column)
     if request.folder:
@@ -76,6 +77,20 @@ def plan_schedule(settings: Settings, options: ScheduleOptions) -> SchedulePlan:
         return _plan_list(options, settings, request)
     tasks, paces = app.seed_tasks(request.scraper, settings)
     return SchedulePlan(options, settings, request, tasks, paces)
+
+
+def _check_times(options: ScheduleOptions) -> None:
+    try:
+        parse(options.cron)
+    except UsageError:
+        try:
+            parse(options.target)
+        except UsageError:
+            pass
+        else:
+            right = shlex.join(["shoal", "schedule", "add", options.cron, options.target, *options.inputs])
+            raise UsageError("the time comes after what is to be run", hint=right) from None
+        raise
 
 
 def _plan_list(options: ScheduleOptions, settings: Settings, request: RunRequest) -> SchedulePlan:

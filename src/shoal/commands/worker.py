@@ -22,10 +22,11 @@ from shoal.control.queue_probe import QueueProbe
 from shoal.core.run import Run
 from shoal.errors import UsageError
 from shoal.launch.broker_relay import relaying, require_carried
-from shoal.launch.job import FleetJob
+from shoal.launch.job import FleetJob, pool_size
 from shoal.launch.scraper_set import ScraperSet
+from shoal.launch.service_manager import ReportReady, reported_service
 from shoal.launch.signals import stop_on_signals
-from shoal.launch.worker_pool import pool_size, supervisor_name, unused_supervisor_name, worker_pool
+from shoal.launch.worker_pool import supervisor_name, unused_supervisor_name, worker_pool
 from shoal.queue.base import Queue
 from shoal.queue.reconnect import TRANSIENT_ERRORS, WaitStopped, reconnecting
 from shoal.runs.cleanup import remove_leftovers
@@ -108,13 +109,16 @@ class FleetWorker:
         self._pool: Supervisor | None = None
         self._maintenance: Maintenance | None = None
         self.relay = False  # whether this process is a relay, too
+        self._report_ready: ReportReady = lambda words: None
 
     async def work(self, *, guest: bool = False) -> int:
         """Work until stopped; as a guest, in the event loop of a program that may handle signals itself."""
         with stop_on_signals(self.stop, guest=guest):
-            if not self.relay:
-                return await self._work()
-            async with relaying(self._settings, self._ui.message):
+            async with contextlib.AsyncExitStack() as stack:
+                if not guest:  # what the other program is to systemd is its own business
+                    self._report_ready = await stack.enter_async_context(reported_service())
+                if self.relay:
+                    await stack.enter_async_context(relaying(self._settings, self._ui.message))
                 return await self._work()
 
     async def _work(self) -> int:
@@ -294,6 +298,7 @@ class FleetWorker:
         await self._report_concerns(queue)
         await self._report_unserved(queue)
         await pool.start()
+        self._report_ready(f"worker {self._fleet_job.name}")
         return await self._watch(queue, pool, maintenance_task)
 
     async def _watch(self, queue: Queue, pool: Supervisor, maintenance_task: asyncio.Task[None]) -> int | None:

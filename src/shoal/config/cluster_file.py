@@ -6,6 +6,7 @@
     workers:     {count: 10, per_machine: 2}
     storage:     {type: postgresql, url: postgresql://store.internal/results}
     scrapers:    [books.py, shops/]
+    exits:       {office: office_proxy}                      names and proxies, as in shoal.toml
     routes:      ["*/urgent/* priority=10 ttl=30m"]          rules by host or URL
     settings:    {rate: 2, user_agent: ...}                  any setting of shoal
 
@@ -53,6 +54,8 @@ class ClusterConfig(msgspec.Struct, frozen=True):
     store: str = ""  # empty: records stay with the queue
     scrapers: tuple[str, ...] = ()
     settings: dict[str, Any] = {}  # as they were written
+    exits: dict[str, Any] | None = None  # likewise, with files by their full names
+    file: str = ""  # its path
 
     @property
     def machines(self) -> int:
@@ -99,7 +102,8 @@ def cluster_settings(cluster: ClusterConfig, own: Settings | None = None) -> Set
     kept = {name: source for name, source in own.sources.items() if name not in replaced}
     owner = cluster.source or "the cluster"
     named = (*own.named_files, owner)  # it is never just found: an argument or a variable says which
-    return load.with_defaults(replace(own, sources=kept, named_files=named), from_file, owner)
+    settings = load.with_defaults(replace(own, sources=kept, named_files=named), from_file, owner)
+    return load.with_exits(settings, cluster.exits, Path(cluster.file or owner))
 
 
 class KeySpec(msgspec.Struct, frozen=True):
@@ -154,7 +158,7 @@ SCHEMA: dict[str, dict[str, KeySpec]] = {
 }
 LIST_KEYS = ("scrapers",)
 OPEN_SECTIONS = ("settings",)  # whose keys are the settings of shoal
-KNOWN_KEYS = (*SCHEMA, *LIST_KEYS, "routes", *OPEN_SECTIONS)
+KNOWN_KEYS = (*SCHEMA, *LIST_KEYS, "routes", "exits", *OPEN_SECTIONS)
 
 
 def _from_env(env: Mapping[str, str]) -> dict[tuple[str, str], tuple[str, str]]:
@@ -192,7 +196,11 @@ class _Reader:
                 scrapers = self._scrapers(re.split(r"[\s,]+", value.strip()), Path())
             else:
                 found[section][key] = SCHEMA[section][key].read(value, variable)
-        return self._build(found, scrapers, settings)
+        config = self._build(found, scrapers, settings)
+        if "exits" not in written:
+            return config
+        exits = self._table(written["exits"], "exits")
+        return msgspec.structs.replace(config, exits=exits, file=str(self._folder / self._source))
 
     def _build(
         self, found: Mapping[str, dict[str, Any]], scrapers: tuple[str, ...], settings: dict[str, Any]

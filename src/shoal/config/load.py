@@ -18,6 +18,7 @@ from typing import Any
 from shoal.config.server_variables import queue_from_variables
 from shoal.config.setting import PREFIX, Setting
 from shoal.config.settings import SETTINGS, SETTINGS_FILE, STATE_FILE, STATE_FOLDER, Settings
+from shoal.core.capability import exit_capability
 from shoal.errors import UsageError
 
 __all__ = [
@@ -40,6 +41,8 @@ _is_host_pattern = re.compile(
     r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?(:[0-9]{1,5})?|\[[0-9a-f:.]+\](:[0-9]{1,5})?"
 ).fullmatch
 
+_TABLES = ("secrets", "exits")  # of the settings file, which are no settings themselves
+
 Layer = dict[str, tuple[Any, str]]  # name -> (parsed value, where it was given)
 
 
@@ -58,7 +61,27 @@ def load(
         chosen |= layer
     secrets, secret_hosts = _secrets(path, env)
     named = (Path(path).name,) if path else ()
-    return _apply(Settings(secrets=secrets, secret_hosts=secret_hosts, named_files=named), chosen)
+    settings = _apply(Settings(secrets=secrets, secret_hosts=secret_hosts, named_files=named), chosen)
+    return with_exits(settings, _read_file(path).get("exits"), Path(path or SETTINGS_FILE))
+
+
+def with_exits(settings: Settings, table: object, file: Path) -> Settings:
+    """The same with the exits of a file, and of the one that the settings name; its workers have them."""
+    if table is None and not settings.exits_file:
+        return settings
+    from shoal.config.exits import read_exits  # late: few have any
+
+    def secret(name: str) -> str | None:
+        return settings.secrets.get(name.lower())
+
+    found = dict(settings.exits)
+    if table is not None:
+        found |= read_exits(table, f"{file.name}: exits", file.parent, secret)
+    if settings.exits_file:
+        own = Path(settings.exits_file)
+        found |= read_exits(read_document(own, "file of exits"), own.name, own.parent, secret)
+    has = tuple(dict.fromkeys((*settings.has, *map(exit_capability, found))))
+    return replace(settings, exits=found, has=has)
 
 
 def with_defaults(settings: Settings, values: Mapping[str, object], owner: str) -> Settings:
@@ -161,7 +184,7 @@ def _from_env(env: Mapping[str, str]) -> Layer:
 
 
 def _from_file(named: str) -> Layer:
-    values = {name: value for name, value in _read_file(named).items() if name != "secrets"}
+    values = {name: value for name, value in _read_file(named).items() if name not in _TABLES}
     return _layer(values, lambda name: f"{Path(named or SETTINGS_FILE).name}: {name}")
 
 

@@ -38,7 +38,10 @@ def url_of_redis_client(given: object, namespace: str = "") -> str:
     login = f"{quote(user, safe='')}:{quote(password, safe='')}@" if user or password else ""
     words = {"namespace": namespace} if namespace else {}
     database, path = int(options.get("db") or 0), options.get("path")
-    if path:
+    if sentinels := getattr(pool, "sentinel_manager", None):
+        address, more = _sentinel_address(pool, sentinels, login, database)
+        words |= more
+    elif path:
         words |= {"db": str(database)} if database else {}
         address = f"redis+unix://{login}{quote(str(path))}"
     else:
@@ -46,6 +49,19 @@ def url_of_redis_client(given: object, namespace: str = "") -> str:
         scheme = "rediss" if "SSL" in getattr(pool.connection_class, "__name__", "") else "redis"
         address = f"{scheme}://{login}{f'[{host}]' if ':' in host else host}:{port}/{database}"
     return address + (f"?{urlencode(words)}" if words else "")
+
+
+def _sentinel_address(pool: Any, manager: Any, login: str, database: int) -> tuple[str, dict[str, str]]:
+    """A pool that asks sentinels for its server: the same sentinels and the same name of the service."""
+    nodes, words = [], dict[str, str]()
+    for sentinel in manager.sentinels:
+        options: Mapping[str, Any] = sentinel.connection_pool.connection_kwargs
+        host = str(options.get("host", "localhost"))
+        nodes.append(f"{f'[{host}]' if ':' in host else host}:{int(options.get('port', 26379))}")
+        words |= {"sentinel_user": str(options["username"])} if options.get("username") else {}
+        words |= {"sentinel_password": str(options["password"])} if options.get("password") else {}
+    scheme = "rediss+sentinel" if "SSL" in getattr(pool.connection_class, "__name__", "") else "redis+sentinel"
+    return f"{scheme}://{login}{','.join(nodes)}/{quote(str(pool.service_name), safe='')}/{database}", words
 
 
 def _pool_of(given: object) -> object:
@@ -62,5 +78,3 @@ def _refuse_unknown(given: object, options: Mapping[str, Any]) -> None:
             f"this {kind} has TLS options of its own ({', '.join(tls)})",
             hint="put the certificate into the system's trust store, and give a URL: rediss://host:6379/0",
         )
-    if hasattr(_pool_of(given), "sentinel_manager"):
-        raise UsageError(f"this {kind} asks a Sentinel for its server, which shoal cannot", hint=hint)

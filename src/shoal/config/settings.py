@@ -16,13 +16,14 @@ from typing import Any
 
 from shoal.config.setting import Setting, choice, count, declare, duration, lines, size, switch
 from shoal.core import units
-from shoal.core.capability import MAX_CAPABILITIES, Needs, capability_names
+from shoal.core.capability import MAX_CAPABILITIES, MAX_EXIT_NAME, Needs, capability_names
 from shoal.core.celery_name import is_task_name, is_task_pattern
 from shoal.core.dead_retention import MIN_DEAD_RETENTION
 from shoal.core.name_format import RUN_ID_FORMAT, RUN_ID_PARTS, WORKER_ID_FORMAT, WORKER_ID_PARTS, name_format
 from shoal.core.request_header import header_lines
 from shoal.core.seen_set import NAME_RULE, is_name
 from shoal.core.sitemap import is_date
+from shoal.fetch.exits.options import ExitOptions
 from shoal.version import __version__
 
 SETTINGS_FILE = "shoal.toml"
@@ -43,6 +44,15 @@ def _listen_address(value: object) -> str:
     if not port.isdecimal() or int(port) > 65_535 or (colon and not host) or "/" in host:
         raise ValueError(value)
     return f"{host or '127.0.0.1'}:{int(port)}"
+
+
+def _parse_exit(value: object) -> str:
+    from shoal.core.lane import is_exit_name  # late: --help needs no lanes
+
+    name = units.text(value)
+    if not is_exit_name(name) or len(name) > MAX_EXIT_NAME:
+        raise ValueError(value)
+    return name
 
 
 def _parse_dashboard(value: object) -> str:
@@ -159,6 +169,19 @@ def _parse_dead_retention(value: object) -> float:
     if 0 < seconds < MIN_DEAD_RETENTION:
         raise ValueError(value)
     return seconds
+
+
+def _parse_steps(value: object) -> tuple[str, ...]:
+    from shoal.core.browser_step import step_lines  # late: --help needs no steps
+
+    return step_lines(value)
+
+
+def _parse_browser_load(value: object) -> tuple[str, ...]:
+    words = {word for line in units.lines(value) for word in line.replace(",", " ").split()}
+    if not words <= {"images", "media", "fonts"}:
+        raise ValueError(value)
+    return tuple(sorted(words))
 
 
 def _parse_routes(value: object) -> tuple[str, ...]:
@@ -337,6 +360,38 @@ class Settings:
         credential=True,
         replay="",
     )
+    exit: str = declare(
+        "",
+        "Send requests by an exit: a name of [exits] in shoal.toml, or direct.",
+        "Requests",
+        scope="run",
+        parse=_parse_exit,
+        accepts=f"the name of an exit: up to {MAX_EXIT_NAME} small letters, digits, dots, dashes and underscores",
+        replay="",
+    )
+    exit_pace: str = choice(
+        "exit",
+        ("exit", "host"),
+        "Whether a host's rate limit holds by each exit, or over all of them.",
+        "Requests",
+        scope="run",
+        at_start=True,
+    )
+    exit_budget: int = size(
+        0,
+        "Bytes that a run may send and receive by exits; then it is paused. 0 is no limit.",
+        "Requests",
+        scope="run",
+        replay=0,
+    )
+    exits_file: str = declare(
+        "",
+        "A file with more exits: names and proxies, in TOML or YAML.",
+        "Requests",
+        scope="machine",
+        accepts="a file name",
+        commands="all",
+    )
     auth: str = declare(
         "",
         "Log in at the start hosts.",
@@ -348,7 +403,13 @@ class Settings:
     )
     http2: bool = switch(True, "Use HTTP/2 where a server offers it.", "Requests", scope="run", connection=True)
     ca_file: str = declare(
-        "", "Certificates to trust.", "Requests", scope="machine", accepts="a file name", connection=True
+        "",
+        "Certificates to trust: of sites, and of the queue's server.",
+        "Requests",
+        scope="machine",
+        accepts="a file name",
+        connection=True,
+        commands="all",
     )
     scope: str = choice(
         "host",
@@ -387,6 +448,75 @@ class Settings:
         replay=(),
         parse=_parse_routes,
         accepts='rules such as "*/urgent/* priority=10 ttl=30m"; the flag takes a file of them',
+    )
+    fetch: str = choice(
+        "http",
+        ("http", "browser"),
+        "How pages are fetched: by plain requests, or by a browser that runs their scripts.",
+        "Browser",
+        scope="run",
+        replay="http",
+    )
+    steps: tuple[str, ...] = declare(
+        (),
+        "What the browser does on each page before it is read; may be given several times.",
+        "Browser",
+        scope="run",
+        replay=(),
+        parse=_parse_steps,
+        accepts='steps such as "wait .item", "scroll", "click .accept"',
+    )
+    browser: str = declare(
+        "",
+        "The browser's program, or the DevTools endpoint of one elsewhere, which no address guard protects.",
+        "Browser",
+        scope="machine",
+        accepts="a path or name, or ws://…, http://…; default: the Chromium of this machine",
+        connection=True,
+        commands="run and serve",
+    )
+    browser_pages: int = count(
+        4,
+        "Pages open at once in the browser of each worker process.",
+        "Browser",
+        scope="machine",
+        least=1,
+        commands="run and serve",
+        connection=True,
+    )
+    browser_memory: int = size(
+        1_000_000_000,
+        "Memory of a browser with all of its processes.",
+        "Limits",
+        scope="machine",
+        beyond="`too_complex`",
+        commands="run and serve",
+        connection=True,
+    )
+    browser_load: tuple[str, ...] = declare(
+        (),
+        "What the browser loads beside documents, styles, scripts and data.",
+        "Browser",
+        scope="run",
+        parse=_parse_browser_load,
+        accepts="images, media, fonts",
+        connection=True,
+        replay=(),
+    )
+    browser_timeout: float = duration(
+        60.0, "Time for a page in the browser, with its steps.", connection=True, **_limit("`timeout.total`", 600)
+    )
+    browser_bytes: int = size(
+        50_000_000,
+        "Bytes of a page in the browser with all that it loads.",
+        **_transfer_limit("`too_large`", 500_000_000),
+    )
+    count_subrequests: bool = switch(
+        False,
+        "Let what a page in the browser loads from its own host count against the host's pace.",
+        "Browser",
+        scope="run",
+        replay=False,
     )
     seen: str = declare(
         "",
@@ -461,7 +591,7 @@ class Settings:
         f"The queue: a file or URL; default: ./{STATE_FOLDER}/{STATE_FILE}.",
         "State",
         scope="machine",
-        accepts="a file such as ./state.db, or a URL: sqlite:///state.db, postgresql://…, redis://…",
+        accepts="a file such as ./state.db, or a URL: sqlite:///state.db, postgresql://…, redis://…, shards:redis://…,redis://…",
         commands="all",
     )
     store: str = declare(
@@ -798,6 +928,7 @@ class Settings:
     sources: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     secret_hosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by name of the secret
+    exits: Mapping[str, ExitOptions] = field(default_factory=dict, repr=False)  # by name
     named_files: tuple[str, ...] = ()  # files with settings that somebody named, as `sources` calls them
 
     def is_set(self, *names: str) -> bool:
@@ -834,7 +965,9 @@ class Settings:
         """
         file = self.state_file
         if file is None:
-            scheme, _, rest = self.queue.partition("://")
+            # Of shards it is the first: more may be added.
+            home = self.queue.partition(",")[0] if self.queue.startswith("shards:") else self.queue
+            scheme, _, rest = home.replace("shards:", "shards-", 1).partition("://")
             host, slash, place = rest.partition("/")
             location = host.rpartition("@")[2] + slash + place  # whoever logs in: it is the same queue
             return Path(STATE_FOLDER, f"{scheme}-{sha256(location.encode()).hexdigest()[:8]}")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from shoal.amqp.connection import Connection
+from shoal.queue.broker.names import QUORUM
 from shoal.queue.broker.topology import declare_exchange, declare_queue
 
-QUORUM: dict[str, Any] = {"x-queue-type": "quorum"}
 MAX_REJECTED = 100_000  # messages; of more, the oldest go
 RECENT_LETTERS = 1_000  # copies whose ids are remembered, so that none is made twice
 
@@ -36,7 +34,7 @@ class BrokerQueues(msgspec.Struct, frozen=True):
 
     @property
     def recent(self) -> str:
-        """The last of the dead letters once more: where whoever copies them finds out what has been copied."""
+        """The ids of the last copies, each put here when it is in the queue behind the exchange."""
         return f"{self.namespace}.dead.recent"
 
     @property
@@ -60,5 +58,4 @@ class BrokerQueues(msgspec.Struct, frozen=True):
         channel = await connection.channel(confirms=False)
         await channel.bind_queue(self.intake, self.intake)
         await channel.bind_queue(self.dead, self.dead, "#")
-        await channel.bind_queue(self.recent, self.dead, "#")
         await channel.close()

@@ -2,15 +2,17 @@
 
 The ledger says which tasks are dead and since when, in no order of time. So all dead letters are looked at, again
 and again, in passes; a pass copies those that died after the last one and before it began. How far it has come is
-a document in the ledger, written after the broker has confirmed a page of copies. A relay that dies in between
-leaves at most one page of which nobody knows whether it was copied: whoever goes on finds its ids among the last
-copies, which a second queue of the broker holds. Only one connection at a time copies: it owns an exclusive queue,
-so that one that was cut off cannot publish any more.
+a document in the ledger, written after the broker has confirmed a page of copies. A relay or a broker that dies in
+between leaves at most one page of which nobody knows whether it was copied. Whoever goes on looks for it: a second
+queue holds the ids of the last copies, written after the copies themselves; what is not there may still be in the
+queue of copies, which is then looked through. Only one connection at a time copies: it owns an exclusive queue, so
+that one that was cut off cannot publish any more.
 
-What is guaranteed: every death that the ledger still shows when it is looked at is copied once. Only if the broker
-itself is killed while it writes a copy can that be there twice, with the same message id, or be missing: it is in two
-queues, and one of them may have been stored without the other. If the ledger's clock is set back, deaths of the time
-that comes again may be left out.
+What is guaranteed: every death that the ledger still shows when it is looked at is copied once, whatever is killed.
+A copy can come a second time, with the same message id, only if another program took it out of the queue before its
+id was written, a few milliseconds after it got there, and relay or broker died in these; or if a relay died while it
+looked through the queue, and the broker took longer than RETURN_DELAY to put back what it had. If the ledger's clock
+is set back, deaths of the time that comes again may be left out.
 """
 
 from __future__ import annotations
@@ -18,13 +20,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from uuid import uuid4
 
 import msgspec
 
 from shoal.amqp.channel import Channel
 from shoal.amqp.connection import Connection
-from shoal.amqp.errors import RESOURCE_LOCKED, ChannelClosed, ConnectionLost
+from shoal.amqp.errors import RESOURCE_LOCKED, ChannelClosed, ConnectionLost, NotAmqp
 from shoal.amqp.message import PERSISTENT, Message, Outgoing, Properties
 from shoal.control.broker_queues import BrokerQueues
 from shoal.core.letter import MAX_WORDS, Letter
@@ -42,6 +43,7 @@ PASS_INTERVAL = 2.0
 IDLE_SHARE = 20  # between two passes so many times what the last one took
 SAVE_INTERVAL = 60.0  # of a position that has changed by nothing but time
 LOCK_INTERVAL = 2.0
+RETURN_DELAY = 1.0  # seconds after which the broker has put back what a connection that is gone was looking at
 ENDED = ("finished", "cancelled")
 
 
@@ -62,7 +64,7 @@ class LetterCopies:
         self._position = self._saved = Position()
         self._version = 0
         self._saved_at = float("-inf")
-        self._recent: set[str] = set()
+        self._is_in_doubt = False  # the next page may have been copied, all or in part
         self.copied = 0  # by this process
 
     async def serve(self, connection: Connection) -> None:
@@ -70,9 +72,11 @@ class LetterCopies:
         channel = await self._own(connection)
         await self._load(channel)
         while True:
-            began = time.monotonic()
+            began, was_in_doubt = time.monotonic(), self._is_in_doubt
             await self._pass(channel)
-            pause = max(PASS_INTERVAL, IDLE_SHARE * (time.monotonic() - began))
+            pause = PASS_INTERVAL
+            if not was_in_doubt:  # looking for copies takes long, and happens once
+                pause = max(pause, IDLE_SHARE * (time.monotonic() - began))
             await asyncio.wait((channel.closed,), timeout=pause)
             if channel.closed.done():
                 raise channel.closed.result()
@@ -99,28 +103,23 @@ class LetterCopies:
         else:
             self._position = Position(until=await self._queue.now() - round(self._queues.letter_ttl * 1e6))
         self._saved = self._position
-        self._recent = await self._read_recent(channel)
+        self._is_in_doubt = bool(self._position.to)
 
-    async def _read_recent(self, channel: Channel) -> set[str]:
-        """The ids of the last copies. What is put behind them says where they end."""
-        end, names = uuid4().hex, set[str]()
-        ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-
-        def received(message: Message) -> None:
-            name = message.properties.message_id
-            if name == end and not ended.done():
-                ended.set_result(message.tag)
-            names.add(name)
-
-        await self._publish(channel, [Outgoing(self._queues.recent, b"", Properties(message_id=end))])
-        await channel.consume(self._queues.recent, received, tag="recent")
-        await asyncio.wait((ended, channel.closed), return_when=asyncio.FIRST_COMPLETED)
-        if not ended.done():
-            raise channel.closed.result()
-        await channel.cancel("recent")
-        # They stay where they are: whoever comes after us may need them, too.
-        channel.nack(ended.result(), multiple=True, requeue=True)
-        return names
+    async def _find(self, channel: Channel, queue: str, names: set[str]) -> set[str]:
+        """Which of these ids are in a queue; what is looked at stays there."""
+        found: set[str] = set()
+        last = 0
+        while len(found) < len(names):
+            # How many wait is a guess just after a broker's start; that none is left, it says for certain.
+            waiting = (await channel.declare_queue(queue, passive=True)).messages
+            messages = await channel.get_many(queue, max(1, min(waiting, LIST_SIZE)))
+            if not messages:
+                break
+            last = messages[-1].tag
+            found |= names.intersection(map(_id_of, messages))
+        if last:
+            channel.nack(last, multiple=True, requeue=True)
+        return found
 
     async def _pass(self, channel: Channel) -> None:
         """Look at every dead letter once."""
@@ -130,12 +129,10 @@ class LetterCopies:
             if to <= self._position.until:
                 return
             self._position = msgspec.structs.replace(self._position, to=to)
-        before = self.copied
         async for run in self._runs():
             await self._copy_run(channel, run)
-        self._position = Position(until=self._position.to)
-        self._recent.clear()  # of what an earlier relay left unsure, nothing is left
-        if self.copied > before or time.monotonic() - self._saved_at > SAVE_INTERVAL:
+        self._position, self._is_in_doubt = Position(until=self._position.to), False
+        if self._saved.to or time.monotonic() - self._saved_at > SAVE_INTERVAL:
             await self._save()
 
     async def _runs(self) -> AsyncIterator[Run]:
@@ -176,8 +173,16 @@ class LetterCopies:
     async def _copy(self, channel: Channel, run: Run, letters: list[Letter]) -> None:
         if self._saved.to != self._position.to:  # so that whoever goes on after us comes by the same letters
             await self._save()
-        new = [letter for letter in letters if letter.name not in self._recent]
-        await self._publish(channel, [self._message(letter) for letter in new])
+        noted = copied = set[str]()
+        if self._is_in_doubt:
+            await asyncio.sleep(RETURN_DELAY)
+            names = {letter.name for letter in letters}
+            noted = await self._find(channel, self._queues.recent, names)
+            copied = await self._find(channel, self._queues.dead, names - noted)
+        await self._publish(channel, [self._message(it) for it in letters if it.name not in noted | copied])
+        ids = [Properties(delivery_mode=PERSISTENT, message_id=it.name) for it in letters if it.name not in noted]
+        await self._publish(channel, [Outgoing(self._queues.recent, b"", properties) for properties in ids])
+        self._is_in_doubt = False
         self.copied += len(letters)
         self._position = msgspec.structs.replace(self._position, run=run.id, after=letters[-1].letter)
         await self._save()
@@ -207,6 +212,13 @@ class LetterCopies:
         if saved is None:
             raise ConnectionLost("another relay copies dead letters")
         self._version, self._saved, self._saved_at = saved.version, self._position, time.monotonic()
+
+
+def _id_of(message: Message) -> str:
+    try:
+        return message.properties.message_id
+    except NotAmqp:  # a stranger's
+        return ""
 
 
 def letter_of(view: TaskView, run: Run) -> Letter:

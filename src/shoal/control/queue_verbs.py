@@ -6,7 +6,8 @@ Whoever speaks for a queue uses this: the server over HTTP, and the relay behind
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import msgspec
@@ -43,8 +44,8 @@ class OperationIncomplete(ShoalError):
     hint = "repeat the request: it continues where it was"
 
 
-def read_verb(verb: str, message: bytes) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of a verb, within bounds."""
+def read_verb(verb: str, message: bytes, *, cache_size: int) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of a verb, within bounds; `cache_size` is what the queue's own machine has room for."""
     try:
         args, named = VERBS[verb].unpack(message)
         limit_cost(verb, args, named)
@@ -54,17 +55,26 @@ def read_verb(verb: str, message: bytes) -> tuple[list[Any], dict[str, Any]]:
         raise ReservedDocument(f"documents of the kind {args[0]} are internal to the server")
     if verb == "wait":
         args = [max(0.0, min(float(args[0]), MAX_WAIT))]
+    if verb == "cache_put":
+        args[1] = min(args[1], cache_size)
     return args, named
 
 
 async def do_verb(queue: Queue, verb: str, args: list[Any], named: dict[str, Any]) -> Any:
-    try:
+    with refusing_unstorable(verb, (args, named)):
         if verb in _LONG_VERBS:
             return await _bounded(queue, verb, args, named)
         return await getattr(queue, verb)(*args, **named)
+
+
+@contextlib.contextmanager
+def refusing_unstorable(verb: str, brought: Any) -> Iterator[None]:
+    """Whoever brought what no store can keep is told so: it is no failure of ours."""
+    try:
+        yield
     except (ValueError, ArithmeticError) as error:
         # Looked for only now: a store says no to such values by itself, and nearly nobody sends them.
-        what = unstorable((args, named))
+        what = unstorable(brought)
         if what is None:
             raise
         raise InvalidMessage(verb, what) from error

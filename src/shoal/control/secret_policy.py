@@ -7,7 +7,7 @@ which of them is used nor where it goes.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Literal
 
 from shoal.config.load import Settings
@@ -19,17 +19,17 @@ _QUEUE_SOURCES = ("run ", "template ")  # how sources begin that came with the q
 
 class SecretPolicy:
     def __init__(
-        self, settings: Settings, home_origins: Collection[str], sent: SubmittedAs, proxy_origin: str = ""
+        self, settings: Settings, home_origins: Collection[str], sent: SubmittedAs, proxy_origins: Iterable[str] = ()
     ) -> None:
         """home_origins: where the run starts, as its command or code says; of a template, as the queue says.
 
-        proxy_origin: of the proxy that the settings name.
+        proxy_origins: of the proxies that the settings name.
         """
         self._bound = settings.secret_hosts
         self._auth = settings.auth.lower()
         self._home_origins = home_origins
         # Whoever gives a command a login and a proxy lets the one go through the other.
-        self._believed_origins = {*home_origins, *([proxy_origin] if proxy_origin and sent is None else ())}
+        self._believed_origins = {*home_origins, *(proxy_origins if sent is None else ())}
         self._is_template = sent == "template"  # of somebody else: where it starts is theirs to say
         self._is_foreign = self._is_template or (sent is not None and _is_from_queue(settings, "auth"))
         # Nobody but the owner of an embedded queue's file writes to it; tasks in any other may be a stranger's.

@@ -39,7 +39,7 @@ def is_shareable_request(request: Request) -> bool:
 def cache_key(request: Request, user_agent: str) -> bytes:
     """What equal requests have in common: all that a server may vary its response by, and the way they leave by."""
     headers = sorted((name.lower(), value) for name, value in request.headers)
-    return sha256(msgspec.json.encode((request.url, user_agent, request.proxy, headers))).digest()[:16]
+    return sha256(msgspec.json.encode((request.url, user_agent, request.proxy or request.exit, headers))).digest()[:16]
 
 
 def is_shareable(response: Response) -> bool:

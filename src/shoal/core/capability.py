@@ -9,9 +9,17 @@ from shoal.errors import UsageError
 
 Needs = tuple[str, ...]  # sorted, each name once; empty: any worker will do
 
+BROWSER = "browser"  # of workers that can fetch pages by one
+EXIT_PREFIX = "exit:"  # of workers that have the exit whose name follows
+MAX_EXIT_NAME = 27  # letters: with the prefix it is a capability
 MAX_NEEDS = 4  # names that one task may ask for
 MAX_CAPABILITIES = 64  # names that one worker may declare
 _NAME = re.compile(r"[a-z0-9][a-z0-9._:-]{0,31}")
+
+
+def exit_capability(name: str) -> str:
+    """What a worker has that can send requests by this exit."""
+    return EXIT_PREFIX + name
 
 
 def capability_names(names: Iterable[str], *, most: int = MAX_NEEDS) -> Needs:

@@ -17,7 +17,7 @@ MAX_REPORTED_LANES = 20  # of the busiest hosts; the others are in the sums alon
 ERROR_CLASSES = (
     "http.429", "http.403", "http.404", "http.4xx", "http.5xx",
     "timeout", "dns", "connect", "tls", "redirects", "robots", "refused",
-    "too_large", "content", "handler", "worker_lost", "expired", "other",
+    "too_large", "content", "browser", "handler", "worker_lost", "expired", "other",
 )  # fmt: skip
 CODE_ERRORS = ("handler",)  # classes for which the code that reads a page is to blame, and never its host
 
@@ -30,6 +30,17 @@ class LaneCounters(msgspec.Struct, array_like=True, gc=False):
     seconds: float = 0.0
     bytes: int = 0
     code_errors: int = 0  # of those failed: in CODE_ERRORS
+
+
+class ExitCounters(msgspec.Struct, array_like=True, gc=False):
+    """What was counted of one exit; its proxies and its last error are as they are now."""
+
+    requests: int = 0
+    failures: int = 0
+    bytes: int = 0
+    proxies: int = 0
+    cooling: int = 0  # of the proxies: left alone for a while
+    last_error: str = ""
 
 
 class Counters(msgspec.Struct, omit_defaults=True):
@@ -56,6 +67,7 @@ class Counters(msgspec.Struct, omit_defaults=True):
     cache_misses: int = 0  # that were asked for there and fetched, or found unchanged
     lag: float = 0.0  # longest time the event loop was held up in the last seconds, or is being held up
     lanes: dict[str, LaneCounters] = {}  # sums, too; which ones are told may differ from one time to the next
+    exits: dict[str, ExitCounters] = {}  # likewise sums; in the registry alone
     machine: MachineResources | None = None  # where it runs, as it is now
     pressure: str = ""  # "slow": it claims less, "stop": nothing, because something there is running out
     pressure_reason: str = ""
@@ -99,7 +111,7 @@ _CLASS_OF = {
     "parse": "content", "bad_response": "content", "too_complex": "content", "missing_field": "content",
     "bad_field": "content", "not_a_sitemap": "content", "handler": "handler", "handler_timeout": "handler",
     "memory": "handler", "client": "handler", "no_handler": "handler", "error": "handler", "worker_lost": "worker_lost",
-    "unacknowledged": "worker_lost", "expired": "expired",
+    "unacknowledged": "worker_lost", "expired": "expired", "exit": "connect",
 }  # fmt: skip
 
 
@@ -116,6 +128,24 @@ def combine(one: Counters, other: Counters) -> Counters:
         lag=max(one.lag, other.lag),
         lanes=busiest_lanes(lanes),
         **{name: getattr(one, name) + getattr(other, name) for name in _SUMS},
+    )
+
+
+def combine_exits(one: Mapping[str, ExitCounters], other: Mapping[str, ExitCounters]) -> dict[str, ExitCounters]:
+    """Sums of both; of the state of the proxies, which each process learns by itself, the worse."""
+    return {name: _add_exit(one.get(name), other.get(name)) for name in {**one, **other}}
+
+
+def _add_exit(one: ExitCounters | None, other: ExitCounters | None) -> ExitCounters:
+    if one is None or other is None:
+        return one or other or ExitCounters()
+    return ExitCounters(
+        one.requests + other.requests,
+        one.failures + other.failures,
+        one.bytes + other.bytes,
+        max(one.proxies, other.proxies),
+        max(one.cooling, other.cooling),
+        other.last_error or one.last_error,
     )
 
 

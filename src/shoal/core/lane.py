@@ -12,6 +12,7 @@ import re
 import msgspec
 
 EXIT_RULE = "1 to 63 small letters, digits, dots, dashes and underscores, beginning with a letter or a digit"
+DIRECT = "direct"  # the exit of requests that leave their worker's machine by itself
 CACHE_PREFIX = "cache:"  # no host is called so: what follows a colon there is a port
 _EXIT = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 

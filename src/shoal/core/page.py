@@ -15,6 +15,8 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     proxy: str = ""  # http://, https:// or socks5h:// with its login, if it has one; "" is direct
     connections: str = ""  # whose connections it uses: those that anybody's plain requests share, or its run's own
     cache: float = 0.0  # seconds for which a stored response will do; below 0: by HTTP's rules; 0: none will
+    exit: str = ""  # the name of the exit it leaves by; "": as `proxy` says
+    session: str = ""  # who asks: the requests of one keep their proxy of an exit
     first: int = 0  # so many bytes of the body are enough: no more is read, and the answer is good
 
 
@@ -28,6 +30,7 @@ class Response(msgspec.Struct, frozen=True):
     seconds: float = 0.0
     address: str = ""  # the IP really connected to
     redirects: tuple[str, ...] = ()  # the URLs that led here, first to last
+    transferred: int = 0  # bytes that went through a proxy for it, both ways; 0: there was none
     cache: str = ""  # hit (nobody was asked), revalidated (the site said that it has not changed), miss; "": no cache
 
     @property

@@ -72,7 +72,7 @@ def partition(
         for url in urls:
             host = _host(url)
             if host not in homes:
-                homes[host] = _home(host, weights)
+                homes[host] = rendezvous(host, weights)
             parts[homes[host]].append(url)
         return parts
     return _group(urls, parts, weights)
@@ -98,7 +98,7 @@ def rebalance(
         for url in urls:
             by_host[_host(url)].append((source, url))
     hashed = strategy == "domain_hash"
-    homes = {host: _home(host, weights) for host in by_host} if hashed else _settle(by_host, weights)
+    homes = {host: rendezvous(host, weights) for host in by_host} if hashed else _settle(by_host, weights)
     made: list[list[str]] = [[] for _ in range(n)]
     moved: dict[tuple[str, int, int], int] = defaultdict(int)
     for host, placed in by_host.items():
@@ -159,7 +159,7 @@ def _host(url: str) -> str:
         return url
 
 
-def _home(host: str, weights: Sequence[float]) -> int:
+def rendezvous(host: str, weights: Sequence[float]) -> int:
     """The part with the highest score; a weight of 2 wins twice as often (-w / ln u is how long such a draw lasts)."""
     name = host.encode()
     best, home = -math.inf, 0

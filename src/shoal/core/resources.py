@@ -52,6 +52,13 @@ class ResourcePolicy(msgspec.Struct, frozen=True):
     disk_reserve: int = 0  # bytes; 0: USUAL_RESERVE, or SMALL_SHARE of a small disk
     cpu_high: float = 0.9
     load_per_core: float = 2.0
+    guards_disk: bool = True  # else a full disk is said by whoever writes to it
+    processes: int = 1  # of one worker, which share its memory
+
+    @property
+    def memory_stop(self) -> float:
+        """The share of the memory at which workers claim nothing."""
+        return (1 + self.memory_high) / 2
 
     def reserve_of(self, disk: int) -> int:
         """Bytes of a disk that must stay free."""
@@ -116,8 +123,8 @@ def resource_pressure(have: MachineResources, policy: ResourcePolicy) -> tuple[P
     found: list[tuple[Pressure, str]] = []
     if have.memory_total and policy.memory_high < 1:
         words = f"{have.memory_share:.0%} of {_size(have.memory_total)} memory in use"
-        found.append((_level(have.memory_share, policy.memory_high, (1 + policy.memory_high) / 2), words))
-    if have.disk_total:
+        found.append((_level(have.memory_share, policy.memory_high, policy.memory_stop), words))
+    if have.disk_total and policy.guards_disk:
         reserve = policy.reserve_of(have.disk_total)
         level: Pressure = "slow" if have.disk_free < 2 * reserve else ""
         level = "stop" if have.disk_free < reserve else level

@@ -38,7 +38,9 @@ RULES: dict[str, RetryRule] = {
     "handler": RetryRule(1),
     "handler_timeout": RetryRule(1),
     "memory": RetryRule(1),
+    "browser": RetryRule(2),
     "client": RetryRule(inf, base=2.0, max_delay=60.0),  # what its handler works with cannot be opened: not its fault
+    "exit": RetryRule(inf, base=5.0, max_delay=300.0),  # no proxy of its exit works: not its fault
     "robots_unreachable": RetryRule(5, base=60.0, max_delay=MAX_RETRY_DELAY, min_delay=60.0),
     "lane_busy": RetryRule(inf, base=1.0, max_delay=60.0),  # a host it leads to has no slot for us: not its fault
     "stalled": RetryRule(inf, base=1.0, max_delay=10.0),  # our own fault, not the task's: never counted

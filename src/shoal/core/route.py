@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from shoal.core import units
-from shoal.core.capability import capability_names
+from shoal.core.capability import MAX_EXIT_NAME, capability_names
 from shoal.core.glob import escaped
 from shoal.core.host_pattern import host_pattern
+from shoal.core.lane import is_exit_name
 from shoal.core.task import Ack, RequestOptions, Task
 from shoal.errors import InvalidUrl, UsageError
 
@@ -50,6 +51,13 @@ def _session(value: object) -> str:
     return name
 
 
+def _exit(value: object) -> str:
+    name = units.text(value)
+    if not is_exit_name(name) or len(name) > MAX_EXIT_NAME:
+        raise ValueError(value)
+    return name
+
+
 _DURATION = 'seconds above 0, or a duration such as "30m"'
 # What a rule can set: how it is read, and what it accepts.
 VALUES: dict[str, tuple[Callable[[object], Any], str]] = {
@@ -59,6 +67,8 @@ VALUES: dict[str, tuple[Callable[[object], Any], str]] = {
     "needs": (_needs, "capabilities such as browser or exit:de, with commas between them"),
     "session": (_session, "up to 64 letters, digits and _ . : -"),
     "cache": (units.seconds(), _DURATION),
+    "fetch": (units.one_of("http", "browser"), "http or browser"),
+    "exit": (_exit, "the name of an exit, or direct"),
     "delay": (units.seconds(zero=True), 'seconds, or a duration such as "500ms"; 0 is no limit'),
     "rate": (units.rate, "a number above 0, or a rate such as 30/m"),
     "in_flight": (units.integer(0), "a whole number; 0 is no limit"),
@@ -77,6 +87,8 @@ class Route(msgspec.Struct, frozen=True):
     needs: tuple[str, ...] | str | None = None
     session: str | None = None
     cache: float | str | None = None  # seconds for which a stored response will do
+    fetch: Literal["http", "browser"] | None = None  # with what it is fetched
+    exit: str | None = None  # the name of the one that its requests leave by
     delay: float | str | None = None  # between two requests to the host
     rate: float | str | None = None
     in_flight: int | None = None
@@ -142,13 +154,19 @@ class Route(msgspec.Struct, frozen=True):
             changed["ack"] = self.ack
         if self.needs and not task.needs:
             changed["needs"] = self.needs
-        if self.session is not None or self.cache is not None:
+        if any(value is not None for value in (self.session, self.cache, self.fetch, self.exit)):
             changed["request_options"] = self._options(task.request_options or RequestOptions())
         return msgspec.structs.replace(task, **changed) if changed else task
 
     def _options(self, options: RequestOptions) -> RequestOptions:
         session = "" if options.session else self.session or ""
-        return msgspec.structs.replace(options, rule_session=session, cache=options.cache or float(self.cache or 0.0))
+        return msgspec.structs.replace(
+            options,
+            rule_session=session,
+            cache=options.cache or float(self.cache or 0.0),
+            fetch=options.fetch or self.fetch or "",
+            exit=options.exit or ("" if options.proxy else self.exit or ""),
+        )
 
 
 def read_route(value: object) -> Route:

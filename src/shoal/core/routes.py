@@ -6,18 +6,23 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+import msgspec
+
+from shoal.core.capability import BROWSER, capability_names, exit_capability
 from shoal.core.glob import Glob, url_glob
 from shoal.core.host_pattern import covers_host
-from shoal.core.lane import Pace, host_of_lane
+from shoal.core.lane import DIRECT, Pace, host_of_lane, lane_name
 from shoal.core.needs import MAX_NEEDS_SETS
 from shoal.core.route import Route, read_route
-from shoal.core.task import Task
-from shoal.core.task_kind import is_fetched
+from shoal.core.task import RequestOptions, Task
+from shoal.core.task_kind import is_aside, is_fetched
 from shoal.core.url import lane_of
 from shoal.errors import UsageError
 
 MAX_ROUTES = 200
 MAX_LANES = 10_000  # whose decisions are remembered
+ExitOf = Callable[[str, str], str]  # likewise, the name of an exit
+FetchOf = Callable[[str, str], str]  # by URL and kind: "http", "browser", or "" where nobody has said
 _ANY_TEXT = "\0"  # in place of the stars of a glob that another is compared with
 
 
@@ -39,16 +44,58 @@ class RouteTrial(NamedTuple):
     verdict: str  # "wins", or why it does not
 
 
+def with_fetcher(task: Task, fetch_of: FetchOf | None = None) -> Task:
+    """A task that is fetched by a browser needs a worker that has one."""
+    options = task.request_options
+    fetch = (options.fetch if options is not None else "") or (fetch_of(task.url, task.kind) if fetch_of else "")
+    if fetch != BROWSER or is_aside(task.kind):
+        return task
+    needs = capability_names({*task.needs, BROWSER})
+    return msgspec.structs.replace(
+        task, needs=needs, request_options=msgspec.structs.replace(options or RequestOptions(), fetch=BROWSER)
+    )
+
+
+def with_exit(task: Task, exit_of: ExitOf | None = None, *, has_own_pace: bool = True) -> Task:
+    """A task whose requests leave by an exit needs a worker that has it, and waits in a lane of that exit.
+
+    has_own_pace: hosts are asked by each exit as if there were no other.
+    """
+    options = task.request_options or RequestOptions()
+    exit = options.exit or (exit_of(task.url, task.kind) if exit_of and not options.proxy else "")
+    if not exit:
+        return task
+    host, needs = host_of_lane(task.lane), task.needs
+    if exit != DIRECT:
+        needs = capability_names({*needs, exit_capability(exit)})
+    lane = lane_name(host, exit) if has_own_pace and exit != DIRECT else host
+    return msgspec.structs.replace(
+        task, lane=lane, needs=needs, request_options=msgspec.structs.replace(options, exit=exit)
+    )
+
+
 class Routes:
     """Rules in their order; the first that matches wins. False if there is none."""
 
-    def __init__(self, lines: Iterable[str | Route] = ()) -> None:
+    def __init__(
+        self,
+        lines: Iterable[str | Route] = (),
+        fetch_of: FetchOf | None = None,
+        exit_of: ExitOf | None = None,
+        *,
+        exits_have_own_pace: bool = True,
+    ) -> None:
+        """fetch_of, exit_of: for pages of which neither they nor a rule say so."""
         self.routes = tuple(map(read_route, lines))
+        self._fetch_of = fetch_of
+        self._exit_of = exit_of
+        self._exits_have_own_pace = exits_have_own_pace
+        self._may_need_browser = fetch_of is not None or any(route.fetch == BROWSER for route in self.routes)
         self._rules = tuple(None if it.is_by_host else _url_rule(it) for it in self.routes)
         self._by_lane: dict[str, _Decision] = {}
 
     def __bool__(self) -> bool:
-        return bool(self.routes)
+        return bool(self.routes) or self._fetch_of is not None or self._exit_of is not None
 
     def find(self, url: str, lane: str) -> Route | None:
         """The rule for a canonical URL on a lane."""
@@ -62,10 +109,16 @@ class Routes:
 
     def admit(self, task: Task, *, keep_priority: bool = False, keep_ack: bool = False) -> Task:
         """A task as the rule for its URL has it; typed tasks without a URL have none."""
-        if not self.routes or not is_fetched(task.kind):
+        if not is_fetched(task.kind):
             return task
-        route = self.find(task.url, task.lane)
-        return task if route is None else route.applied(task, keep_priority=keep_priority, keep_ack=keep_ack)
+        route = self.find(task.url, task.lane) if self.routes else None
+        if route is not None:
+            task = route.applied(task, keep_priority=keep_priority, keep_ack=keep_ack)
+        if self._exit_of is not None or task.request_options is not None:
+            task = with_exit(task, self._exit_of, has_own_pace=self._exits_have_own_pace)
+        if not self._may_need_browser and task.request_options is None:
+            return task
+        return with_fetcher(task, self._fetch_of)
 
     def pace(self, lane: str, usual: Pace) -> Pace:
         """What the run asks of a lane: by the first rule for its host, whatever rules by URL come before it."""

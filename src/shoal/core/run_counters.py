@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from shoal.core.lane import DIRECT
 from shoal.core.stats import Stats
 
 FIELD_PREFIX = "field."  # of what is counted of records: it counts only where they do
@@ -213,6 +214,11 @@ def fetch_usage(counters: Mapping[str, int]) -> list[FetchUsage]:
         for way, count in found.items()
     ]
     return sorted(usage, key=lambda one: -one.responses)
+
+
+def exit_bytes(counters: Mapping[str, int]) -> int:
+    """What went through proxies and exits."""
+    return sum(one.bytes for one in fetch_usage(counters) if one.exit != DIRECT)
 
 
 _SITEMAP_COUNTS = ("read", "entries", "lost", "cut")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 import msgspec
 
 
@@ -22,13 +25,15 @@ class Stats(msgspec.Struct, frozen=True):
     discarded: int = 0  # dead letters that were removed when their retention was over; `dead` are those still there
     aside: int = 0  # of those done and dead, so many are of a built-in kind (sitemaps): they are no pages
     outbox: int = 0  # entries that settled tasks left for elsewhere, and nobody has acknowledged yet
+    in_transit: int = 0  # links on their way from one shard to another, which is yet to say whether they are new
     claimable: int = 0  # could be handed out this second; bounded by the lanes that are due
     skipped: dict[str, int] = {}  # links refused by rule, by reason; these are not tasks
     needs: dict[str, int] = {}  # ready tasks, without delayed ones, by the capabilities they need ("browser+exit:de")
+    away: tuple[str, ...] = ()  # shards that do not answer: of them this is what was last known
 
     @property
     def open(self) -> int:
-        return self.ready + self.leased
+        return self.ready + self.leased + self.in_transit
 
     @property
     def ended_pages(self) -> int:
@@ -43,8 +48,22 @@ class Stats(msgspec.Struct, frozen=True):
     @property
     def is_over(self) -> bool:
         """Whether nothing is open and nothing waits to be drained."""
-        return not self.open and not self.outbox
+        return not self.open and not self.outbox and not self.away
 
     @property
     def is_balanced(self) -> bool:
-        return self.seen == self.done + self.failed + self.cancelled + self.open
+        return self.seen + self.in_transit == self.done + self.failed + self.cancelled + self.open
+
+
+def sum_stats(accounts: Sequence[Stats]) -> Stats:
+    """The accounts of several runs, or of several parts of one, in one."""
+    skipped, needs = Counter[str](), Counter[str]()
+    for one in accounts:
+        skipped.update(one.skipped)
+        needs.update(one.needs)
+    counts = {name: sum(getattr(one, name) for one in accounts) for name in SUMMED_FIELDS}
+    away = tuple(dict.fromkeys(name for one in accounts for name in one.away))
+    return Stats(**counts, skipped=dict(skipped), needs=dict(needs), away=away)
+
+
+SUMMED_FIELDS = tuple(name for name in Stats.__struct_fields__ if name not in ("skipped", "needs", "away"))

@@ -16,7 +16,7 @@ import msgspec
 
 State = Literal["ready", "delayed", "leased", "done", "dead", "cancelled"]
 Result = Literal["done", "retry", "dead", "released", "cancelled", "part"]
-Verdict = Literal["ok", "already", "stale"]
+Verdict = Literal["ok", "already", "stale", "away"]
 Admission = Literal["added", "known", "seen", "rejected"]
 Ack = Literal["manual", "auto"]
 
@@ -58,15 +58,17 @@ class RequestOptions(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     session: str = ""  # cookies are kept apart by this name
     proxy: str = ""  # the name of a secret: URLs with passwords are not kept in queues
     auth: str = ""  # the name of a secret
-    exit: str = ""  # by which it leaves, if not the usual way; its lane is host@exit
+    exit: str = ""  # by which it leaves, if not the usual way; not part of its identity
     rule_session: str = ""  # likewise, where `session` is empty, as a route says: not part of its identity
     again: int = 0  # not 0: asked for although the run has had it; how many pages in a row were
     cache: float = 0.0  # seconds for which a stored response will do; not part of its identity
+    fetch: Literal["", "http", "browser"] = ""  # with what it is fetched; not part of its identity
+    steps: tuple[str, ...] = ()  # what a browser does on the page, as in core/browser_step.py
 
     @property
     def is_plain(self) -> bool:
         """Whether this is the plain page at its URL, whatever routes have added."""
-        return msgspec.structs.replace(self, rule_session="", cache=0.0) == RequestOptions()
+        return msgspec.structs.replace(self, rule_session="", cache=0.0, fetch="", exit="") == RequestOptions()
 
 
 def is_plain(options: RequestOptions | None) -> bool:

@@ -203,9 +203,10 @@ def request_digest(url: str, request_options: RequestOptions | None = None) -> b
         return digest("GET " + url)
     method = request_options.method.upper()
     headers = sorted((name.lower(), value) for name, value in request_options.headers if name.lower() != "referer")
-    if method == "GET" and not (headers or request_options.body or request_options.session or request_options.auth):
+    options, steps = request_options, request_options.steps
+    if method == "GET" and not (headers or options.body or options.session or options.auth or steps):
         return digest("GET " + url)
-    identity = (method, url, request_options.session, request_options.auth, headers, request_options.body or b"")
+    identity = (method, url, options.session, options.auth, headers, options.body or b"", *([steps] if steps else []))
     return digest(msgspec.json.encode(identity).decode())
 
 

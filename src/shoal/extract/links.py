@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from shoal.core.lane import lane_name
-from shoal.core.routes import Routes
+from shoal.core.routes import Routes, with_exit
 from shoal.core.task import RequestOptions, Task, built_in_digest, digest
 from shoal.core.task_kind import PAGE, page_kind
 from shoal.core.url import Resolver, UrlNormalizer, has_other_scheme, lane_of, path_of, request_digest
@@ -227,9 +226,8 @@ class LinkFilter:
                 elif follow.again and again >= MAX_AGAIN:
                     skipped.append(("trap", url))
                 else:
-                    exit = request_options.exit if request_options is not None else ""
-                    task = _task(url, lane_name(lane, exit), depth + 1, parent, follow, again)
-                    tasks.append(task if self._routes is None else _routed(self._routes, task, follow))
+                    task = _task(url, lane, depth + 1, parent, follow, again)
+                    tasks.append(with_exit(task) if self._routes is None else _routed(self._routes, task, follow))
         return AdmittedLinks(tuple(tasks), tuple(skipped))
 
     def note_unhandled(self, urls: Iterable[str], *, origin_url: str) -> tuple[tuple[str, str], ...]:

@@ -71,6 +71,12 @@ def _recently_used() -> int:
     return _last_used
 
 
+def measure_again() -> None:
+    """Something other than a page has made the process bigger: what is in use is looked at before the next page."""
+    global _measured
+    _measured = 0
+
+
 def _used_after_trim(used: int) -> int:
     """What is in use after free memory was given back, which is slow and not done again without need."""
     global _lowest

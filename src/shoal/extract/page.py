@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from re import Pattern
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode, SelectolaxError
@@ -18,6 +18,7 @@ from shoal.core.task_kind import handler_name
 from shoal.core.url import Resolver, canonical
 from shoal.errors import GiveUp, UsageError
 from shoal.extract.charset import decode, encoding_of
+from shoal.extract.fetching import page_fetching
 from shoal.extract.hrefs import LINKS, hrefs_of, hrefs_of_any, looks_like_url
 from shoal.extract.jmespath_search import search_jmespath
 from shoal.extract.media import MediaKind, media_kind, media_type
@@ -58,11 +59,26 @@ FollowTarget = str | Selection | Iterable[str | Selection] | None
 PageFetch = Callable[[str, RequestOptions | None], Awaitable["Page"]]
 
 
+class LivePageTools(Protocol):
+    """Given by the worker: what a handler can ask of a page that is open in a browser."""
+
+    @property
+    def console_errors(self) -> Sequence[str]: ...
+
+    async def perform(self, steps: Sequence[Any]) -> Page: ...
+
+    async def responses(self, pattern: str) -> list[Page]: ...
+
+    async def screenshot(self, *, full_page: bool) -> bytes: ...
+
+    async def pdf(self) -> bytes: ...
+
+
 class Page:
     """One fetched page. `follow` gives what a handler yields to have links visited."""
 
     __slots__ = (
-        "_base", "_encoding", "_fetch", "_headers", "_html", "_kind", "_missed", "_resolver", "_text", "_tree",
+        "_base", "_encoding", "_fetch", "_headers", "_html", "_kind", "_live", "_missed", "_resolver", "_text", "_tree",
         "depth", "meta", "response", "run", "task", "url",
     )  # fmt: skip
 
@@ -75,6 +91,7 @@ class Page:
         run: str = "",
         task: int = 0,
         fetch: PageFetch | None = None,
+        live: LivePageTools | None = None,
     ) -> None:
         self.response = response
         self.url = response.url
@@ -84,6 +101,7 @@ class Page:
         self.task = task
         self._missed: list[str] = []  # selectors that found nothing, for people who wonder why there is no record
         self._fetch = fetch
+        self._live = live
         self._base: str | None = None
         self._encoding: str | None = None
         self._headers: dict[str, str] | None = None
@@ -269,6 +287,36 @@ class Page:
             raise UsageError(f"{url!r} is not a URL that can be fetched", hint="Use http or https.")
         return await self._fetch(target, make_request_options(method, headers, body, json, session, proxy, auth))
 
+    @property
+    def browser(self) -> LivePageTools:
+        """The page as it is open in the browser; only of pages that were fetched by one, while their handler runs."""
+        if self._live is None:
+            raise UsageError(
+                "this page was not fetched by a browser", hint='Write fetch="browser" for its handler, or run with it.'
+            )
+        return self._live
+
+    @property
+    def console_errors(self) -> Sequence[str]:
+        """Errors that the page's scripts have made, in the browser."""
+        return self.browser.console_errors
+
+    async def perform(self, *steps: Any) -> Page:
+        """Take further steps in the browser, such as "click .more"; the page as it is then."""
+        return await self.browser.perform(steps)
+
+    async def responses(self, pattern: str = "*") -> list[Page]:
+        """What the page's scripts have loaded, by a pattern for the URL, such as "*/api/*"."""
+        return await self.browser.responses(pattern)
+
+    async def screenshot(self, *, full_page: bool = False) -> bytes:
+        """The page as a PNG image."""
+        return await self.browser.screenshot(full_page=full_page)
+
+    async def pdf(self) -> bytes:
+        """The page as a PDF file."""
+        return await self.browser.pdf()
+
     def links(self, selector: str | None = None) -> list[str]:
         """The canonical URLs of all links, or of those a selector finds, each once."""
         hrefs = self._all_hrefs() if selector is None else self._hrefs(selector)
@@ -293,6 +341,9 @@ class Page:
         again: bool = False,
         ttl: float | str | None = None,
         ack: Ack | None = None,
+        fetch: str = "",
+        steps: object = (),
+        exit: str = "",
     ) -> tuple[Follow, ...]:
         """Links to visit: all of them, or those of a selector, a Selection, a URL or several.
 
@@ -303,6 +354,8 @@ class Page:
         again: visit them also if this run has done so; pages in a row can ask for that 100 times.
         ttl: seconds, or "30m", for which they are worth a visit; after that they are dead letters (expired).
         ack: "auto" hands each out once at most, whatever becomes of it; "manual" until it is settled.
+        fetch: "browser" or "http", where it is not as their handler or the run says; steps: as in docs/browser.md.
+        exit: the name of the exit that their requests leave by, as in docs/exits.md; "direct": none.
         What is said here wins over the run's routes; of two TTLs the smaller.
         """
         if what is LINKS:
@@ -314,8 +367,9 @@ class Page:
         if not hrefs:
             return ()
         request_options = None
-        if method or headers or body is not None or json is not None or session or proxy or auth:
-            request_options = make_request_options(method, headers, body, json, session, proxy, auth)
+        by = page_fetching(fetch, steps, exit)
+        if method or headers or body is not None or json is not None or session or proxy or auth or by.fetch or by.exit:
+            request_options = make_request_options(method, headers, body, json, session, proxy, auth, by)
         names, name = capability_names(needs), handler_name(to)
         seconds = None if ttl is None else _ttl(ttl)
         if ack not in (None, "manual", "auto"):

@@ -12,6 +12,7 @@ import msgspec
 from shoal.core.request_header import header_problem
 from shoal.core.task import RequestOptions
 from shoal.errors import UsageError
+from shoal.extract.fetching import PageFetching
 
 RequestHeaders = Mapping[str, str] | Iterable[tuple[str, str]]
 FormData = Mapping[str, Any] | Iterable[tuple[str, Any]]
@@ -30,17 +31,28 @@ def make_request_options(
     session: str = "",
     proxy: str = "",
     auth: str = "",
+    by: PageFetching = PageFetching(),
 ) -> RequestOptions | None:
     """How to ask, or None where a plain GET will do; without a method, a body is POSTed."""
     if body is not None and json is not None:
         raise UsageError("a request has either body or json", hint="Leave one of them out.")
+    if proxy and by.exit:
+        raise UsageError("a request leaves by a proxy or by an exit", hint="Leave one of them out.")
     data, kind = _encode_body(body) if json is None else (msgspec.json.encode(json), JSON_TYPE)
     method = _method(method) if method else "GET" if data is None else "POST"
     pairs = _headers(headers)
     if kind and not any(name.lower() == "content-type" for name, _ in pairs):
         pairs = (*pairs, ("Content-Type", kind))
     request_options = RequestOptions(
-        method, pairs, data, session, _secret_name(proxy, "proxy", "@:"), _secret_name(auth, "auth", ":")
+        method,
+        pairs,
+        data,
+        session,
+        _secret_name(proxy, "proxy", "@:"),
+        _secret_name(auth, "auth", ":"),
+        fetch=by.fetch,
+        steps=by.steps,
+        exit=by.exit,
     )
     return None if request_options == RequestOptions() else request_options
 

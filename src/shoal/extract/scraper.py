@@ -6,14 +6,16 @@ import inspect
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
+from shoal.core.capability import BROWSER
 from shoal.core.host_pattern import host_pattern
 from shoal.core.sitemap import MARK, unmarked
-from shoal.core.task_kind import handler_name
+from shoal.core.task_kind import PAGE, handler_name, handler_of
 from shoal.core.typed_task import Task, check_retries, check_type, daily_scraper_name, parse_backoff
 from shoal.core.url import canonical, lane_of, path_of
 from shoal.errors import InvalidUrl, UsageError
+from shoal.extract.fetching import AS_THE_RUN_SAYS, PageFetching, page_fetching
 from shoal.extract.handler_signature import check_handler, check_opening
 from shoal.extract.scope import CrawlScope, glob
 
@@ -34,6 +36,7 @@ class Handler:
 
     pattern: str
     func: Callable[..., Any]
+    by: PageFetching = AS_THE_RUN_SAYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,7 @@ class Scraper:
         self.handlers: list[Handler] = []
         self._rules: list[tuple[Callable[[str], object], bool, Handler]] = []
         self._scope: CrawlScope | None = None
+        self._named_fetching: dict[str, PageFetching] = {}
         self.named_handlers: dict[str, Callable[..., Any]] = {}  # that no URL leads to, only page.follow(…, to=…)
         self.error_handlers: list[tuple[str, Callable[..., Any]]] = []  # by status or class, as they were declared
         self.tasks: dict[str, TaskHandler] = {}
@@ -103,12 +107,15 @@ class Scraper:
         """What workers with this scraper can work on: runs of its own, and tasks of its types."""
         return (self.name, *map(daily_scraper_name, self.tasks))
 
-    def page(self, pattern: str = "*") -> Callable[[_F], _F]:
+    def page(self, pattern: str = "*", *, fetch: str = "", steps: object = (), exit: str = "") -> Callable[[_F], _F]:
         """Declare the handler for pages whose URL matches a glob; the first that matches wins.
 
         "/catalogue/*" is compared with path and query (the path alone is enough), a pattern
         with "://" with the whole URL; "*" stands for any run of characters.
+        fetch: "browser" or "http", where it is not as the run says; steps: what the browser does on such pages.
+        exit: the name of the exit by which such pages are fetched.
         """
+        by = page_fetching(fetch, steps, exit)
         if not isinstance(pattern, str) or not pattern:
             raise UsageError(
                 f"the pattern of a page must be text, not {pattern!r}",
@@ -117,22 +124,66 @@ class Scraper:
 
         def declare(func: _F) -> _F:
             check_handler(func, f"the handler for {pattern!r}", "page")
-            handler = Handler(pattern, func)
+            handler = Handler(pattern, func, by)
             self.handlers.append(handler)
             self._rules.append((glob(pattern), "://" in pattern, handler))
             return func
 
         return declare
 
-    def handler(self, func: _F) -> _F:
-        """Declare a handler that no URL leads to, only page.follow(…, to=func)."""
-        if not callable(func):
-            raise UsageError(f"{func!r} is not a function", hint="Write @scraper.handler above a def, without ().")
-        name = handler_name(func)
-        if self.named_handlers.get(name, func) is not func:
-            raise UsageError(f"scraper {self.name} has two handlers called {name}", hint="Rename one of them.")
-        self.named_handlers[name] = func
-        return func
+    @overload
+    def handler(self, func: _F) -> _F: ...
+
+    @overload
+    def handler(self, *, fetch: str = "", steps: object = (), exit: str = "") -> Callable[[_F], _F]: ...
+
+    def handler(self, func: Any = None, *, fetch: str = "", steps: object = (), exit: str = "") -> Any:
+        """Declare a handler that no URL leads to, only page.follow(…, to=func); fetch, steps, exit as for page."""
+        by = page_fetching(fetch, steps, exit)
+
+        def declare(func: _F) -> _F:
+            if not callable(func):
+                raise UsageError(f"{func!r} is not a function", hint="Write @scraper.handler above a def.")
+            name = handler_name(func)
+            if self.named_handlers.get(name, func) is not func:
+                raise UsageError(f"scraper {self.name} has two handlers called {name}", hint="Rename one of them.")
+            self.named_handlers[name] = func
+            self._named_fetching[name] = by
+            return func
+
+        return declare if func is None else declare(func)
+
+    @property
+    def declares_fetch(self) -> bool:
+        """Whether a handler says with what its pages are fetched."""
+        return any(by.fetch for by in (*(it.by for it in self.handlers), *self._named_fetching.values()))
+
+    @property
+    def uses_browser(self) -> bool:
+        """Whether a handler says that its pages are fetched by a browser."""
+        return any(by.fetch == BROWSER for by in (*(it.by for it in self.handlers), *self._named_fetching.values()))
+
+    @property
+    def exits(self) -> tuple[str, ...]:
+        """The exits that handlers name for their pages."""
+        return tuple(by.exit for by in (*(it.by for it in self.handlers), *self._named_fetching.values()) if by.exit)
+
+    def exit_of(self, url: str, kind: str = PAGE) -> str:
+        """By which exit a page is fetched, by the handler it is for; "": as the run says."""
+        return self.fetching_of(url, kind).exit
+
+    def fetch_of(self, url: str, kind: str = PAGE) -> str:
+        """With what a page is fetched, by the handler it is for; "": as the run says."""
+        return self.fetching_of(url, kind).fetch
+
+    def fetching_of(self, url: str, kind: str = PAGE) -> PageFetching:
+        if name := handler_of(kind):
+            if name in self._named_fetching:
+                return self._named_fetching[name]
+            found = [it for it in self.handlers if getattr(it.func, "__name__", "") == name]
+            return found[0].by if found else AS_THE_RUN_SAYS
+        handler = self.handler_for(url) if kind == PAGE else None
+        return handler.by if handler is not None else AS_THE_RUN_SAYS
 
     def error(self, *statuses: str | int) -> Callable[[_F], _F]:
         """Declare the handler for pages that failed for good with a status: "404", or a class such as "5xx".

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+from shoal.core.browser_step import BrowserStep
 from shoal.core.page import Request, Response
+from shoal.fetch.cookies import Cookie
 
 Turn = Callable[[], Awaitable[None]]  # what must be waited for before a request goes out: its slot, and robots.txt
+# Asked before each navigation, redirects included: waits for its turn, and says how to ask; raises what forbids it.
+Navigate = Callable[[str], Awaitable[Request]]
 
 
 class Fetcher(Protocol):
@@ -39,3 +44,64 @@ async def fetch_in_turn(fetcher: Fetcher, request: Request, turn: Turn) -> Respo
         return response
     await turn()
     return await fetcher.fetch(request)
+
+
+class SessionCookies(Protocol):
+    """The cookies of one session, which plain requests use, too."""
+
+    def all(self) -> Iterable[Cookie]: ...
+
+    def put(self, cookies: Iterable[Cookie], now: float) -> None:
+        """In place of those like them; one that has expired only takes that away."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class VisitRequest:
+    """What is asked of a browser."""
+
+    url: str
+    navigate: Navigate
+    steps: tuple[BrowserStep, ...] = ()
+    session: str = ""  # whose context it is; those of others are never used
+    cookies: SessionCookies | None = None
+    counts_subrequests: bool = False
+
+
+class LivePage(Protocol):
+    """A page that is open in a browser, until it is closed."""
+
+    @property
+    def response(self) -> Response: ...
+
+    @property
+    def subrequests(self) -> int:
+        """To its own host, where they are counted."""
+        ...
+
+    @property
+    def console_errors(self) -> Sequence[str]: ...
+
+    async def perform(self, steps: Sequence[BrowserStep]) -> Response:
+        """Take more steps; the page as it is then."""
+        ...
+
+    async def responses(self, pattern: str) -> list[Response]:
+        """What its scripts were answered so far, by a pattern for the URL."""
+        ...
+
+    async def screenshot(self, *, full_page: bool = False) -> bytes: ...
+
+    async def pdf(self) -> bytes: ...
+
+    async def close(self) -> None: ...
+
+
+class Browser(Protocol):
+    """A fetcher whose pages stay open while they are worked on."""
+
+    async def visit(self, request: VisitRequest) -> LivePage:
+        """Raises as `Fetcher.fetch` does, with the further cause browser, and whatever `navigate` raises."""
+        ...
+
+    async def close(self) -> None: ...

@@ -91,6 +91,13 @@ class CookieJar:
         """The one that it would replace."""
         return self._domains.get(cookie.domain, {}).get((cookie.name, cookie.path))
 
+    def all(self) -> Iterable[Cookie]:
+        return self
+
+    def put(self, cookies: Iterable[Cookie], now: float) -> None:
+        for cookie in cookies:
+            self.set_cookie(cookie, now)
+
     def __iter__(self) -> Iterator[Cookie]:
         """All of them, the oldest first."""
         found = [cookie for cookies in self._domains.values() for cookie in cookies.values()]

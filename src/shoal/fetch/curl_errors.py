@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pycurl
 
-from shoal.errors import FetchFailed, FetchRefused, GiveUp, Retry
+from shoal.errors import FetchFailed, FetchRefused, GiveUp, ProxyFailed, Retry
 
 TIMEOUT = "timeout"  # refined by when it happened: timeout.connect, .headers, .slow, .total
 
@@ -43,6 +45,9 @@ CAUSES: dict[int, tuple[str, bool]] = {
 }
 
 
+_SOCKS_REPLY = re.compile(r"\((\d+)\)\.?$")
+
+
 class TransferFailure(msgspec.Struct, frozen=True):
     """How a transfer failed, beyond libcurl's code and message."""
 
@@ -52,6 +57,7 @@ class TransferFailure(msgspec.Struct, frozen=True):
     elapsed: float = 0.0
     stalled: float = 0.0  # seconds of that in which we were not listening
     proxy: str = ""  # as it may be shown
+    at_proxy: bool = False  # the proxy is to blame, and the site was not asked
 
 
 def error_for(code: int, message: str, failure: TransferFailure) -> Retry | GiveUp:
@@ -61,9 +67,28 @@ def error_for(code: int, message: str, failure: TransferFailure) -> Retry | Give
         cause = _timeout_cause(failure)
     elif code == pycurl.E_RECV_ERROR and "chunk" in message:
         cause = "bad_response"  # libcurl's word for chunks that make no sense
-    if cause == "connect" and failure.proxy:
+    if failure.proxy and (cause == "connect" or failure.at_proxy):
         message = f"through the proxy {failure.proxy}: {message}"
+    if failure.at_proxy:
+        return ProxyFailed(cause, message)
     return FetchFailed(cause, message) if transient else FetchRefused(cause, message)
+
+
+def is_proxy_failure(code: int, message: str, *, proxy: str, connect_status: int, is_connected: bool) -> bool:
+    """Whether a proxy failed itself, rather than the site behind it.
+
+    connect_status: its answer to CONNECT, 0 without one. is_connected: whether there was a connection to it at all.
+    """
+    if code in (pycurl.E_COULDNT_RESOLVE_PROXY, pycurl.E_COULDNT_CONNECT):
+        return True
+    if code == _PROXY:  # what the last number says of SOCKS: these are the site's, the rest is the proxy's
+        reply = _SOCKS_REPLY.search(message)
+        return reply is None or reply[1] not in ("1", "3", "4", "5", "6")
+    if code == pycurl.E_OPERATION_TIMEDOUT:
+        return not is_connected
+    if connect_status:
+        return 400 <= connect_status < 500
+    return proxy.startswith("https:") and code in (pycurl.E_SSL_CONNECT_ERROR, pycurl.E_PEER_FAILED_VERIFICATION)
 
 
 def _timeout_cause(failure: TransferFailure) -> str:

@@ -55,6 +55,8 @@ class HttpFetcher:
         """One exchange. Causes beside those of the contract: bad_url, bad_request, stalled, closed."""
         if not request.url[:8].lower().startswith(("http://", "https://")):
             raise FetchRefused("blocked.scheme", f"only http and https are fetched: {request.url}")
+        if request.exit:  # whoever has exits has put a proxy in its place
+            raise FetchRefused("blocked.exit", f"this worker has no exit called {request.exit}")
         async with self._slots:
             driver = self._drivers.driver(request.proxy, request.connections)
             transfer = self._idle.pop() if self._idle else Transfer(self._context)

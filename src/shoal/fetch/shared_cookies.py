@@ -193,6 +193,13 @@ class SharedCookieJar:
             if cookie is not None:
                 self._sessions.add(self._name, (cookie,), now)
 
+    def all(self) -> Iterable[Cookie]:
+        return self._sessions.refreshed_jar(self._name)
+
+    def put(self, cookies: Iterable[Cookie], now: float) -> None:
+        self._sessions.refreshed_jar(self._name)
+        self._sessions.add(self._name, cookies, now)
+
 
 def _is_change(cookie: Cookie, before: Cookie | None) -> bool:
     if before is None:

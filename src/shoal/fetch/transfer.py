@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import pycurl
 
 from shoal.core.page import Request, Response
-from shoal.errors import FetchFailed, FetchRefused, GiveUp, Retry
+from shoal.errors import FetchFailed, FetchRefused, GiveUp, ProxyFailed, Retry
 from shoal.fetch import proxy as proxies
 from shoal.fetch.body import BodyPermits, Headers, ResponseBody
 from shoal.fetch.connections import Endpoints, KeepAliveConnections
-from shoal.fetch.curl_errors import TransferFailure, error_for
+from shoal.fetch.curl_errors import TransferFailure, error_for, is_proxy_failure
 from shoal.fetch.curl_loop import CurlLoop
 from shoal.fetch.guard import PrivateNetworkPolicy, non_public_reason, private_hint
 from shoal.fetch.headers import header_line, lengths_differ, parse_headers
@@ -138,7 +138,7 @@ class Transfer:
         if status < 200 or lengths_differ(headers):
             raise FetchFailed("bad_response", "the server's response is contradictory or not HTTP")
         if self._proxy and status == _PROXY_LOGIN_NEEDED and not self._proxy.startswith("socks"):
-            raise FetchFailed("connect", f"the proxy {proxies.redact_proxy(self._proxy)} refuses our login (407)")
+            raise ProxyFailed("connect", f"the proxy {proxies.redact_proxy(self._proxy)} refuses our login (407)")
         if self._endpoints is not None and not code and self._lines[0][:6] == b"HTTP/1":
             self._context.connections.register(self._endpoints, self._descriptors)
         return Response(
@@ -148,6 +148,7 @@ class Transfer:
             self.body.finish(),
             curl.getinfo(pycurl.TOTAL_TIME),
             curl.getinfo(pycurl.PRIMARY_IP),
+            transferred=self._transferred() if self._proxy else 0,
         )
 
     def recycle(self) -> None:
@@ -267,8 +268,23 @@ class Transfer:
             elapsed=self.curl.getinfo(pycurl.TOTAL_TIME),
             stalled=self._stalled + self.body.waited(),
             proxy=proxies.redact_proxy(self._proxy) if self._proxy else "",
+            at_proxy=bool(self._proxy) and not self._request_sent and self._is_proxy_failure(code, message),
         )
         return error_for(code, message, failure)
+
+    def _is_proxy_failure(self, code: int, message: str) -> bool:
+        return is_proxy_failure(
+            code,
+            message,
+            proxy=self._proxy,
+            connect_status=self.curl.getinfo(pycurl.HTTP_CONNECTCODE),
+            is_connected=self.curl.getinfo(pycurl.CONNECT_TIME) > 0,
+        )
+
+    def _transferred(self) -> int:
+        """Bytes of the exchange, as those who sell proxies count them, but for those of TLS."""
+        sizes = (pycurl.SIZE_DOWNLOAD_T, pycurl.SIZE_UPLOAD_T, pycurl.HEADER_SIZE, pycurl.REQUEST_SIZE)
+        return sum(int(self.curl.getinfo(size)) for size in sizes)
 
     def _response_headers(self) -> Headers:
         self._headers = headers = parse_headers(self._lines)

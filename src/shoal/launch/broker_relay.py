@@ -67,7 +67,7 @@ async def relay_on(
     on_ready: Callable[[], None] | None = None,
 ) -> None:
     """Relay for a ledger that is open, until stopped."""
-    relay = BrokerRelay(ledger, url, backend=backend, ca_file=queue_ca_file(settings))
+    relay = BrokerRelay(ledger, url, cache_size=settings.cache_size, backend=backend, ca_file=queue_ca_file(settings))
 
     def ready() -> None:
         say(f"relay · {url} · {url.namespace} · ledger {redact(url.ledger)}")

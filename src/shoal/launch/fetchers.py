@@ -9,7 +9,9 @@ from typing import Any
 
 from shoal.config.load import SETTINGS, Settings
 from shoal.core.page import Request, Response
-from shoal.fetch.base import Fetcher
+from shoal.fetch.base import Browser, Fetcher
+from shoal.fetch.exits.exit_set import ExitSet
+from shoal.fetch.exits.fetcher import ExitFetcher
 from shoal.fetch.guard import PrivateNetworkPolicy
 from shoal.fetch.http import HttpFetcher
 from shoal.fetch.limits import FetchLimits
@@ -25,8 +27,9 @@ Fetch = Callable[[Request], Awaitable[Response]]
 _FETCHER_SETTINGS = tuple(name for name, setting in SETTINGS.items() if setting.connection)
 
 
-def http_fetcher(settings: Settings) -> Fetcher:
-    return HttpFetcher(
+def http_fetcher(settings: Settings, exits: ExitSet | None = None) -> Fetcher:
+    """exits: those of this process, where it has several fetchers."""
+    plain = HttpFetcher(
         user_agent=settings.user_agent,
         allow_private=PrivateNetworkPolicy.parse(settings.allow_private),
         concurrency=settings.concurrency,
@@ -34,6 +37,7 @@ def http_fetcher(settings: Settings) -> Fetcher:
         http2=settings.http2,
         ca_file=settings.ca_file,
     )
+    return ExitFetcher(plain, exits or ExitSet(settings.exits.values())) if settings.exits else plain
 
 
 def webhook_fetcher(settings: Settings, timeout: float) -> Fetcher:
@@ -51,15 +55,16 @@ def webhook_fetcher(settings: Settings, timeout: float) -> Fetcher:
 class FetcherPool:
     """Fetchers shared by runs with the same network settings; stalls and `close` reach all of them."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, exits: ExitSet) -> None:
+        self._exits = exits
         self._own_key = _fetcher_key(settings)
-        self._fetchers: dict[tuple[Any, ...], Fetcher] = {self._own_key: http_fetcher(settings)}
+        self._fetchers: dict[tuple[Any, ...], Fetcher] = {self._own_key: http_fetcher(settings, exits)}
         self._keys_by_run: dict[int, tuple[Any, ...]] = {}
 
     def for_run(self, run: int, settings: Settings) -> Fetcher:
         key = _fetcher_key(settings)
         if key not in self._fetchers:
-            self._fetchers[key] = http_fetcher(settings)
+            self._fetchers[key] = http_fetcher(settings, self._exits)
         self._keys_by_run[run] = key
         return self._fetchers[key]
 
@@ -95,6 +100,7 @@ class RunFetchers:
     kept: Callable[[str, str], bool] | None = None  # only links to kept pages are followed
     keep: Callable[[], Awaitable[None]] | None = None
     cached: Cached | None = None
+    browser: Browser | None = None
 
 
 def _revalidates(settings: Settings) -> bool:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 
 from shoal.config.load import Settings
 from shoal.control.secret_policy import SubmittedAs
+from shoal.core.resources import ResourcePolicy
 from shoal.core.run import Run
+from shoal.launch.browsers import own_capabilities
 from shoal.worker.plan import WorkerPlan
+
+MAX_PROCESSES = 8  # processes, unless somebody asks for more
 
 
 class RunJob(msgspec.Struct, frozen=True, tag="run"):
@@ -38,18 +44,38 @@ class FleetJob(msgspec.Struct, frozen=True, tag="fleet"):
     rate_name: str = ""  # the worker whose rate of starting pages it shares; empty: its own
 
 
-def run_plan(settings: Settings, run: Run, *, stay_when_empty: bool = False) -> WorkerPlan:
+def guard_policy(settings: Settings, *, guards_disk: bool = True) -> ResourcePolicy:
+    """What the worker processes of one pool leave of their machine."""
+    return ResourcePolicy(
+        memory_high=settings.memory_high,
+        disk_reserve=settings.disk_reserve,
+        guards_disk=guards_disk,
+        processes=pool_size(settings),
+    )
+
+
+def pool_size(settings: Settings) -> int:
+    """As many as asked for, else one per core that we may use."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return settings.workers or max(1, min(MAX_PROCESSES, cores))
+
+
+def run_plan(
+    settings: Settings, run: Run, *, stay_when_empty: bool = False, resources: ResourcePolicy | None = None
+) -> WorkerPlan:
     """stay_when_empty: there may be more to come when nothing is open."""
     return WorkerPlan(
         name=run.name,
         concurrency=settings.concurrency,
         lease=settings.lease,
         heartbeat=settings.heartbeat,
-        capabilities=settings.has,
+        capabilities=own_capabilities(settings),
         serves=(run.name,),
         runs=(run.id,),
         stop_when_empty=not stay_when_empty,
         batch_size=settings.batch_size,
         use_wakeups=settings.state_file is None,
         scraper_names=(run.scraper,),
+        resources=resources,
+        folder=str(settings.state_folder),
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from shoal.config.load import Settings
 from shoal.control.secret_policy import SecretPolicy, SubmittedAs
+from shoal.core.lane import DIRECT
 from shoal.core.request_header import names_identity, parse_header_line
 from shoal.core.sitemap import unmarked
 from shoal.core.url import canonical
@@ -35,8 +36,12 @@ def request_builder_for(
     home = frozenset(_origins(scraper.start if start is None else start))
     if settings.auth and not home:
         raise UsageError("--auth needs start URLs to log in at", hint="name them in the scraper or template")
+    if settings.proxy and settings.exit not in ("", DIRECT):
+        raise UsageError("requests leave by a proxy or by an exit", hint="leave out --proxy or --exit")
     own_proxy = settings.secrets.get(settings.proxy.lower(), settings.proxy)
-    keys = SecretPolicy(settings, home, sent, proxy_origin(own_proxy) if own_proxy else "")
+    known = settings.exits.get(settings.exit)
+    believed = map(proxy_origin, known.proxies if known else filter(None, [own_proxy]))
+    keys = SecretPolicy(settings, home, sent, believed)
     keys.check()
     if own_proxy:
         proxy.validate_proxy(own_proxy)
@@ -55,9 +60,21 @@ def request_builder_for(
             may_code_use_secret=keys.allows_code,
             connections=connections,
             cache=settings.cache_age,
+            exit_proxies={one.name: one.proxies for one in settings.exits.values()},
         )
     except GiveUp as error:
         raise UsageError(str(error), hint="or name it in [secrets] of shoal.toml") from error
+
+
+def check_exits(settings: Settings, scraper: Scraper) -> None:
+    """Raise UsageError where pages are to be fetched by an exit that this machine does not have."""
+    for name in (settings.exit, *scraper.exits):
+        if name and name != DIRECT and name not in settings.exits:
+            known = ", ".join(settings.exits) or "none"
+            raise UsageError(
+                f"there is no exit called {name} on this machine",
+                hint=f"name its proxies in [exits] of shoal.toml; known are: {known}",
+            )
 
 
 def _origins(start: Iterable[str]) -> Iterator[str]:

@@ -30,6 +30,7 @@ from shoal.queue.base import Queue
 from shoal.version import __version__
 from shoal.worker.context import RunContext
 from shoal.worker.page_states import PageStateBuffer
+from shoal.worker.task.exit_budget import ExitBudget
 from shoal.worker.task.recrawl import Recrawl
 from shoal.worker.task.request_builder import RequestBuilder
 
@@ -62,7 +63,7 @@ def build_run_context(
         rewrite=rewrite_rule(settings),
         allow=scope.allows if scope.has_patterns else None,
         shapes=ShapeCounter(settings.max_per_shape) if settings.max_per_shape else None,
-        routes=route_rules(settings),
+        routes=route_rules(settings, scraper),
     )
     return RunContext(
         scraper=scraper,
@@ -88,7 +89,14 @@ def build_run_context(
         sitemap_since=sitemap_since(settings.sitemap_since),
         fetcher=fetchers.pages,
         cached=fetchers.cached,
+        browser=fetchers.browser,
+        fetch=settings.fetch,
+        steps=settings.steps,
+        renders=not (job.from_raw or job.folder),
+        counts_subrequests=settings.count_subrequests,
         budget=budget,
+        exit=settings.exit,
+        exit_budget=ExitBudget(queue, job.run, settings.exit_budget) if settings.exit_budget else None,
         recrawl=_recrawl(job, scraper, queue, page_states) if settings.changed_only and not job.from_raw else None,
     )
 
@@ -121,7 +129,9 @@ def sitemap_since(text: str) -> Callable[[float], float]:
 
 def _via_proxy(proxy: str, fetch: Fetch) -> Fetch:
     """The way that all requests of the run go, robots.txt included."""
-    return (lambda request: fetch(msgspec.structs.replace(request, proxy=proxy))) if proxy else fetch
+    if not proxy:
+        return fetch
+    return lambda request: fetch(request if request.exit else msgspec.structs.replace(request, proxy=proxy))
 
 
 def _robots(settings: Settings, fetch: Fetch, queue: Queue) -> Robots:

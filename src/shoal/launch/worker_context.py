@@ -7,6 +7,7 @@ answers, cookies, scope. What they ask for alike, connections above all, they sh
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import math
 import time
@@ -16,16 +17,18 @@ import msgspec
 from shoal.app import open_queue, rate_file
 from shoal.config.load import Settings, with_defaults
 from shoal.config.run_settings import settings_for_run, settings_for_template
+from shoal.core.capability import BROWSER
 from shoal.core.name_format import file_name_of
-from shoal.core.resources import ResourcePolicy
 from shoal.core.run import Run
 from shoal.errors import ActionRequired, UsageError
 from shoal.extract import registry
 from shoal.extract.load import load_scraper
 from shoal.extract.parse_budget import ParseBudget
 from shoal.extract.scraper import Scraper
+from shoal.fetch.exits.exit_set import ExitSet
+from shoal.launch.browsers import BrowserSet
 from shoal.launch.fetchers import FetcherPool, http_fetcher, run_fetchers
-from shoal.launch.job import FleetJob, RunJob
+from shoal.launch.job import FleetJob, RunJob, guard_policy
 from shoal.launch.raw_stores import RawStores
 from shoal.launch.response_cache import ResponseCache
 from shoal.launch.run_context import build_run_context
@@ -73,15 +76,18 @@ async def load_template_scraper(queue: Queue, name: str, version: int) -> Scrape
 async def build_worker_context(
     scraper: Scraper, job: RunJob, *, queue: Queue, note: CrashNote, supervised: bool
 ) -> WorkerContext:
-    settings = job.settings
-    fetchers = run_fetchers(job, lambda: http_fetcher(settings), RawStores(settings), ResponseCache(queue, settings))
-    page_states = PageStateBuffer(queue)
+    settings, exits = job.settings, ExitSet(job.settings.exits.values())
+    fetchers = run_fetchers(
+        job, lambda: http_fetcher(settings, exits), RawStores(settings), ResponseCache(queue, settings)
+    )
+    page_states, browsers = PageStateBuffer(queue), BrowserSet()
+    fetchers = dataclasses.replace(fetchers, browser=browsers.for_run(job.run.id, settings))
     run_context = build_run_context(job, scraper, fetchers, queue, page_states)
 
     async def serve_run(_: int) -> RunContext:
         return run_context
 
-    return WorkerContext(
+    context = WorkerContext(
         worker=note.worker,
         queue=queue,
         fetcher=fetchers.pages,
@@ -93,7 +99,10 @@ async def build_worker_context(
         budget=ParseBudget(settings.parse_timeout),
         supervised=supervised,
         start_limit=start_rate(settings, file_name_of(job.run.name)),
+        on_close=browsers.close,
     )
+    context.counters.exits = exits.counters
+    return context
 
 
 class FleetContextFactory:
@@ -101,7 +110,9 @@ class FleetContextFactory:
         self._settings = fleet_job.settings
         self._scraper_set = scraper_set
         self._queue = queue
-        self._fetcher_pool = FetcherPool(fleet_job.settings)
+        self._exits = ExitSet(fleet_job.settings.exits.values())
+        self._fetcher_pool = FetcherPool(fleet_job.settings, self._exits)
+        self._browsers = BrowserSet()
         self._budgets: dict[float, ParseBudget] = {}
         self._raw_stores = RawStores(fleet_job.settings)
         self._page_states = PageStateBuffer(queue)
@@ -138,6 +149,7 @@ class FleetContextFactory:
             on_close=self._close,
             start_limit=self._start_rate,
         )
+        self._tools.counters.exits = self._exits.counters
         return self._tools
 
     async def serve(self, run: int) -> RunContext:
@@ -208,6 +220,8 @@ class FleetContextFactory:
         fetchers = run_fetchers(
             job, lambda: self._fetcher_pool.for_run(run.id, settings), self._raw_stores, self._response_cache
         )
+        if BROWSER in self._settings.has:
+            fetchers = dataclasses.replace(fetchers, browser=self._browsers.for_run(run.id, settings))
         budget = self._budget(settings.parse_timeout)
         return build_run_context(job, scraper, fetchers, self._queue, self._page_states, budget)
 
@@ -242,14 +256,16 @@ class FleetContextFactory:
         self._refused.pop(run, None)
         if self._tools is not None:
             self._tools.forget(run)
-        fetcher = self._fetcher_pool.release(run)
-        if fetcher is not None:
-            closing = asyncio.create_task(fetcher.close())
+        for unused in (self._fetcher_pool.release(run), self._browsers.release(run)):
+            if unused is None:
+                continue
+            closing = asyncio.create_task(unused.close())
             self._closing_fetchers.add(closing)
             closing.add_done_callback(self._closing_fetchers.discard)
 
     async def _close(self) -> None:
         self._response_cache.close()
+        await self._browsers.close()
         if self._start_rate is not None:
             self._start_rate.close()
         for budget in self._budgets.values():
@@ -275,6 +291,6 @@ def fleet_plan(fleet_job: FleetJob, scraper_set: ScraperSet) -> WorkerPlan:
         use_wakeups=True,
         scraper_names=scraper_set.scraper_names,
         code_versions=scraper_set.code,
-        resources=ResourcePolicy(memory_high=settings.memory_high, disk_reserve=settings.disk_reserve),
+        resources=guard_policy(settings),
         folder=str(settings.state_folder),
     )

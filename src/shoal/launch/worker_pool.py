@@ -19,13 +19,12 @@ from shoal.config.run_settings import settings_for_run
 from shoal.core.name_format import fill_name, parts_of
 from shoal.core.run import Run
 from shoal.errors import UsageError
-from shoal.launch.job import FleetJob, RunJob
+from shoal.launch.job import FleetJob, RunJob, pool_size
 from shoal.queue.base import Queue
 from shoal.worker.pool.supervisor import LimitsForRun, OnOutputLine, Supervisor, WorkerLimits
 
 # -P: no file in the folder it is started from stands in for a module of Python or of ours.
 CHILD_COMMAND = (sys.executable, "-P", "-m", "shoal.launch.worker_process")
-MAX_PROCESSES = 8  # processes, unless somebody asks for more
 MAX_CACHED_RUNS = 1_000
 
 FindRun = Callable[[int], Awaitable[Run | None]]
@@ -53,12 +52,6 @@ def worker_pool(
         on_output_line=on_output_line,
         **fleet,
     )
-
-
-def pool_size(settings: Settings) -> int:
-    """As many as asked for, else one per core that we may use."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return settings.workers or max(1, min(MAX_PROCESSES, cores))
 
 
 def pool_limits(settings: Settings, *, outage_timeout: float = WorkerLimits().outage_timeout) -> WorkerLimits:

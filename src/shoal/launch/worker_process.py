@@ -11,7 +11,7 @@ from shoal import app
 from shoal.config.load import Settings
 from shoal.launch import worker_context
 from shoal.launch.debugger import refuse_breakpoints
-from shoal.launch.job import FleetJob, RunJob, run_plan
+from shoal.launch.job import FleetJob, RunJob, guard_policy, run_plan
 from shoal.logs import setup_logging
 from shoal.queue.base import Queue
 from shoal.queue.reconnect import TRANSIENT_ERRORS, reconnecting
@@ -43,7 +43,9 @@ async def _build_for_run(job: RunJob, note: CrashNote) -> tuple[WorkerContext, W
     queue = await app.open_queue(job.settings, small=True)
     scraper = await worker_context.load_job_scraper(job, queue)
     tools = await worker_context.build_worker_context(scraper, job, queue=queue, note=note, supervised=True)
-    return tools, run_plan(job.settings, job.run, stay_when_empty=job.keep_duplicates)
+    # Whoever started the run is there to be told that its disk is full; a worker would only wait for somebody.
+    resources = guard_policy(job.settings, guards_disk="disk_reserve" in job.settings.sources)
+    return tools, run_plan(job.settings, job.run, stay_when_empty=job.keep_duplicates, resources=resources)
 
 
 async def _build_for_fleet(fleet_job: FleetJob, note: CrashNote) -> tuple[WorkerContext, WorkerPlan]:

@@ -33,7 +33,7 @@ _MAX_MEMORY = 32 * 1024 * 1024  # bytes of all rules in memory
 _CLOCK_SLACK = 60.0  # an answer from further in the future was dated by a clock that has been put right
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_LOCAL_CAUSES = frozenset({"stalled", "closed"})  # say nothing about the site
+_LOCAL_CAUSES = frozenset({"stalled", "closed", "exit"})  # say nothing about the site
 _SITE_WIDE_CAUSES = ("blocked.", "tls", "bad_url")  # refusals that every URL of the site would meet
 _MAX_AGE = re.compile(r"(?:^|[\s,])max-age\s*=\s*\"?(\d{1,10})", re.IGNORECASE)
 _NO_CACHE = re.compile(r"(?:^|[\s,])no-(?:cache|store)\b", re.IGNORECASE)
@@ -105,14 +105,14 @@ class Robots:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._memory_size = 0
 
-    async def verdict(self, url: str) -> RobotsVerdict:
-        """May this URL be fetched now? Raises FetchRefused where the whole site would be refused."""
+    async def verdict(self, url: str, exit: str = "") -> RobotsVerdict:
+        """May this URL be fetched now, by an exit? Raises FetchRefused where the whole site would be refused."""
         if self._ignore:
             return _ALLOWED
         origin = _origin(url)
         site, fresh, news = self._sites.get(origin), False, False
         if site is None or site.until <= self._clock():
-            site, fresh, news = await self._load_once(origin)
+            site, fresh, news = await self._load_once(origin, exit)
         else:
             self._sites[origin] = self._sites.pop(origin)
         if site.refused is not None:
@@ -133,7 +133,7 @@ class Robots:
             return None
         return site.rules is None or site.rules.allows(url[len(origin) :] or "/")
 
-    async def _load_once(self, origin: str) -> tuple[_Site, bool, bool]:
+    async def _load_once(self, origin: str, exit: str) -> tuple[_Site, bool, bool]:
         lock = self._locks.get(origin)
         if lock is None:
             lock = self._locks[origin] = asyncio.Lock()
@@ -142,29 +142,29 @@ class Robots:
             if site is not None and site.until > self._clock():
                 return site, False, False  # somebody else has read it while we waited
             if self._cache is None:
-                return await self._fetch_and_cache(origin, site, None)
+                return await self._fetch_and_cache(origin, exit, site, None)
             if (found := self._from_cache(origin)) and found.until > self._clock():
                 return self._remember(origin, found), False, False
             async with self._cache.fetch_lock(origin, self._token):
                 found = self._from_cache(origin)
                 if found and found.until > self._clock():  # another process has read it while we waited
                     return self._remember(origin, found), False, False
-                return await self._fetch_and_cache(origin, site or found, self._cache)
+                return await self._fetch_and_cache(origin, exit, site or found, self._cache)
 
     async def _fetch_and_cache(
-        self, origin: str, old: _Site | None, cache: RobotsCache | None
+        self, origin: str, exit: str, old: _Site | None, cache: RobotsCache | None
     ) -> tuple[_Site, bool, bool]:
         before = old.crawl_delay if old else None
-        site, group = await self._load(origin, old or _Site())
+        site, group = await self._load(origin, exit, old or _Site())
         if cache is not None and site.refused is None:
             self._write_cache(cache, origin, site, group)
             await cache.prune_if_due()
         self._remember(origin, site)
         return site, True, site.known and before != site.crawl_delay
 
-    async def _load(self, origin: str, old: _Site) -> tuple[_Site, RobotsGroup | None]:
+    async def _load(self, origin: str, exit: str, old: _Site) -> tuple[_Site, RobotsGroup | None]:
         try:
-            response = await self._fetch_file(origin)
+            response = await self._fetch_file(origin, exit)
         except FetchRefused as error:
             if error.cause.startswith(_SITE_WIDE_CAUSES):
                 return _Site(self._clock() + FIRST_BACKOFF, refused=error), None
@@ -182,12 +182,12 @@ class Robots:
         group = parse_group(response.body, self._token) if response is not None and good else RobotsGroup()
         return _site_from_group(group, self._clock() + self._lifetime(response)), group
 
-    async def _fetch_file(self, origin: str) -> Response | None:
+    async def _fetch_file(self, origin: str, exit: str) -> Response | None:
         """The answer to robots.txt, redirects followed; None if they lead nowhere."""
         url = f"{origin}/robots.txt"
         for hop in range(MAX_REDIRECTS + 1):
             try:
-                response = await self._fetch(Request(url, timeout=FETCH_TIMEOUT, first=MAX_FILE_SIZE + 1))
+                response = await self._fetch(Request(url, timeout=FETCH_TIMEOUT, first=MAX_FILE_SIZE + 1, exit=exit))
             except FetchRefused:
                 if hop == 0:
                     raise

@@ -231,6 +231,7 @@ class Flow(Protocol):
         ok       it is done now
         already  this very (task, lease) was settled before (remembered for two leases at least)
         stale    the lease is no longer valid: nothing of the outcome was kept
+        away     the part of the queue that has the task is out of reach, others are not: ask again later
 
         done       records and entries of the outbox stored, found tasks added, acknowledged
         retry      back to ready, due in `after` seconds; one more attempt. With ack="auto" it is dead instead

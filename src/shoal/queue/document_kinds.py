@@ -10,10 +10,16 @@ from __future__ import annotations
 SEEDING = "seeding"  # by run: URLs are still being added to it
 OVER_TIME = "over-time"  # by run: it took longer than it may, and is cancelled for that
 LOCK = "lock"  # by what is locked, for the whole fleet
+CAPTURE = "capture."  # by task and number: a screenshot or PDF of its page
 FILL_RATES = "fill"  # by template: how often its fields were filled in its last run
 MOVING = "moving"  # by run: it is leaving this queue, or has left
 ARRIVING = "arriving"  # by run: how far it has been copied into this queue
 QUEUE = "queue"  # the identity of this queue
+FAILOVER = "failover"  # the last times that another server took over, and what it lacked
+SHARD_MAP = "shard-map"  # which shards a sharded queue has
+RECORD_ORDER = "record-order"  # by run: the order in which records of several shards are read
+PAGE_QUOTA = "page-quota"  # by run: how many pages each shard may take of its limit
+MOVED_TASKS = "moved-tasks"  # by run: what two shards count, because it was moved from one to the other
 
 # What runs are made of
 TEMPLATE = "template"  # by name, in versions
@@ -46,7 +52,8 @@ WEBHOOK_STALL = "webhook.stall"  # runs whose stall was told
 WEBHOOK_KEY = "webhook.key"  # what messages are signed with
 
 _SERVER_ONLY = frozenset(
-    kind.partition(".")[0] for kind in (TOKEN, SESSION_KEY, SESSION_ENDED, ACTIONS, IDEMPOTENCY, URL_LIST, WEBHOOK)
+    kind.partition(".")[0]
+    for kind in (TOKEN, SESSION_KEY, SESSION_ENDED, ACTIONS, IDEMPOTENCY, URL_LIST, WEBHOOK, LETTER_COPIES)
 )
 
 

@@ -19,6 +19,7 @@ class PromiseTable:
     polite_as_one: str
     clock: str
     new_work_is_noticed: str
+    fail_over: str
     size: str
     finished_tasks: str = "kept for `shoal why`, and results by id, until --retention removes their run"
     results_in_a_store: str = "each record once (--store): its position is part of the store's own commit"
@@ -37,6 +38,7 @@ SQLITE = PromiseTable(
     polite_as_one="over all processes and runs of one state file, also after restarts",
     clock="the machine's own; a step back delays no host",
     new_work_is_noticed="by polling, several times a second",
+    fail_over="none: it is a file of one machine",
     size="of the disk",
 )
 
@@ -49,6 +51,8 @@ POSTGRES = PromiseTable(
     polite_as_one="over all machines and runs of one namespace, also after restarts",
     clock="the server's: workers' clocks may differ",
     new_work_is_noticed="at once (NOTIFY); by polling behind a pooler that shares sessions",
+    fail_over="to the host of several in the URL that can be written; nothing is lost with a synchronous standby, else"
+    " at most the last moment, which surviving clients repeat and `shoal doctor` reports",
     size="of the disk; ended tasks are stored apart, so that the live tables stay small",
 )
 
@@ -63,7 +67,24 @@ REDIS = PromiseTable(
     " as far as its log goes",
     clock="the server's: workers' clocks may differ",
     new_work_is_noticed="at once",
+    fail_over="by Sentinel or Cluster; nothing is lost with ?replicas=, else at most the last moment, which surviving"
+    " clients repeat and `shoal doctor` reports",
     size="of the memory: a full server takes no new work, and nothing is lost",
+)
+
+SHARDS = PromiseTable(
+    durable="on each shard as that promises; nothing that one shard has acknowledged depends on another",
+    shared_by="any number of machines that reach all shards",
+    one_step_per_page="on the shard of the page; links to hosts of other shards are written in the same step, and"
+    " arrive at least once and count once. A redirect, a record key or a seen-set that concerns several shards is"
+    " compared on the shard of the page alone: duplicates across shards are avoided as far as that goes",
+    late_answers="refused: a lease says of which shard it is, and each numbers its own",
+    polite_as_one="over all machines and runs: a host is on one shard at a time, also while it is moved",
+    clock="each shard's own for its hosts; the home shard's for schedules and locks",
+    new_work_is_noticed="as soon as any of the shards says so",
+    fail_over="each shard as its own queue does; while one is away its hosts wait, and all others go on",
+    size="of all shards together, 134 million tasks per run and shard; priorities and shares of runs hold on each"
+    " of them",
 )
 
 # What a server adds that stands between a worker and the queue (`https://…`).

@@ -7,7 +7,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from shoal.core.task import Outcome, Verdict
 from shoal.errors import QueueFull, QueueReadOnly, QueueUnavailable
+from shoal.queue.base import Queue
 
 T = TypeVar("T")
 
@@ -17,6 +19,14 @@ _TRIES = 10  # at least: a machine that slept through the outage has not yet tri
 _FIRST, _LONGEST = 0.05, 2.0
 
 OnFailure = Callable[[Exception, int], None]  # with the number of failures so far; it may raise
+
+
+async def settle_one(queue: Queue, outcome: Outcome) -> Verdict:
+    """The answer to one outcome; QueueUnavailable where the part of the queue that has its task is out of reach."""
+    (verdict,) = await queue.settle([outcome])
+    if verdict == "away":
+        raise QueueUnavailable("the part of the queue that has this task is away", hint="see `shoal doctor`")
+    return verdict
 
 
 class WaitStopped(Exception):

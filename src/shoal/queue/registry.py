@@ -6,8 +6,9 @@ own modules are imported when it is opened.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from shoal.queue.promises import PromiseTable
 from shoal.version import install_hint
 
 if TYPE_CHECKING:
+    from shoal.queue.backup import QueueBackup
     from shoal.queue.base import Finding, Queue
 
 
@@ -29,6 +31,7 @@ class OpenOptions:
     synchronous: str = "full"
     token: str = ""
     ca_file: str = ""
+    hurry: bool = False  # whoever asks does not wait for what is only starting
 
 
 def _no_checks(folder: Path | None) -> Iterable[Finding]:
@@ -49,6 +52,7 @@ class Backend:
     module: str = ""
     # What `shoal doctor` asks before it is opened, given the folder of the state if the queue is kept there.
     checks: Callable[[Path | None], Iterable[Finding]] = _no_checks
+    backup: Callable[[str, OpenOptions], QueueBackup] | None = None  # None: it is kept by the queue behind it
 
 
 async def _open_sqlite(url: str, options: OpenOptions) -> Queue:
@@ -80,7 +84,17 @@ async def _open_http(url: str, options: OpenOptions) -> Queue:
 async def _open_rabbitmq(url: str, options: OpenOptions) -> Queue:
     from shoal.queue.rabbitmq import RabbitmqQueue
 
-    return await RabbitmqQueue.open(url, ca_file=options.ca_file)
+    return await RabbitmqQueue.open(url, ca_file=options.ca_file, hurry=options.hurry)
+
+
+async def _open_shards(url: str, options: OpenOptions) -> Queue:
+    from shoal.queue.shards import ShardedQueue
+    from shoal.queue.shards.shard_url import shard_urls
+
+    async def open_shard(part: str) -> Queue:
+        return await open_queue(part, replace(options, file=file_of(part)))
+
+    return await ShardedQueue.open(shard_urls(url), open_shard)
 
 
 def _check_sqlite(folder: Path | None) -> Iterable[Finding]:
@@ -89,6 +103,25 @@ def _check_sqlite(folder: Path | None) -> Iterable[Finding]:
     return before_opening(folder)
 
 
+def _sqlite_backup(url: str, options: OpenOptions) -> QueueBackup:
+    from shoal.queue.sqlite.backup import SqliteBackup
+
+    return SqliteBackup(options.file or file_of(url) or Path(url))
+
+
+def _postgres_backup(url: str, options: OpenOptions) -> QueueBackup:
+    from shoal.queue.postgres.backup import PostgresBackup
+
+    return PostgresBackup(url)
+
+
+def _redis_backup(url: str, options: OpenOptions) -> QueueBackup:
+    from shoal.queue.redis.backup import RedisBackup
+
+    return RedisBackup(url)
+
+
+_REDIS_FAILOVER = ("redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
 SQLITE = Backend(
     name="sqlite",
     label="SQLite",
@@ -98,6 +131,7 @@ SQLITE = Backend(
     embedded=True,
     promises=promises.SQLITE,
     checks=_check_sqlite,
+    backup=_sqlite_backup,
 )
 BACKENDS = (
     SQLITE,
@@ -110,17 +144,19 @@ BACKENDS = (
         promises=promises.POSTGRES,
         extra="postgres",
         module="asyncpg",
+        backup=_postgres_backup,
     ),
     Backend(
         name="redis",
         label="Redis",
         title="Redis and Valkey",
-        schemes=("redis", "rediss", "valkey", "valkeys", "redis+unix"),
+        schemes=("redis", "rediss", "valkey", "valkeys", "redis+unix", *_REDIS_FAILOVER),
         example="redis://…",
         open=_open_redis,
         promises=promises.REDIS,
         extra="redis",
         module="hiredis",
+        backup=_redis_backup,
     ),
     Backend(
         name="http",
@@ -139,14 +175,24 @@ BACKENDS = (
         open=_open_rabbitmq,
         promises=None,
     ),
+    Backend(
+        name="shards",
+        label="shards",
+        title="Shards: several queues as one",
+        schemes=("shards",),
+        example="shards:redis://…,redis://…",
+        open=_open_shards,
+        promises=promises.SHARDS,
+    ),
 )
 
 
 def find_backend(url: str) -> Backend | None:
     """The backend that a URL leads to, None for a scheme that nobody knows; what has none is a file."""
     scheme, status, _ = url.partition("://")
-    if not status:
+    if not status and not url.startswith("shards:"):
         return SQLITE
+    scheme = scheme.partition(":")[0]  # shards:redis://…
     return next((backend for backend in BACKENDS if scheme in backend.schemes), None)
 
 
@@ -164,7 +210,7 @@ def backend_of(url: str) -> Backend:
 def file_of(url: str) -> Path | None:
     """The file of an embedded queue, None for any other queue."""
     _, status, rest = url.partition("://")
-    if not status:
+    if not status and not url.startswith("shards:"):
         return Path(url)
     backend = find_backend(url)
     return Path(rest.partition("?")[0].removeprefix("/")) if backend and backend.embedded else None
@@ -172,8 +218,21 @@ def file_of(url: str) -> Path | None:
 
 async def open_queue(url: str, options: OpenOptions) -> Queue:
     backend = backend_of(url)
-    try:
+    with _explained(backend):
         return await backend.open(url, options)
+
+
+def backup_of(url: str, options: OpenOptions) -> QueueBackup | None:
+    """How what a queue holds is copied and put back; None where it is kept by another queue."""
+    backend = backend_of(url)
+    with _explained(backend):
+        return backend.backup(url, options) if backend.backup is not None else None
+
+
+@contextmanager
+def _explained(backend: Backend) -> Iterator[None]:
+    try:
+        yield
     except ModuleNotFoundError as error:
         if error.name is None or error.name != backend.module:
             raise

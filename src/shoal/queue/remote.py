@@ -3,26 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
 
 from shoal.core.lane import Pace
 from shoal.core.stats import Stats
 from shoal.core.task import Admission, Outcome, Task, Verdict
-from shoal.queue.base import CacheEntry, PageState, PushResult
+from shoal.errors import QueueRefused
+from shoal.queue.base import CacheEntry, PageState, Promises, PushResult
 from shoal.queue.cache_limits import check_cache_keys
 from shoal.queue.counter_totals import counter_totals
 from shoal.queue.outbox_limits import check_outbox
 from shoal.queue.page_state_limits import check_page_states
 from shoal.queue.pushed import check_push
-from shoal.queue.wire import MAX_ADD, MAX_RUNS_PER_CALL, PAGE_SIZE, PAGED_VERBS, VERBS
+from shoal.queue.wire import MAX_ADD, MAX_RUNS_PER_CALL, PAGE_SIZE, PAGED_VERBS, PROTOCOL, VERBS, ServerInfo
 
 
 class RemoteQueue:
     """The verbs are made below, from the contract; here are those that take more than one message."""
 
+    promises: Promises
+    backend: str = ""  # what the queue is kept in there, if whoever has it says so
+
     async def call(self, name: str, /, *args: Any, **named: Any) -> Any:
         """One verb, asked there."""
         raise NotImplementedError
+
+    async def hello(self) -> bytes:
+        """What whoever has the queue says of it: a ServerInfo."""
+        raise NotImplementedError
+
+    def not_understood(self, why: str) -> QueueRefused:
+        """The error for whoever does not speak as we do."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+    async def handshake(self) -> Self:
+        """This queue, once it is known that the other side speaks as we do; else it is closed."""
+        try:
+            info = self._read_info(await self.hello())
+        except BaseException:
+            await self.close()
+            raise
+        self.promises, self.backend = info.promises, info.backend
+        return self
+
+    def _read_info(self, answer: bytes) -> ServerInfo:
+        try:
+            info = msgspec.msgpack.decode(answer, type=ServerInfo)
+        except msgspec.DecodeError as error:
+            raise self.not_understood("it does not answer as a shoal server or relay does") from error
+        if info.protocol != PROTOCOL:
+            raise self.not_understood(f"it is shoal {info.shoal}, which speaks another version")
+        return info
 
     async def add(self, run: int, tasks: Sequence[Task], paces: Mapping[str, Pace] | None = None) -> list[Admission]:
         """Many go in pieces, so that nobody has to wait for long behind them."""

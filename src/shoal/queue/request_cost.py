@@ -42,6 +42,8 @@ def limit_cost(verb: str, args: list[Any], named: dict[str, Any]) -> None:
     for value in (*args, *named.values()):
         if isinstance(value, list | set | frozenset | tuple | dict) and len(value) > most:
             raise RequestTooCostly(f"at most {most:,} at once")
+        if isinstance(value, dict) and sum(len(it) for it in value.values() if isinstance(it, list)) > MAX_LIMIT:
+            raise RequestTooCostly(f"at most {MAX_LIMIT:,} tasks at once")  # of all leases, or all workers
         if len(getattr(value, "ids", ())) > MAX_LIMIT:
             raise RequestTooCostly(f"at most {MAX_LIMIT:,} ids at once")
     if verb == "start_run" and not isinstance(args[0].spec.get("api", {}), dict):

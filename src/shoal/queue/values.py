@@ -17,6 +17,7 @@ class Promises(msgspec.Struct, frozen=True):
     durable: str  # what survives power loss
     steps_clock: bool  # its clock can be stepped in tests
     shared: str  # who can share it
+    apart: str = ""  # why numbers, priorities and shares of runs hold only within a part of it, if so
 
 
 class ExtendResult(msgspec.Struct, frozen=True):

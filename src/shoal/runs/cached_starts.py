@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from shoal.config.load import Settings
 from shoal.config.run_settings import SETTINGS_KEY, settings_for_run
 from shoal.core.cache_rules import cache_key, is_fresh, is_shareable_request
-from shoal.core.lane import cache_lane
+from shoal.core.lane import DIRECT, cache_lane
 from shoal.core.page import Request
 from shoal.core.request_header import parse_header_line
 from shoal.core.run import Run
@@ -32,7 +32,7 @@ def free_cached_starts(queue: Cache, settings: Settings) -> FreeCached:
 
     async def free(tasks: Sequence[Task]) -> list[Task]:
         chosen = {
-            cache_key(Request(task.url, headers=headers), settings.user_agent): at
+            cache_key(Request(task.url, headers=headers, exit=_exit(task)), settings.user_agent): at
             for at, task in enumerate(tasks)
             if not is_off and is_fetched(task.kind) and is_plain(task.request_options) and not task.delay
         }
@@ -48,6 +48,11 @@ def free_cached_starts(queue: Cache, settings: Settings) -> FreeCached:
         return freed
 
     return free
+
+
+def _exit(task: Task) -> str:
+    exit = task.request_options.exit if task.request_options is not None else ""
+    return "" if exit == DIRECT else exit
 
 
 def free_cached_of(queue: Cache, run: Run) -> FreeCached | None:

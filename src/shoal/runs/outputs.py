@@ -12,6 +12,7 @@ from shoal.logs import log
 from shoal.queue.base import Queue
 from shoal.runs.records import RecordsReader
 from shoal.runs.relay import Relay
+from shoal.runs.restored import restore_record
 from shoal.runs.start import StartedRun, StartRequest, start
 from shoal.store.export import Exporter
 from shoal.store.results.base import ResultBackend, open_results
@@ -22,8 +23,10 @@ RELAY_POLL_EVERY = 0.05
 class RunOutputs:
     """`records` reads a run's records wherever they are by now."""
 
-    def __init__(self, queue: Queue, store: ResultBackend | None) -> None:
+    def __init__(self, queue: Queue, store: ResultBackend | None, restored: str = "") -> None:
+        """restored: the last restore of the queue from a backup."""
         self.records = RecordsReader(queue, store)
+        self.restored = restored
         self._queue = queue
         self._relay = Relay(queue, store) if store else None
         self._run: Run | None = None
@@ -33,7 +36,9 @@ class RunOutputs:
 
     @classmethod
     async def open(cls, queue: Queue, settings: Settings) -> RunOutputs:
-        return cls(queue, await open_results(settings.store) if settings.store else None)
+        record = await restore_record(queue)
+        store = await open_results(settings.store) if settings.store else None
+        return cls(queue, store, record.id if record is not None else "")
 
     async def __aenter__(self) -> RunOutputs:
         return self
@@ -61,6 +66,7 @@ class RunOutputs:
             csv_bom=settings.csv_bom,
             in_order=settings.in_order,
             columns=self.columns,
+            restored=self.restored,
         )
 
     async def start_run(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from shoal.core.capability import capability_names
+from shoal.core.browser_step import MAX_STEPS
+from shoal.core.capability import MAX_EXIT_NAME, capability_names
 from shoal.core.request_header import header_problem
 from shoal.core.task import Ack, RequestOptions, Task
 from shoal.errors import UsageError
+from shoal.extract.fetching import page_fetching
 from shoal.logs import redact
 from shoal.runs.url_policy import UrlPolicy
 
@@ -27,6 +29,9 @@ class TaskLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     method: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z]{1,20}$")] = "GET"
     headers: dict[str, str] = {}
     body: Annotated[str, msgspec.Meta(max_length=32_000)] | None = None
+    fetch: Literal["", "http", "browser"] = ""  # "": as the run's routes or settings say
+    exit: Annotated[str, msgspec.Meta(max_length=MAX_EXIT_NAME)] = ""  # likewise
+    steps: Annotated[tuple[str | dict[str, Any], ...], msgspec.Meta(max_length=MAX_STEPS)] = ()
 
 
 decode_task_line = msgspec.json.Decoder(TaskLine).decode
@@ -43,7 +48,7 @@ def task_from_line(given: TaskLine, number: int, policy: UrlPolicy, priority: in
     if problem := next(filter(None, (header_problem(*pair) for pair in given.headers.items())), ""):
         return problem
     try:
-        needs = capability_names(given.needs)
+        needs, by = capability_names(given.needs), page_fetching(given.fetch, given.steps, given.exit)
     except UsageError as error:
         return str(error)
     made = msgspec.structs.replace(
@@ -55,8 +60,10 @@ def task_from_line(given: TaskLine, number: int, policy: UrlPolicy, priority: in
         meta=(made.meta or {}) | (given.meta or {}),
     )
     method = given.method.upper()
-    if method != "GET" or given.headers or given.body is not None:
+    if method != "GET" or given.headers or given.body is not None or by.fetch or by.exit:
         body = None if given.body is None else given.body.encode()
-        made = policy.with_request(made, RequestOptions(method, tuple(given.headers.items()), body))
+        headers = tuple(given.headers.items())
+        options = RequestOptions(method, headers, body, fetch=by.fetch, steps=by.steps, exit=by.exit)
+        made = policy.with_request(made, options)
     is_prioritised = given.priority is not None or bool(priority)
     return policy.route(made, keep_priority=is_prioritised, keep_ack=given.ack is not None)

@@ -23,6 +23,7 @@ class Exporter:
     fresh: a file of something else is set aside. replace: only one that shoal wrote is replaced.
     in_order: records are in the order of the list that the run reads, not in that in which they came.
     columns: the header of a table without rows, where it is known.
+    restored: the last restore of the queue; a file from before it is set aside and written anew.
     """
 
     def __init__(
@@ -38,12 +39,13 @@ class Exporter:
         csv_bom: bool = False,
         in_order: bool = False,
         columns: tuple[str, ...] = (),
+        restored: str = "",
     ) -> None:
         self.path = Path(path).resolve()
         output_format = check_output(self.path)
         self.is_incremental = output_format.is_incremental and not in_order
         field = split_field(self.path)
-        self._state = OutputState(run, self.path, state)
+        self._state = OutputState(run, self.path, state, restored)
         if field:
 
             def open_file(records: RecordReader, file: Path) -> Exporter:
@@ -57,11 +59,13 @@ class Exporter:
                     csv_safe=csv_safe,
                     csv_bom=csv_bom,
                     in_order=in_order,
+                    restored=restored,
                 )
 
             self._output: OutputWriter = SplitWriter(queue, run.id, self.path, field, open_file)
             return
         try:
+            self._state.keep_former()
             form = Checkpoint(safe=csv_safe, bom=csv_bom, in_order=in_order)
             self._output = open_output(
                 output_format, queue, run.id, self._state, fresh=fresh, replace=replace, form=form, columns=columns
@@ -90,7 +94,8 @@ class Exporter:
     def notes(self) -> tuple[str, ...]:
         """What people should know about the file as it was written."""
         kept = self._state.kept_as
-        aside = (f"{self.path.name} was there already: it is kept as {kept}",) if kept else ()
+        why = "was written before the queue was restored" if self._state.was_restored else "was there already"
+        aside = (f"{self.path.name} {why}: it is kept as {kept}",) if kept else ()
         return (*aside, *self._output.notes)
 
     async def drain(self) -> int:

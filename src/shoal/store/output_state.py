@@ -25,15 +25,19 @@ class SavedState(msgspec.Struct, frozen=True):
     path: str
     checkpoint: Checkpoint = msgspec.field(name="mark", default=Checkpoint())
     pending: Checkpoint | None = None  # a new file that is about to be renamed to `path`
+    restored: str = ""  # which restore of the queue it was written after
 
 
 class OutputState:
     """An output file, claimed for one run; what is known of it is kept in the state's folder."""
 
-    def __init__(self, run: Run, path: Path, state: Path) -> None:
+    def __init__(self, run: Run, path: Path, state: Path, restored: str = "") -> None:
+        """restored: the last restore of the queue from a backup."""
         self.path = path
         self.kept_as = ""  # the name of what was there and is not ours
+        self.was_restored = False  # it is kept because the queue was restored since
         self._run = run
+        self._restored = restored
         folder = state / "exports"
         folder.mkdir(parents=True, exist_ok=True)
         name = hashlib.sha256(os.fsencode(path)).hexdigest()[:24]
@@ -74,7 +78,7 @@ class OutputState:
 
     def save(self, checkpoint: Checkpoint, *, pending: Checkpoint | None = None) -> None:
         """Remember how far the file is whole; what it says must be durable before."""
-        saved = SavedState(self._run.name, self._run.began_at, str(self.path), checkpoint, pending)
+        saved = SavedState(self._run.name, self._run.began_at, str(self.path), checkpoint, pending, self._restored)
         temporary = self._file.with_suffix(".tmp")
         try:
             with temporary.open("wb") as file:
@@ -85,6 +89,19 @@ class OutputState:
             sync_folder(self._file.parent)
         except OSError as error:
             raise write_error(self._file, error) from error
+
+    def keep_former(self) -> None:
+        """Set aside what this run wrote before its queue was restored, which gives numbers a second time since."""
+        saved = self.load()
+        if saved is None or (saved.run, saved.started) != self.owner or saved.restored == self._restored:
+            return
+        if not self.is_empty():
+            other = set_aside(self.path)
+            journal = self.path.with_name(f"{self.path.name}-journal")
+            if journal.exists():  # of a database: it belongs to the file it was made for
+                journal.replace(other.with_name(f"{other.name}-journal"))
+            self.kept_as, self.was_restored = other.name, True
+        self.save(Checkpoint())
 
     def recover(self, *, fresh: bool, replace: bool = False, incremental: bool = True) -> Checkpoint | None:
         """Where to go on, None to begin anew. Refuses a file that is not this run's, or was changed.

@@ -15,7 +15,7 @@ from shoal.errors import ActionRequired, UsageError
 from shoal.files.sqlite import error_code
 from shoal.store import cells
 from shoal.store.append_file import set_aside, write_error
-from shoal.store.base import RecordReader, run_in_thread
+from shoal.store.base import Checkpoint, RecordReader, run_in_thread
 from shoal.store.output_state import OutputState
 from shoal.store.record_batches import RecordBatches
 
@@ -57,6 +57,7 @@ class SqliteWriter:
         self._batches = RecordBatches(queue, run)
         _claim(state, fresh, replace)
         self._open()
+        state.save(Checkpoint())  # its position is in the file; whose it is, and since which restore, here as well
 
     @property
     def rows(self) -> int:

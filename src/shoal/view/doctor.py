@@ -25,9 +25,13 @@ from shoal.logs import redact
 from shoal.queue.base import Finding, Promises, Queue
 from shoal.queue.registry import BACKENDS, find_backend
 from shoal.version import __version__, install_hint
+from shoal.view.browser_check import browser_finding
 from shoal.view.celery_checks import celery_findings, has_celery
+from shoal.view.exits import exit_findings
+from shoal.view.failover_checks import failover_findings
 from shoal.view.formatting import count
 from shoal.view.rabbitmq import broker_findings, has_broker
+from shoal.view.restore_checks import restore_findings
 from shoal.view.work_checks import work_findings
 
 LIBRARIES = ("uvloop", "pycurl", "selectolax", "ada-url", "msgspec", "parsel")
@@ -35,6 +39,7 @@ OPTIONAL = {"uvloop": "pages cost slightly more without it"}
 EXTRAS = {backend.extra: backend.module for backend in BACKENDS if backend.extra} | {
     "parquet": "pyarrow",
     "xlsx": "openpyxl",
+    "browser": "playwright",
     "pandas": "pandas",
     "polars": "polars",
 }
@@ -55,6 +60,8 @@ class DoctorReport(msgspec.Struct, frozen=True):
 
 async def run_checks(settings: Settings) -> DoctorReport:
     findings = [_python(), *_backends(settings), *_libraries(), _extras(), _open_files(settings)]
+    findings.append(browser_finding(settings))
+    findings += exit_findings(settings)
     findings += _folders(settings)
     found = await _queue(settings)
     findings += found.findings
@@ -184,7 +191,7 @@ async def _queue(settings: Settings) -> DoctorReport:
     where = str(file or redact(settings.queue))
     try:
         async with asyncio.timeout(TIMEOUT):
-            queue = await open_queue(settings)
+            queue = await open_queue(settings, hurry=True)
     except TimeoutError:
         return DoctorReport((_timed_out("queue", where),))
     except ShoalError as error:
@@ -210,9 +217,13 @@ async def _queue_findings(queue: Queue, where: str, settings: Settings) -> Async
         told += [one for one in await _latency_and_clock(queue) if one.what not in {known.what for known in told}]
     for finding in told:
         yield finding
+    async for finding in failover_findings(queue, runs):
+        yield finding
     for finding in await _workers(queue, settings):
         yield finding
     async for finding in work_findings(queue, settings):
+        yield finding
+    async for finding in restore_findings(queue, settings):
         yield finding
     if settings.store:
         waiting = 0

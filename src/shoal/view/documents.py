@@ -40,10 +40,14 @@ def stats_document(stats: Stats) -> Document:
     """The account of a run, or of several together."""
     names = (
         "seen", "done", "dead", "discarded", "aside", "cancelled", "open", "ready", "delayed", "leased", "claimable",
-        "records", "retries", "lost", "stale", "bytes", "outbox",
+        "records", "retries", "lost", "stale", "bytes", "outbox", "in_transit",
     )  # fmt: skip
     counts = {name: getattr(stats, name) for name in names}
-    return counts | {"skipped": dict(stats.skipped), "needs": dict(stats.needs), "balanced": stats.is_balanced}
+    return (
+        counts
+        | {"skipped": dict(stats.skipped), "needs": dict(stats.needs), "balanced": stats.is_balanced}
+        | {"away": list(stats.away)}
+    )
 
 
 def run_document(run: Run, stats: Stats) -> Document:
@@ -101,6 +105,8 @@ def _cause(found: Status) -> str | None:
     """Why it did not end as it should."""
     if found.over_time:
         return "timeout"
+    if found.over_budget:
+        return "exit_budget"
     return NO_RECORDS if found.no_records and wants_records(found.run) else None
 
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from shoal.core.run import RunState
-from shoal.core.stats import Stats
+from shoal.core.stats import Stats, sum_stats
 from shoal.queue.base import Queue
 
 ENDED_STATES: tuple[RunState, ...] = ("finished", "cancelled")
 MAX_RUNS = 10_000  # the newest that ended; older ones are left out
 BATCH_SIZE = 200  # runs in one question, so that others get their turn
 REFRESH_INTERVAL = 300.0  # seconds until all are counted anew: some may have been removed
-SUMMED_FIELDS = tuple(name for name in Stats.__struct_fields__ if name not in ("skipped", "needs"))
 
 
 class EndedRuns:
@@ -53,13 +51,3 @@ class EndedRuns:
             before = numbers[-1]
             await asyncio.sleep(0)
         return found
-
-
-def sum_stats(accounts: Sequence[Stats]) -> Stats:
-    """The accounts of several runs in one."""
-    skipped, needs = Counter[str](), Counter[str]()
-    for one in accounts:
-        skipped.update(one.skipped)
-        needs.update(one.needs)
-    counts = {name: sum(getattr(one, name) for one in accounts) for name in SUMMED_FIELDS}
-    return Stats(**counts, skipped=dict(skipped), needs=dict(needs))

@@ -6,16 +6,26 @@ counts itself (`shoal_â€¦`); the server adds up what workers say (`shoal_fleet_â
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from shoal.control.history import LifetimeCounters
 from shoal.control.history_sample import total_counters, worker_deltas
-from shoal.core.counters import DURATION_BOUNDS, ERROR_CLASSES, SIZE_BOUNDS, Counters, combine, decode, maximum
+from shoal.core.counters import (
+    DURATION_BOUNDS,
+    ERROR_CLASSES,
+    SIZE_BOUNDS,
+    Counters,
+    ExitCounters,
+    combine,
+    decode,
+    maximum,
+)
 from shoal.core.lane import WorkerStatus
 from shoal.core.stats import Stats
 from shoal.version import __version__
+from shoal.view.exits import fleet_exits
 from shoal.view.machines import machine_families, machine_views, pressure_family
 from shoal.view.metric_family import MetricFamily, prometheus_text
 from shoal.view.scale import scale_families
@@ -89,6 +99,20 @@ def counter_families(figures: Counters, memory: int, of: str = "") -> list[Metri
     ]
 
 
+def exit_families(exits: Mapping[str, ExitCounters]) -> list[MetricFamily]:
+    """By exit, of processes that are alive."""
+    requests = MetricFamily("fleet_exit_requests", "gauge", "Requests by each exit, of processes that are alive.")
+    failures = MetricFamily("fleet_exit_failures", "gauge", "Requests by each exit that got no answer.")
+    traffic = MetricFamily("fleet_exit_bytes", "gauge", "Bytes sent and received by each exit.")
+    cooling = MetricFamily("fleet_exit_proxies_cooling", "gauge", "Proxies of each exit that are left alone now.")
+    for name, one in sorted(exits.items()):
+        requests.add(one.requests, exit=name)
+        failures.add(one.failures, exit=name)
+        traffic.add(one.bytes, exit=name)
+        cooling.add(one.cooling, exit=name)
+    return [requests, failures, traffic, cooling]
+
+
 class FleetCounters:
     """All that workers have ever counted, as the history keeps it: it never falls, whatever is seen late.
 
@@ -141,6 +165,7 @@ def fleet_families(
         MetricFamily("coordinator_queue_reachable", "gauge", "Whether the queue answers.").add(int(reachable)),
         *(_store_families(snapshot) if reachable else ()),
         *counter_families(figures, memory, "fleet_"),
+        *exit_families(fleet_exits(snapshot.alive)),
     ]
 
 

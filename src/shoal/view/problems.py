@@ -42,6 +42,7 @@ def find_problems(
     yield from _code_differences(snapshot)
     yield from _waiting_records(snapshot)
     yield from _full_outboxes(snapshot)
+    yield from _shards_away(snapshot)
     yield from common_causes(snapshot, dead)
     yield from _memory_pressure(snapshot, series)
 
@@ -261,6 +262,20 @@ def _full_outboxes(snapshot: Snapshot) -> Iterator[Recommendation]:
             {"waiting": one.stats.outbox, "limit": MAX_OUTBOX_PER_RUN},
             run=one.run.name,
             actions=(RecommendedStep("see whether one is alive", "shoal workers"),),
+        )
+
+
+def _shards_away(snapshot: Snapshot) -> Iterator[Recommendation]:
+    away = sorted({name for one in snapshot.runs for name in one.stats.away})
+    for name in away:
+        runs = sum(name in one.stats.away for one in snapshot.runs)
+        yield Recommendation(
+            "shard_away",
+            "act",
+            f"shard {clean(name)} is away",
+            f"its hosts wait, in {count(runs, 'run')}; all others go on, and nothing is lost",
+            {"shard": name, "runs": runs},
+            actions=(RecommendedStep("start it, and see whether it answers", "shoal shards status"),),
         )
 
 

@@ -21,6 +21,8 @@ from shoal.runs.fleet_lock import current_holder
 from shoal.view.formatting import iso_time
 from shoal.view.metric_family import MetricFamily
 
+SILENT_AFTER = 120.0  # seconds beyond three evaluations: as long as a driver may hang, and a lock lives on
+
 
 class ScaleStatus(msgspec.Struct, frozen=True):
     at: int = 0
@@ -31,6 +33,19 @@ class ScaleStatus(msgspec.Struct, frozen=True):
     @property
     def is_acting(self) -> bool:
         return self.state is not None and self.has_holder
+
+    @property
+    def silent_seconds(self) -> float | None:
+        """Since the last evaluation of a scaler that has not said that it stops; None: there is none."""
+        return None if self.state is None or self.state.stopped else max(0.0, (self.at - self.state.at) / 1e6)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether a scaler died or hangs: several evaluations are overdue."""
+        seconds = self.silent_seconds
+        return (
+            seconds is not None and self.state is not None and seconds > SILENT_AFTER + 3 * self.state.limits.interval
+        )
 
 
 async def scale_status(queue: Queue) -> ScaleStatus:
@@ -112,5 +127,10 @@ def scale_families(status: ScaleStatus) -> list[MetricFamily]:
             there.add(state.replicas.count)
         if state.decision is not None:
             wanted.add(state.decision.wanted)
+    silent = MetricFamily(
+        "scaler_silent_seconds", "gauge", "Time since the autoscaler last evaluated; none after an orderly stop."
+    )
+    if status.silent_seconds is not None:
+        silent.add(status.silent_seconds)
     acting = MetricFamily("scaler_acting", "gauge", "Whether an autoscaler is at work.").add(int(status.is_acting))
-    return [acting, failing, there, wanted, least, most]
+    return [acting, failing, silent, there, wanted, least, most]

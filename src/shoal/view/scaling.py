@@ -9,7 +9,7 @@ from shoal.control.history import Series
 from shoal.core.scaling import Capacity
 from shoal.runs.identity import is_server_run, is_single_process
 from shoal.view.capacity import autoscale_document, explain_capacity, fleet_runs
-from shoal.view.formatting import clean, count, format_duration, format_host_forecast, format_rate
+from shoal.view.formatting import ago, clean, count, format_duration, format_host_forecast, format_rate
 from shoal.view.recommendation import Recommendation, RecommendedStep, host_step, run_step, worker_step
 from shoal.view.run_state import fleet_workers
 from shoal.view.snapshot import RunSnapshot, Snapshot
@@ -75,6 +75,16 @@ def _unserved_runs(snapshot: Snapshot) -> Iterator[Recommendation]:
 def _scaler_problems(snapshot: Snapshot) -> Iterator[Recommendation]:
     """What keeps the scaler from having as many workers as it takes."""
     status, state = snapshot.scale, snapshot.scale.state
+    if state is not None and status.is_silent:
+        yield Recommendation(
+            "scaler_silent",
+            "act",
+            "The scaler has died, or hangs",
+            f"it last looked at the queue {ago(state.at, status.at)}, on {clean(state.host)}, and did not say that it"
+            f" stops; every {format_duration(state.limits.interval)} was agreed",
+            {"driver": state.driver, "host": state.host, "silent_s": round(status.silent_seconds or 0.0)},
+            actions=(RecommendedStep("look at its process, and start it again", "shoal scale status"),),
+        )
     if state is None or not status.is_acting:
         return
     decision = state.decision

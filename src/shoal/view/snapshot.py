@@ -14,14 +14,13 @@ from shoal.control.recent_rates import RunRate, recent_rates
 from shoal.core.forecast import Forecast, forecast
 from shoal.core.lane import LaneState, WorkerStatus
 from shoal.core.run import Run, RunState
-from shoal.core.stats import Stats
+from shoal.core.stats import Stats, sum_stats
 from shoal.queue import document_kinds as kinds
 from shoal.queue.base import CacheStats, Queue
 from shoal.runs.discovery import Discovery
 from shoal.runs.host_limits import find_host_limits
 from shoal.view.cache import read_stats
 from shoal.view.ended_runs import ENDED_STATES, EndedRuns
-from shoal.view.ended_runs import sum_stats as sum_stats
 from shoal.view.rates import RateMeter
 from shoal.view.run_state import display_state, filter_live, live_workers_for_run, resume_hint
 from shoal.view.scale import ScaleStatus, scale_status

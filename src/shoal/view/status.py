@@ -23,6 +23,7 @@ from shoal.runs.missing_capabilities import find_missing
 from shoal.runs.no_records import NoRecords, explain_no_records, is_without_records
 from shoal.runs.queue_identity import moved_to
 from shoal.runs.time_limit import time_limit, was_ended_by_time_limit
+from shoal.view.exits import spent_exit_budget
 from shoal.view.formatting import (
     clean,
     count,
@@ -63,6 +64,7 @@ class Status(msgspec.Struct, frozen=True):
     hint: str  # how to go on with it where nobody works on it
     forecast: Forecast
     moved: str = ""  # the queue it has gone to
+    over_budget: int = 0  # bytes that it might use by exits; not 0: it has, and is paused for that
     over_time: float = 0.0  # seconds that it might take; not 0: it took longer and was cancelled for that
     counters: dict[str, int] = {}  # of the run, by name
     more_lanes: bool = False  # it has more hosts than were looked at
@@ -93,6 +95,7 @@ async def gather_status(
     again: list[TaskView] = []
     if dead and stats.delayed:
         again = await queue.list_tasks(run.id, state="delayed", limit=MAX_RETRIES_SHOWN)
+    counters = await queue.run_counters(run.id)
     return Status(
         run=run,
         state=await display_state(queue, settings, run, statuses),
@@ -110,7 +113,8 @@ async def gather_status(
         ),
         moved=await moved_to(queue, run) if run.state == "cancelled" else "",
         over_time=time_limit(run) if await was_ended_by_time_limit(queue, run) else 0.0,
-        counters=await queue.run_counters(run.id),
+        over_budget=spent_exit_budget(run, counters),
+        counters=counters,
         more_lanes=len(hosts) >= lanes,
         no_records=await explain_no_records(queue, run, stats) if is_without_records(run, stats) else None,
         host_limits=await find_host_limits(queue, settings, run, hosts, now),

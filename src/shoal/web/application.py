@@ -16,6 +16,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from shoal import app
 from shoal.config.load import Settings
 from shoal.control import idempotency, schedule_runner
+from shoal.control.capture_gc import capture_sweeper
 from shoal.control.document_gc import INTERVAL as TIDY_EVERY
 from shoal.control.document_gc import DocumentGc
 from shoal.control.maintenance import Maintenance, PeriodicJob
@@ -180,7 +181,7 @@ class Application:
         made = self.app = build_app(context)
         made.state.server = self
         self._limits = RequestLimits(made, context, settings, problem_response)
-        self.startup_gate.app = GZipMiddleware(PrefixedPages(self._limits), minimum_size=1024, compresslevel=4)
+        self.startup_gate.open(GZipMiddleware(PrefixedPages(self._limits), minimum_size=1024, compresslevel=4))
 
     def _make_maintenance(self, context: ServerContext) -> Maintenance:
         queue, settings = context.queue, self.settings
@@ -202,7 +203,9 @@ class Application:
             PeriodicJob("webhooks", HOOKS_EVERY, hooks.run_once),
             PeriodicJob("stalls", STALLS_EVERY, stall_detector(queue, self.settings).run_once),
             PeriodicJob(
-                "document_gc", TIDY_EVERY, DocumentGc(idempotency.key_sweeper(queue), url_lists.shelves(queue)).sweep
+                "document_gc",
+                TIDY_EVERY,
+                DocumentGc(idempotency.key_sweeper(queue), url_lists.shelves(queue), capture_sweeper(queue)).sweep,
             ),
             PeriodicJob("templates", INLINE_TEMPLATES_EVERY, InlineTemplates(queue).remove_unused),
         ]

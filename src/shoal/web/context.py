@@ -26,11 +26,13 @@ from shoal.web.auth.access import Caller
 from shoal.web.auth.authenticate import TokenAuthenticator
 from shoal.web.event_hub import EventHub
 from shoal.web.http.problem import not_found
+from shoal.web.http.slots import CallerSlots
 from shoal.web.server_worker_pool import ServerWorkerPool
 
 T = TypeVar("T")
 CACHE_SECONDS = 1.0  # for which one result is shared by all who ask for the same
 MAX_CACHED = 1_000  # entries
+REPEATS = (20, 10)  # repeated requests that wait for the first of them: at once, and of one caller
 
 
 @dataclass(slots=True)
@@ -65,6 +67,7 @@ class ServerContext:
         self.history = History(queue, stale_after=settings.stale_after)
         self.hub = EventHub(self)
         self.queue_probe = QueueProbe(queue)
+        self.repeat_slots = CallerSlots(*REPEATS)
         self._cache: dict[tuple[Any, ...], CacheEntry] = {}
         self._sweep_at = 0.0
 

@@ -16,6 +16,7 @@ from shoal import app
 from shoal.config.load import Settings
 from shoal.config.local_token import token_file
 from shoal.errors import QueueUnavailable
+from shoal.launch.service_manager import reported_service
 from shoal.launch.signals import stop_on_signals
 from shoal.view import opentelemetry
 from shoal.web.application import SHUTDOWN_GRACE, Application
@@ -104,14 +105,17 @@ def serve_command(
     """Serve until told to stop (SIGTERM, Ctrl-C); answers the exit status."""
     server_socket = bind_socket(settings.listen)
 
-    def ready(url: str) -> None:
-        gc.collect()
-        gc.freeze()  # what is here by now stays: looking through it again and again only takes time
-        on_ready(url)
-
     async def run() -> int:
-        server = Server(settings, listen_socket=server_socket, maintenance=maintenance, role=role)
-        return await _serve(server, say, ready)
+        async with reported_service() as report_ready:
+
+            def ready(url: str) -> None:
+                gc.collect()
+                gc.freeze()  # what is here by now stays: looking through it again and again only takes time
+                report_ready(f"serves {server.url}")
+                on_ready(url)
+
+            server = Server(settings, listen_socket=server_socket, maintenance=maintenance, role=role)
+            return await _serve(server, say, ready)
 
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(run())

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import logging
 import math
-import uuid
 from collections.abc import Iterable
 from typing import Protocol
 
 from shoal.core.resources import Pressure
 from shoal.core.task import Claim
 from shoal.queue.reconnect import TRANSIENT_ERRORS, WaitStopped, reconnecting
+from shoal.queue.request_ids import new_request_id
 from shoal.worker.buffer import BufferedTask, TaskBuffer
 from shoal.worker.context import WorkerContext
 from shoal.worker.leases import Leases
@@ -150,7 +150,7 @@ class Claimer:
         fresh: there was nothing the last time, so look for runs that have just begun, too.
         """
         context, plan = self._context, self._plan
-        request, sent = uuid.uuid4().hex, math.inf
+        request, sent = new_request_id(), math.inf
 
         async def claim() -> Claim:
             nonlocal sent

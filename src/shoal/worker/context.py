@@ -19,7 +19,7 @@ from shoal.extract.links import AdmittedLinks
 from shoal.extract.page import Follow
 from shoal.extract.parse_budget import ParseBudget
 from shoal.extract.scraper import Scraper
-from shoal.fetch.base import Fetcher
+from shoal.fetch.base import Browser, Fetcher
 from shoal.politeness.health import HostHealth
 from shoal.politeness.pace import AdaptivePace
 from shoal.politeness.response_hints import THROTTLE_STATUSES
@@ -62,6 +62,21 @@ class RecordWatch:
     has_records: bool = False
 
 
+@dataclass(slots=True)
+class CaptureBudget:
+    """How many more screenshots and PDFs of a run this worker keeps to be looked at; handlers get all of them."""
+
+    left: int = 20
+
+
+class ByteBudget(Protocol):
+    def add(self, size: int) -> None: ...
+
+    async def check(self) -> None:
+        """Raises what puts a task back while nothing more may be used."""
+        ...
+
+
 class RunNotServed(Exception):
     """This worker cannot serve a run after all; its tasks are released for others."""
 
@@ -91,11 +106,19 @@ class RunContext:
     retries: Mapping[str, int] | None = None  # by cause or class, in place of the usual ones
     retry_delay: float | None = None  # before the second try, in place of the usual one
     fetcher: Fetcher | None = None  # None: the worker's
+    browser: Browser | None = None  # None: this worker has none
+    fetch: str = "http"  # with what pages are fetched of which nobody else says so
+    steps: tuple[str, ...] = ()  # likewise, what a browser does on them
+    renders: bool = True  # False: pages come from files, whatever they would be fetched with
+    counts_subrequests: bool = False  # against the pace of the page's own host
     cached: Cached | None = None  # which requests the cache would answer; None: it has none
     budget: ParseBudget | None = None  # None: the worker's
     sitemap_since: Callable[[float], float] = lambda now: 0.0  # older entries of sitemaps are left out; 0: none is
     record_watch: RecordWatch = field(default_factory=RecordWatch)
+    captures: CaptureBudget = field(default_factory=CaptureBudget)
     celery_task: str = ""  # sent after each page; empty: none
+    exit: str = ""  # by which requests leave of whose task nobody has said so
+    exit_budget: ByteBudget | None = None  # None: no limit
     recrawl: Recrawl | None = None  # None: pages are not compared with those of the run before
 
 

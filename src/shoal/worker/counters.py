@@ -15,6 +15,7 @@ from shoal.core.counters import (
     MAX_REPORTED_LANES,
     SIZE_BOUNDS,
     Counters,
+    ExitCounters,
     LaneCounters,
     bucket_index,
     empty_buckets,
@@ -37,6 +38,7 @@ class CounterRecorder:
         self._clock = clock
         self._counters = Counters(took=empty_buckets(DURATION_BOUNDS), size=empty_buckets(SIZE_BOUNDS))
         self._lanes: dict[str, LaneCounters] = {}
+        self.exits: Callable[[], dict[str, ExitCounters]] = dict  # what was counted of each exit
         self._reported: dict[str, int] = {}
         self._scores: dict[str, float] = {}
         self._lags: deque[float] = deque(maxlen=LAG_SAMPLES)
@@ -121,7 +123,7 @@ class CounterRecorder:
 
     def snapshot(self) -> Counters:
         """For the registry: everything, with the hosts that are busiest now."""
-        return msgspec.structs.replace(self._counters, lag=self.lag, lanes=self._busiest())
+        return msgspec.structs.replace(self._counters, lag=self.lag, lanes=self._busiest(), exits=self.exits())
 
     def _busiest(self) -> dict[str, LaneCounters]:
         """Hosts by what they were asked since the last report, earlier ones less and less."""

@@ -108,7 +108,7 @@ class Worker:
         """Whether to claim less, or nothing, because the machine is running out of something."""
         if self._guard is None:
             return ""
-        self._guard.check_memory(self._context.clock())
+        self._guard.check_memory(self._context.clock(), self.finished)
         if self._guard.pressure == "stop":
             self._release_unstarted()  # for others, at no cost: here they would only wait
         return self._guard.pressure
@@ -233,10 +233,14 @@ class Worker:
 
     def _next_task(self) -> BufferedTask | None:
         """One to start, if there is a place for it; none is started whose outcome could not be kept."""
+        self.check_resources()
         return self._buffer.ready.popleft() if self._startable() > 0 else None
 
     def _startable(self) -> int:
-        return 0 if self._settler.is_full else min(len(self._buffer.ready), self._plan.concurrency - self._busy)
+        places = float(self._plan.concurrency)
+        if self._guard is not None:
+            places = min(places, self._guard.most_in_progress)
+        return 0 if self._settler.is_full else min(len(self._buffer.ready), int(places) - self._busy)
 
     def _on_places_free(self, places: int) -> None:
         self._busy -= places

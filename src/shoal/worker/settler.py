@@ -15,6 +15,7 @@ from shoal.core.task import Outcome, Verdict
 from shoal.errors import ShoalError
 from shoal.queue.base import MAX_FOUND_PER_SETTLE, Queue
 from shoal.queue.reconnect import TRANSIENT_ERRORS, reconnecting
+from shoal.worker.deferred import RETRY_SECONDS, DeferredOutcomes
 
 log = logging.getLogger("shoal.worker")
 
@@ -76,11 +77,13 @@ class Settler:
         self._is_empty = asyncio.Event()
         self._is_empty.set()
         self._is_failing = False  # the queue does not take outcomes at the moment
+        self._deferred = DeferredOutcomes(clock, outage_timeout)
 
     @property
     def is_full(self) -> bool:
         """No task should be started: its outcome could not be kept."""
-        return self._is_failing or len(self._pending) > BACKLOG or self._pending_bytes > BACKLOG_BYTES
+        waiting = len(self._pending) + len(self._deferred)
+        return self._is_failing or waiting > BACKLOG or self._pending_bytes > BACKLOG_BYTES
 
     @property
     def is_idle(self) -> bool:
@@ -126,14 +129,15 @@ class Settler:
             self._is_settling = True
             while self._pending:
                 batch, places = self._next_batch()
-                await self._settle(batch)
+                if batch := self._deferred.keep_in_order(batch):
+                    await self._settle(batch)
                 self._on_places_free(places)
                 if not (self._eager or self._is_flushing or len(self._pending) >= BATCH):
                     break
             self._is_settling = False
             if self._pending:
                 self._set_timer(LAZY_WAIT)
-            else:
+            elif not self._deferred:
                 self._is_empty.set()
 
     def _set_timer(self, seconds: float) -> None:
@@ -172,7 +176,32 @@ class Settler:
             for outcome in batch:
                 await self._settle([outcome])
             return
+        if "away" in verdicts:
+            batch, verdicts = self._defer(batch, verdicts)
+        for outcome in batch:
+            self._deferred.forget(outcome)
         self._on_settled(batch, verdicts)
+
+    def _defer(self, batch: list[Outcome], verdicts: list[Verdict]) -> tuple[list[Outcome], list[Verdict]]:
+        """Keep what the queue cannot take now; what is left is answered, or given up."""
+        if not self._deferred:
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._retry_deferred)
+        answered: list[Outcome] = []
+        answers: list[Verdict] = []
+        for outcome, verdict in zip(batch, verdicts, strict=True):
+            if verdict != "away" or not self._deferred.keep(outcome):
+                answered.append(outcome)
+                answers.append("stale" if verdict == "away" else verdict)
+        return answered, answers
+
+    def _retry_deferred(self) -> None:
+        """First of all: what came later must not overtake it."""
+        for outcome in reversed(self._deferred.take()):
+            size = sum(map(len, outcome.records)) + sum(len(entry.data) for entry in outcome.outbox)
+            self._pending.appendleft((outcome, size, False, False))
+            self._pending_bytes += size
+            self._eager += 1
+        self._has_batch.set()
 
     async def _settle_with_retries(self, batch: list[Outcome]) -> list[Verdict]:
         """Repeat until the queue takes it: repeating a settle is harmless."""

@@ -7,8 +7,79 @@ from mutants.mutant import Mutant
 _DELIVERIES = "acceptance/test_rabbitmq_deliveries.py"
 _CLIENT = "acceptance/test_amqp_client.py"
 _DUTIES = "acceptance/test_relay_duties.py"
+_LIMITS = "acceptance/test_relay_limits.py"
 
 MUTANTS = (
+    Mutant(
+        "the relay's cache is as large as a stranger says",
+        "control/queue_verbs.py",
+        "        args[1] = min(args[1], cache_size)",
+        "        pass",
+        _LIMITS,
+    ),
+    Mutant(
+        "the relay answers into any queue",
+        "control/carrier/answers.py",
+        "properties.reply_to.startswith(REPLY_PREFIX) and",
+        "properties.reply_to and",
+        _LIMITS,
+    ),
+    Mutant(
+        "a dead worker may have had any number of tasks",
+        "queue/request_cost.py",
+        "        if isinstance(value, dict) and sum(",
+        "        if False and sum(",
+        _LIMITS,
+    ),
+    Mutant(
+        "a message that makes no sense stays with the relay",
+        "control/carrier/answers.py",
+        "    except NotAmqp:\n        return Properties()",
+        "    except NotAmqp:\n        raise",
+        _LIMITS,
+    ),
+    Mutant(
+        "a relay whose queue was deleted does not notice",
+        "control/carrier/answers.py",
+        "on_cancel=lambda: end(gone)",
+        "on_cancel=None",
+        _LIMITS,
+    ),
+    Mutant(
+        "an answer is sent as one message, however large",
+        "queue/broker/parts.py",
+        '        yield f"{number}/{count}", body',
+        '        yield f"{number}/{count + 1}", body',
+        _LIMITS,
+    ),
+    Mutant(
+        "parts of requests that never end fill the relay's memory",
+        "control/carrier/uploads.py",
+        "            is_bounded = self._size <= MAX_TOTAL and len",
+        "            is_bounded = len",
+        _LIMITS,
+    ),
+    Mutant(
+        "people who look wait for a relay as long as workers do",
+        "queue/rabbitmq/__init__.py",
+        "HURRY_BUDGET if hurry else HELLO_BUDGET",
+        "HELLO_BUDGET",
+        f"{_DELIVERIES}::test_people_who_look_are_told_at_once_that_no_relay_runs",
+    ),
+    Mutant(
+        "a push of another process is forgotten where something was delivered",
+        "queue/rabbitmq/__init__.py",
+        "not request_id or is_made_here(request_id)",
+        "True",
+        f"{_DELIVERIES}::test_a_push_of_another_process_is_repeated_also_where_something_else_was_delivered",
+    ),
+    Mutant(
+        "reports of workers fill the relay's memory",
+        "control/carrier/holdings.py",
+        "len(self._workers) > MAX_WORKERS or self._count > MAX_HELD:",
+        "len(self._workers) > MAX_WORKERS:",
+        _LIMITS,
+    ),
     Mutant(
         "a message longer than announced is taken",
         "amqp/channel.py",

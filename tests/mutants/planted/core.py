@@ -88,8 +88,8 @@ MUTANTS = (
     Mutant(
         "a rule's session makes another task of a page",
         "core/route.py",
-        "rule_session=session, cache",
-        "session=session, cache",
+        "rule_session=session,",
+        "session=session,",
         "unit/test_routes.py",
     ),
     Mutant(

@@ -37,8 +37,8 @@ MUTANTS = (
     ),
     Mutant(
         "any server is spoken to, whatever it speaks",
-        "queue/http/__init__.py",
-        "if server_info.protocol != PROTOCOL:",
+        "queue/remote.py",
+        "if info.protocol != PROTOCOL:",
         "if False:",
         "acceptance/test_remote_wire.py",
     ),

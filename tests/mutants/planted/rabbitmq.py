@@ -11,9 +11,16 @@ MUTANTS = (
     Mutant(
         "what has been copied already is copied again after a crash",
         "control/letter_copies.py",
-        "        self._recent = await self._read_recent(channel)",
-        "        self._recent = set()",
+        "        self._is_in_doubt = bool(self._position.to)",
+        "        self._is_in_doubt = False",
         f"{LETTERS}::test_every_death_is_copied_once_however_often_whoever_copies_is_interrupted",
+    ),
+    Mutant(
+        "a copy whose id the killed broker did not keep is there twice",
+        "control/letter_copies.py",
+        "            copied = await self._find(channel, self._queues.dead, names - noted)",
+        "            copied = set()",
+        LETTERS,
     ),
     Mutant(
         "a published task waits longer than its TTL",

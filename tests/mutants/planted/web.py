@@ -15,8 +15,8 @@ MUTANTS = (
     Mutant(
         "a worker says how much the server keeps of its cache",
         "web/api/queue.py",
-        "args[1] = min(args[1], context.settings.cache_size)",
-        "args[1] = args[1]",
+        "cache_size=context.settings.cache_size",
+        "cache_size=2**62",
         "unit/test_hostile_submissions.py",
     ),
     Mutant(

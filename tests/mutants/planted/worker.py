@@ -36,8 +36,8 @@ MUTANTS = (
     Mutant(
         "pages are claimed while the queue does not take outcomes",
         "worker/settler.py",
-        "return self._is_failing or len(self._pending) > BACKLOG",
-        "return len(self._pending) > BACKLOG",
+        "return self._is_failing or waiting > BACKLOG",
+        "return waiting > BACKLOG",
         "unit/test_worker_loop.py",
     ),
     Mutant(

@@ -59,7 +59,8 @@ class Ahead:
             if now - self._interest.get(scraper, -INTEREST_SECONDS) >= INTEREST_SECONDS:
                 self._wake.set()
             self._interest[scraper] = now
-        return [it for it in self.queues.values() if serves is None or it.scraper in serves][:MAX_QUEUES]
+        wanted = None if serves is None else frozenset(serves)
+        return [it for it in self.queues.values() if wanted is None or it.scraper in wanted][:MAX_QUEUES]
 
     async def run(self, connection: Connection, say: Callable[[str], None]) -> None:
         """Publish until the connection is lost; says what keeps it from publishing."""

@@ -17,6 +17,7 @@ from shoal.queue.base import Queue
 from shoal.queue.broker import names
 from shoal.queue.broker.topology import declare_queue
 from shoal.queue.broker.wire import decode_task
+from shoal.queue.request_cost import unstorable
 
 PREFETCH = 500
 EXPIRED = "expired"  # the cause in the ledger, and the broker's word
@@ -41,7 +42,7 @@ class ExpiredTasks:
 
     async def serve(self, connection: Connection) -> None:
         """For as long as the connection lasts."""
-        await declare_queue(connection, self._queue, names.EXPIRED_ARGUMENTS)
+        await declare_queue(connection, self._queue, names.QUORUM)
         channel = await connection.channel(prefetch=PREFETCH, confirms=False)
         inbox: asyncio.Queue[Message] = asyncio.Queue()
         await channel.consume(self._queue, inbox.put_nowait, tag="expired")
@@ -64,6 +65,8 @@ class ExpiredTasks:
         for message in batch:
             try:
                 task, reason = decode_task(message.body), _reason(message.properties.headers)
+                if what := unstorable((task.id, task.lease)):
+                    raise msgspec.ValidationError(what)
             except (msgspec.MsgspecError, NotAmqp, UnicodeDecodeError):
                 log("expired.not_understood", "warning", queue=self._queue, bytes=len(message.body))
                 continue

@@ -8,23 +8,28 @@ from shoal.queue.broker.wire import HoldingReport
 
 FRESH_SECONDS = 12.0  # a worker says so every five
 MAX_WORKERS, MAX_TASKS = 10_000, 5_000
+MAX_HELD = 1_000_000  # tasks of all workers together
 
 
 class Holdings:
     def __init__(self) -> None:
         self._workers: dict[str, tuple[float, frozenset[int]]] = {}
+        self._count = 0
 
     def note(self, report: HoldingReport, now: float) -> None:
-        self._workers.pop(report.worker, None)
+        self.forget((report.worker,))
         if report.tasks and len(report.worker) < 256:
-            self._workers[report.worker] = now, frozenset(report.tasks[:MAX_TASKS])
-        while len(self._workers) > MAX_WORKERS:
-            del self._workers[next(iter(self._workers))]
+            tasks = frozenset(report.tasks[:MAX_TASKS])
+            self._workers[report.worker] = now, tasks
+            self._count += len(tasks)
+        while len(self._workers) > MAX_WORKERS or self._count > MAX_HELD:
+            self.forget((next(iter(self._workers)),))
 
     def forget(self, workers: Iterable[str]) -> None:
         """They are known to be dead."""
         for worker in workers:
-            self._workers.pop(worker, None)
+            if (known := self._workers.pop(worker, None)) is not None:
+                self._count -= len(known[1])
 
     def held(self, now: float, *, but: str = "") -> set[int]:
         """The tasks in somebody's hands, those of one worker apart."""

@@ -16,12 +16,12 @@ from shoal.amqp.errors import AmqpError
 from shoal.amqp.message import TRANSIENT, Message, Outgoing, Properties
 from shoal.control.carrier import audit, leases
 from shoal.control.carrier.ahead import Ahead
-from shoal.control.carrier.answers import PREFETCH, Answers
+from shoal.control.carrier.answers import PREFETCH, Answers, DoVerb
 from shoal.control.carrier.audit import Audit
 from shoal.control.carrier.duty import DutyFailures, keep_doing
 from shoal.control.carrier.free_runs import RUNNING, FreeRuns
 from shoal.control.carrier.holdings import Holdings
-from shoal.control.queue_verbs import InvalidMessage, do_verb, read_verb, without_hooks
+from shoal.control.queue_verbs import InvalidMessage, do_verb, refusing_unstorable
 from shoal.core.run import Run
 from shoal.queue.base import Finding, Queue
 from shoal.queue.broker import names
@@ -32,6 +32,7 @@ from shoal.queue.broker.wire import (
     CHECK,
     HELLO,
     MAX_CHECKED,
+    MAX_REPORT,
     MAX_SERVES,
     TASK_QUEUES,
     decode_check,
@@ -55,7 +56,7 @@ Say = Callable[[str], None]
 
 
 class BrokerRelay:
-    def __init__(self, ledger: Queue, url: BrokerUrl, *, backend: str = "", ca_file: str = "") -> None:
+    def __init__(self, ledger: Queue, url: BrokerUrl, *, cache_size: int, backend: str = "", ca_file: str = "") -> None:
         self._ledger = ledger
         self._url = url
         self._backend = backend
@@ -68,10 +69,8 @@ class BrokerRelay:
         self._every_run: tuple[float, tuple[Run, ...]] = float("-inf"), ()
         self.answers = Answers(
             ledger,
+            {HELLO: self._hello, CHECK: self._check, TASK_QUEUES: self._task_queues},
             {
-                HELLO: self._hello,
-                CHECK: self._check,
-                TASK_QUEUES: self._task_queues,
                 "claim": self._claim,
                 "extend": self._extend,
                 "reap": self._reap,
@@ -79,6 +78,7 @@ class BrokerRelay:
                 "wait": self._no_wait,
                 "diagnose": self._diagnose,
             },
+            cache_size=cache_size,
         )
 
     async def run(
@@ -123,19 +123,22 @@ class BrokerRelay:
         await listening.bind_queue(told.name, names.relays(namespace))
         await listening.consume(told.name, self._on_report, tag="reports", no_ack=True)
         channel = await connection.channel(prefetch=PREFETCH, confirms=False)
-        await self.answers.serve(channel, names.requests(namespace))
+        unheard = await self.answers.serve(channel, names.requests(namespace))
         on_ready()
         duties: dict[str, Callable[[], Awaitable[None]]] = {
             "publish ahead": lambda: self.ahead.run(connection, say),
             "audit": lambda: self._look(connection),
             "hints": lambda: self._hint(connection),
-            "watch": lambda: self._watch(connection, say),
+            "watch": lambda: self._watch(connection, unheard, say),
         }
         tasks = [asyncio.create_task(keep_doing(name, do, self.failures, _OUTAGES)) for name, do in duties.items()]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
+        except _OUTAGES:
+            await connection.close()  # with all that consumes on it: the next one begins anew
+            raise
         finally:
             for task in tasks:
                 task.cancel()
@@ -163,19 +166,21 @@ class BrokerRelay:
                     channel.publish(Outgoing("", b"", properties, exchange=names.hints(self._url.namespace)))
                 await asyncio.sleep(0.05)
 
-    async def _watch(self, connection: Connection, say: Say) -> None:
-        """Say when the broker takes no messages, and when it does again; end with the connection."""
+    async def _watch(self, connection: Connection, unheard: asyncio.Future[AmqpError], say: Say) -> None:
+        """Say when the broker takes no messages, and when it does again; end when nothing is asked here any more."""
         blocked = ""
-        while connection.is_open:
+        while not unheard.done():
             if connection.blocked and not blocked:
                 say(f"RabbitMQ takes no messages: {connection.blocked}. Free memory or disk on it; work goes on then.")
             elif blocked and not connection.blocked:
                 say("RabbitMQ takes messages again.")
             blocked = connection.blocked
-            await asyncio.wait((connection.closed,), timeout=1.0)
-        raise connection.closed.result()
+            await asyncio.wait((unheard,), timeout=1.0)
+        raise unheard.result()
 
     def _on_report(self, message: Message) -> None:
+        if len(message.body) > MAX_REPORT:
+            return
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
             self._holdings.note(decode_report(message.body), asyncio.get_running_loop().time())
 
@@ -189,7 +194,8 @@ class BrokerRelay:
         if len(asked.tasks) > MAX_CHECKED:
             raise InvalidMessage(CHECK, f"at most {MAX_CHECKED:,} at once")
         held = self._holdings.held(asyncio.get_running_loop().time(), but=asked.worker)
-        return await leases.check(self._ledger, asked, held)
+        with refusing_unstorable(CHECK, asked):
+            return await leases.check(self._ledger, asked, held)
 
     async def _task_queues(self, body: bytes) -> Any:
         asked = decode_question(body)
@@ -199,8 +205,7 @@ class BrokerRelay:
         await self._free_runs.refresh(now)
         return self.ahead.ask(asked.serves, now)
 
-    async def _claim(self, body: bytes) -> Any:
-        args, named = read_verb("claim", body)
+    async def _claim(self, args: list[Any], named: dict[str, Any]) -> Any:
         now = asyncio.get_running_loop().time()
         await self._free_runs.refresh(now)
         if not named["capabilities"] and self._free_runs.current:
@@ -215,21 +220,20 @@ class BrokerRelay:
             self._every_run = now, tuple(await self._ledger.runs(states=RUNNING, limit=MAX_RUNS))
         return self._every_run[1]
 
-    async def _extend(self, body: bytes) -> Any:
-        (worker, held), named = read_verb("extend", body)
+    async def _extend(self, args: list[Any], named: dict[str, Any]) -> Any:
+        worker, held = args
         return await leases.extend(self._ledger, worker, held, **named)
 
-    async def _reap(self, body: bytes) -> Any:
-        (dead_workers,), _ = read_verb("reap", body)
+    async def _reap(self, args: list[Any], named: dict[str, Any]) -> Any:
+        (dead_workers,) = args
         self._holdings.forget(dead_workers or ())
         return await leases.reap(self._ledger, dead_workers)
 
-    def _with_news(self, verb: str) -> Callable[[bytes], Any]:
+    def _with_news(self, verb: str) -> DoVerb:
         """A verb after which there may be something to publish."""
 
-        async def do(body: bytes) -> Any:
-            args, named = read_verb(verb, body)
-            result = without_hooks(await do_verb(self._ledger, verb, args, named))
+        async def do(args: list[Any], named: dict[str, Any]) -> Any:
+            result = await do_verb(self._ledger, verb, args, named)
             if verb.endswith("_run"):
                 self._free_runs.forget()
                 self._every_run = float("-inf"), ()
@@ -238,10 +242,9 @@ class BrokerRelay:
 
         return do
 
-    async def _diagnose(self, body: bytes) -> list[Finding]:
-        args, named = read_verb("diagnose", body)
+    async def _diagnose(self, args: list[Any], named: dict[str, Any]) -> list[Finding]:
         found: list[Finding] = await do_verb(self._ledger, "diagnose", args, named)
         return [*found, *self.failures.findings()]
 
-    async def _no_wait(self, body: bytes) -> None:
+    async def _no_wait(self, args: list[Any], named: dict[str, Any]) -> None:
         """Whoever waits does so at its own end: nobody holds a place here."""

@@ -8,6 +8,7 @@ no reason to start more.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections import Counter
@@ -114,6 +115,7 @@ class Autoscaler:
                     on_state(await self.evaluate())
                     await _wait(stop, self._limits.interval)
         finally:
+            await self._say_stopped()
             self._is_ours = False
             if lock is not None:
                 await lock.release()
@@ -131,6 +133,14 @@ class Autoscaler:
             except (RunBusy, *TRANSIENT_ERRORS) as error:
                 on_wait(str(error))
                 await _wait(stop, min(STAND_BY, self._limits.interval))
+
+    async def _say_stopped(self) -> None:
+        if self._dry_run or not self._is_ours:
+            return
+        with contextlib.suppress(*TRANSIENT_ERRORS):
+            state = await read_state(self._queue)
+            if state is not None:
+                await write_state(self._queue, msgspec.structs.replace(state, stopped=True))
 
     def _on_lost(self) -> None:
         self._is_ours = False

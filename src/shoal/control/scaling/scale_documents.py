@@ -38,6 +38,7 @@ class ScaleState(msgspec.Struct, frozen=True):
     problem: str = ""
     hint: str = ""
     can_choose: bool = False
+    stopped: bool = False  # in good order: nobody need wait for it
 
 
 class ScaleEvent(msgspec.Struct, frozen=True):

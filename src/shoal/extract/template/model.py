@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from shoal.core.task import Ack
+from shoal.extract.fetching import PageFetching
 
 SelectorLanguage = Literal["css", "xpath", "re", "json", "data", "meta", "row", "value", "page"]
 FieldType = Literal[
@@ -67,6 +68,7 @@ class PageKind(msgspec.Struct, frozen=True, omit_defaults=True):
     follow: tuple[FollowSpec, ...] = ()
     usual: bool = False  # also follows what a page without a kind would
     paging: PagingSpec | None = None
+    by: PageFetching = PageFetching()
 
 
 class Template(msgspec.Struct, frozen=True, omit_defaults=True):

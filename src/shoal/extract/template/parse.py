@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, cast, get_args
 
 from shoal.core.route import VALUES
 from shoal.core.routes import route_lines
 from shoal.core.sitemap import unmarked
 from shoal.errors import UsageError
+from shoal.extract.fetching import PageFetching, page_fetching
 from shoal.extract.scraper import Scraper, sitemap_start
 from shoal.extract.template import selectors
 from shoal.extract.template.converters import CONVERTERS, TYPE_NAMES
@@ -29,7 +30,7 @@ from shoal.extract.template.node_reader import NodeReader, join
 from shoal.extract.template.problem import TemplateError, suggest
 from shoal.extract.template.shorthand import LANGUAGES, is_url_pattern, parse_selector
 
-_KIND = ("match", "kind", "each", "fields", "follow", "paging")
+_KIND = ("match", "kind", "each", "fields", "follow", "paging", "fetch", "steps", "exit")
 _TOP = ("name", "start", "sitemap", "hosts", "settings", "routes", "pages", *_KIND)
 _FIELD = (*LANGUAGES, "type", "list", "required", "default", "from", "fields")
 _LINKS = ("css", "xpath", "re", "json", "data")
@@ -217,7 +218,21 @@ class _TemplateParser(NodeReader):
         if not {"fields", "follow", "paging"} & set(given) and node.kind == "mapping":
             hint = "fields: {title: h1::text}, or follow: true"
             self.add_problem(node, where, "it has neither fields nor links to follow", hint)
-        return PageKind(name, match or ("*",), each, fields, follow, usual, paging)
+        return PageKind(name, match or ("*",), each, fields, follow, usual, paging, self._fetching(given, where))
+
+    def _fetching(self, given: dict[str, Node], where: str) -> PageFetching:
+        """With what pages of a kind are fetched, and the steps on them."""
+        fetch, found = self.text(given.get("fetch"), join(where, "fetch")), PageFetching()
+        exit = self.text(given.get("exit"), join(where, "exit"))
+        steps = given["steps"].value if "steps" in given else ()
+
+        def read() -> None:
+            nonlocal found
+            found = page_fetching(fetch, [steps] if isinstance(steps, Mapping) else steps, exit)
+
+        if name := next((name for name in ("exit", "steps", "fetch") if name in given), ""):
+            self._check(given[name], join(where, name), read)
+        return found
 
     def _patterns(self, node: Node | None, where: str) -> list[str]:
         patterns = self.texts(node, where)

@@ -30,7 +30,9 @@ class TemplateScraper(Scraper):
         self.kinds = [PageKindHandler(kind, self) for kind in template.pages]
         for handler in self.kinds:
             for pattern in handler.kind.match:
-                self.page(pattern)(handler)
+                self.page(pattern, fetch=handler.kind.by.fetch, steps=handler.kind.by.steps, exit=handler.kind.by.exit)(
+                    handler
+                )
 
 
 class PageKindHandler:

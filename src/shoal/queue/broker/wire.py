@@ -9,10 +9,12 @@ import msgspec
 from shoal.core.task import LeasedTask
 
 OK, REFUSED = "ok", "refused"  # the type of an answer
-HELLO, CHECK, TASK_QUEUES = "hello", "check_leases", "task_queues"  # beside the verbs of the contract
+# Beside the verbs of the contract. UPLOAD: to which queue does a request go that comes in parts?
+HELLO, CHECK, TASK_QUEUES, UPLOAD = "hello", "check_leases", "task_queues", "upload"
 REQUEST_SECONDS = 10.0  # for which a request counts; whoever asked asks again then
 MAX_CHECKED = 2_000  # tasks of one check
 MAX_SERVES = 10_000
+MAX_REPORT = 1_000_000  # bytes of what a worker says it holds
 MAX_QUEUES = 2_000
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from shoal.errors import QueueUnavailable
-from shoal.queue.base import Finding, Promises
+from shoal.errors import QueueRefused, QueueUnavailable
+from shoal.queue.base import Finding
 from shoal.queue.http.failure import (
     TOO_MANY_GUESSES,
     not_a_shoal_server,
@@ -22,7 +22,7 @@ from shoal.queue.http.server_url import HttpServerUrl, parse_server_url
 from shoal.queue.http_connection import HttpConnection, ServerResponse
 from shoal.queue.remote import RemoteQueue
 from shoal.queue.tls import tls_context
-from shoal.queue.wire import MAX_WAIT, MEDIA_TYPE, PATH, PROTOCOL, VERBS, ServerInfo
+from shoal.queue.wire import MAX_WAIT, MEDIA_TYPE, PATH, VERBS
 from shoal.version import __version__
 
 CONNECTIONS = 8  # at most; so many verbs may be in progress at once
@@ -32,9 +32,6 @@ MAX_PAUSE = 5.0
 
 class HttpQueue(RemoteQueue):
     """A client of a queue behind a shoal server."""
-
-    promises: Promises
-    backend: str = ""  # what the server keeps the queue in, if it says so
 
     def __init__(self, server_url: HttpServerUrl, tls: ssl.SSLContext | None) -> None:
         self._server_url = server_url
@@ -51,13 +48,7 @@ class HttpQueue(RemoteQueue):
     @classmethod
     async def open(cls, url: str, *, token: str = "", ca_file: str = "") -> HttpQueue:
         server_url = parse_server_url(url, token)
-        queue = cls(server_url, tls_context(ca_file) if server_url.tls else None)
-        try:
-            queue.promises = await queue._handshake()
-        except BaseException:
-            await queue.close()
-            raise
-        return queue
+        return await cls(server_url, tls_context(ca_file) if server_url.tls else None).handshake()
 
     async def close(self) -> None:
         self._closed = True
@@ -85,20 +76,15 @@ class HttpQueue(RemoteQueue):
         try:
             return verb.unpack_answer(response.body)
         except msgspec.DecodeError as error:
-            raise not_a_shoal_server(self._server_url, f"its answer to {name} is not understood: {error}") from error
+            raise self.not_understood(f"its answer to {name} is not understood: {error}") from error
+
+    async def hello(self) -> bytes:
+        return (await self._request("GET", PATH, b"")).body
+
+    def not_understood(self, why: str) -> QueueRefused:
+        return not_a_shoal_server(self._server_url, why)
 
     # one request
-
-    async def _handshake(self) -> Promises:
-        response = await self._request("GET", PATH, b"")
-        try:
-            server_info = msgspec.msgpack.decode(response.body, type=ServerInfo)
-        except msgspec.DecodeError as error:
-            raise not_a_shoal_server(self._server_url, "it does not answer as a shoal server does") from error
-        if server_info.protocol != PROTOCOL:
-            raise not_a_shoal_server(self._server_url, f"it is shoal {server_info.shoal}, which speaks another version")
-        self.backend = server_info.backend
-        return server_info.promises
 
     async def _request(self, method: str, path: str, body: bytes, at_most: float = 60.0) -> ServerResponse:
         request = (

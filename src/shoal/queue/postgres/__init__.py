@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from shoal.queue.base import Promises
 from shoal.queue.facade import verb
+from shoal.queue.failover import recovery_of, remembered
 from shoal.queue.postgres import (
     admit,
     cache,
@@ -30,6 +31,7 @@ from shoal.queue.postgres.engine import Engine
 from shoal.queue.postgres.listener import PostgresListener
 from shoal.queue.postgres.overdue import look
 from shoal.queue.promises import POSTGRES
+from shoal.queue.recent_writes import RecentWrites
 
 
 class PostgresQueue:
@@ -40,6 +42,11 @@ class PostgresQueue:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._listener = PostgresListener(engine)
+        if engine.server_url.fails_over:
+            engine.recovery = recovery_of(
+                engine, add=admit.add, settle=settle.settle, document=documents.find,
+                compare_and_swap=documents.compare_and_swap, now=self.now,
+            )  # fmt: skip
 
     @classmethod
     async def open(cls, url: str, *, clock: Callable[[], int] | None = None, small: bool = False) -> PostgresQueue:
@@ -68,10 +75,10 @@ class PostgresQueue:
     purge = verb(runs.purge)
     runs = verb(runs.listing)
 
-    add = verb(admit.add)
+    add = verb(remembered(admit.add, RecentWrites.added))
     claim = verb(claim.claim)
     push = verb(push.push)
-    settle = verb(settle.settle)
+    settle = verb(remembered(settle.settle, RecentWrites.settled))
     drop = verb(drop.drop)
 
     list_tasks = verb(look(inspect.list_tasks))
@@ -128,4 +135,6 @@ class PostgresQueue:
 
     async def close(self) -> None:
         await self._listener.close()
+        if self._engine.recovery is not None:
+            await self._engine.recovery.close()
         await self._engine.close()

@@ -33,7 +33,9 @@ TRIES = 4  # should others take what was planned
 _CANDIDATES = "SELECT {s}.claim_candidates($1, $2, $3, $4, $5, $6, $7, $8)"
 _COLUMNS = "id, run, lane, lease, slot, claimed_at, url, kind, priority, depth, parent, meta, request_options, auto_ack, needs, attempts, lost, history, expires_at"
 _TAKE = f"SELECT {_COLUMNS} FROM {{s}}.claim_take({', '.join(f'${n}' for n in range(1, 24))})"
-_FAST = "SELECT * FROM {s}.claim_fast($1, $2, $3, $4, $5, $6, $7)"
+# By name, here as well: a function that answers with one column more must not stop workers of this edition.
+_FAST_COLUMNS = "o_id, o_lease, o_name, o_url, o_kind, o_priority, o_depth, o_parent, o_meta, o_request_options, o_auto_ack, o_attempts, o_history, o_expires_at"
+_FAST = f"SELECT {_FAST_COLUMNS} FROM {{s}}.claim_without_limits($1, $2, $3, $4, $5, $6, $7)"
 _AGAIN = f"""SELECT {_COLUMNS}, name, spacing, parked, {{s}}.clock_micros($2) AS now FROM (
   SELECT t.*, l.name, l.spacing, l.parked FROM {{s}}.leased t JOIN {{s}}.lanes l ON l.id = t.lane
   WHERE t.lease = $1 AND NOT t.cancelled) x ORDER BY slot, id"""

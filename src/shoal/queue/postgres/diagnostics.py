@@ -25,6 +25,9 @@ SELECT current_setting('server_version_num')::integer AS version, current_settin
        pg_is_in_recovery() AS standby, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now,
        (SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::float FROM pg_stat_activity
         WHERE backend_xmin IS NOT NULL AND datname = current_database() AND pid <> pg_backend_pid()) AS longest,
+       (SELECT count(*) FROM pg_stat_replication) AS replicas,
+       (SELECT count(*) FROM pg_stat_replication WHERE coalesce(sync_state, 'sync') <> 'async') AS synchronous,
+       current_setting('synchronous_standby_names') AS standby_names,
        (SELECT coalesce(sum(n_dead_tup), 0)::bigint FROM pg_stat_user_tables WHERE schemaname = $1) AS dead,
        (SELECT coalesce(sum(n_live_tup), 0)::bigint FROM pg_stat_user_tables WHERE schemaname = $1) AS live"""
 
@@ -39,6 +42,7 @@ async def diagnose(engine: Engine) -> list[Finding]:
         *_version(row),
         *_schema(schema, len(migrate.scripts())),
         *_durable(row),
+        *_replicas(row, engine.server_url.fails_over),
         *_clock(abs(apart), took),
         *_connections(row, engine.server_url.connections),
         *_cleaning(row),
@@ -77,6 +81,23 @@ def _durable(row: Any) -> Iterator[Finding]:
         yield Finding(name, "warning", f"{name} is off: {risks[name]}", fix)
     if not careless:
         yield Finding("durable", "ok", "what was acknowledged survives a power failure")
+
+
+def _replicas(row: Any, fails_over: bool) -> Iterator[Finding]:
+    """What a fail-over would lose."""
+    count = row["replicas"]
+    synchronous = row["synchronous"] if row["standby_names"] else 0  # to some users the server does not say which
+    words = f"{count} {'standby follows' if count == 1 else 'standbys follow'}"
+    if row["standby_names"] and not synchronous:
+        fix = "start the standby, or clear synchronous_standby_names: changes wait for it"
+        yield Finding("replicas", "wrong", "no synchronous standby follows, and the server waits for one", fix)
+    elif fails_over and not count:
+        yield Finding("replicas", "warning", "no standby follows: nobody could take over", "start the standby")
+    elif synchronous:
+        yield Finding("replicas", "ok", f"{words}, {synchronous} of them synchronously: a fail-over loses nothing")
+    elif count:
+        fix = "ALTER SYSTEM SET synchronous_standby_names = '*'; SELECT pg_reload_conf();"
+        yield Finding("replicas", "note", f"{words} at a distance: a fail-over may undo the last moment", fix)
 
 
 def _clock(apart: float, took: float) -> Iterator[Finding]:

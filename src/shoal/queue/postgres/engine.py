@@ -15,8 +15,10 @@ from typing import Any, TypeVar
 import asyncpg
 
 from shoal.errors import QueueUnavailable, ShoalError
+from shoal.queue.failover import FailoverRecovery
 from shoal.queue.postgres import failure, migrate
 from shoal.queue.postgres.fast_path import FastPath
+from shoal.queue.postgres.hosts import HostList
 from shoal.queue.postgres.server_url import PostgresUrl
 
 T = TypeVar("T")
@@ -39,6 +41,9 @@ class Engine:
         self.schema = f'"{server_url.namespace}"'
         self.fast_path = FastPath()
         self.planning = asyncio.Lock()  # held by a claim from its look to its taking
+        self.recovery: FailoverRecovery | None = None  # where another server may take over
+        self._hosts = HostList(server_url.dsns, self._on_server) if server_url.fails_over else None
+        self._server_id = ""
         self._pool: asyncpg.Pool | None = None
         self._closed = False
 
@@ -56,6 +61,7 @@ class Engine:
                 max_cached_statement_lifetime=0,
                 reset=_reset_nothing,
                 server_settings={"application_name": "shoal"},
+                connect=self._hosts.connect if self._hosts else None,
             )
             await self._transact(lambda db: migrate.prepare(db, self.server_url))
         except ShoalError:
@@ -67,9 +73,15 @@ class Engine:
 
     async def connect(self) -> asyncpg.Connection:
         """One more session, outside the pool."""
-        return await asyncpg.connect(
+        connect = self._hosts.connect if self._hosts else asyncpg.connect
+        return await connect(
             self.server_url.dsn, timeout=CONNECT_TIMEOUT, server_settings={"application_name": "shoal"}
         )
+
+    def _on_server(self, server_id: str) -> None:
+        before, self._server_id = self._server_id, server_id
+        if before and before != server_id and self.recovery is not None:
+            self.recovery.begin(before, server_id)
 
     def now(self) -> int | None:
         """The time by a test's clock; None is the server's own."""
@@ -114,8 +126,19 @@ class Engine:
                     raise failure.translate_error(error, self.server_url.display_url) from error
                 await asyncio.sleep(pause)
                 pause = min(1.0, pause * 2)
+            except asyncpg.ReadOnlySQLTransactionError as error:
+                if self._hosts is None or time.monotonic() - began > TIMEOUT:
+                    raise failure.translate_error(error, self.server_url.display_url) from error
+                await self._leave()
+                await asyncio.sleep(pause)
+                pause = min(1.0, pause * 2)
             except asyncpg.PostgresError as error:
                 raise failure.translate_error(error, self.server_url.display_url) from error
+
+    async def _leave(self) -> None:
+        """The server is not the primary any more: its sessions are of no use."""
+        if self._pool is not None:
+            await self._pool.expire_connections()
 
     async def _transact(self, step: Step[T]) -> T:
         assert self._pool is not None

@@ -14,41 +14,35 @@ from shoal.core.lane import Pace
 from shoal.core.task import Claim, Outcome, Task, Verdict
 from shoal.core.url import is_loopback_host
 from shoal.errors import QueueRefused
-from shoal.queue.base import LEASE_SECONDS, Finding, Promises, PushResult
+from shoal.queue.base import LEASE_SECONDS, Finding, PushResult
 from shoal.queue.broker.broker_url import BrokerUrl
 from shoal.queue.broker.connect import Link
 from shoal.queue.broker.wire import HELLO
 from shoal.queue.rabbitmq.deliveries import Deliveries
 from shoal.queue.rabbitmq.requests import BUDGET, Requests
 from shoal.queue.remote import RemoteQueue
-from shoal.queue.wire import PROTOCOL, VERBS, ServerInfo
+from shoal.queue.request_ids import is_made_here
+from shoal.queue.wire import VERBS
 
 HELLO_BUDGET = 20.0  # seconds for a relay that is starting
+HURRY_BUDGET = 1.0  # the same for people who look
 MAX_ASKED = 10_000  # requests that may be repeated, and are told from new ones
 
 
 class RabbitmqQueue(RemoteQueue):
     """A client of a relay behind a broker; whoever has it needs to reach the broker only."""
 
-    promises: Promises
-    backend: str = ""  # what the relay keeps the queue in
-
-    def __init__(self, url: BrokerUrl, ca_file: str = "") -> None:
+    def __init__(self, url: BrokerUrl, ca_file: str = "", *, hurry: bool = False) -> None:
         self._url = url
+        self._relay_budget = HURRY_BUDGET if hurry else HELLO_BUDGET
         self._link = Link(url.address, name=f"shoal {socket.gethostname()}", ca_file=ca_file)
         self._requests = Requests(self._link, url.namespace)
         self._deliveries = Deliveries(self._link, url.namespace, self._requests.ask)
         self._asked: dict[tuple[str, str], bool] = {}  # by worker and request: whether its batch was delivered
 
     @classmethod
-    async def open(cls, url: str, *, ca_file: str = "") -> RabbitmqQueue:
-        queue = cls(BrokerUrl.parse(url), ca_file)
-        try:
-            queue.promises = await queue._handshake()
-        except BaseException:
-            await queue.close()
-            raise
-        return queue
+    async def open(cls, url: str, *, ca_file: str = "", hurry: bool = False) -> RabbitmqQueue:
+        return await cls(BrokerUrl.parse(url), ca_file, hurry=hurry).handshake()
 
     async def close(self) -> None:
         try:
@@ -62,7 +56,14 @@ class RabbitmqQueue(RemoteQueue):
         try:
             return verb.unpack_answer(answer)
         except msgspec.DecodeError as error:
-            raise _another_version(self._url, f"its answer to {name} is not understood: {error}") from error
+            raise self.not_understood(f"its answer to {name} is not understood: {error}") from error
+
+    async def hello(self) -> bytes:
+        await self._requests.wait_for_relay(self._relay_budget)
+        return await self._requests.ask(HELLO, b"", HELLO_BUDGET)
+
+    def not_understood(self, why: str) -> QueueRefused:
+        return QueueRefused(f"the relay behind {self._url}: {why}", hint="run the same version of shoal on both sides")
 
     async def claim(
         self,
@@ -76,8 +77,8 @@ class RabbitmqQueue(RemoteQueue):
     ) -> Claim:
         """What was delivered, else what the ledger hands out now.
 
-        A request is known to be repeated if this object was asked the first time, too; else the ledger knows it,
-        and is asked when nothing was delivered.
+        A request is known to be repeated if this object was asked the first time, too; one that another process made
+        may be: the ledger knows, and is asked first.
         """
         deliveries = self._deliveries
         was_delivered = self._asked.get((worker, request_id)) if request_id else None
@@ -86,7 +87,8 @@ class RabbitmqQueue(RemoteQueue):
             return Claim(tasks[0].lease if tasks else 0, tasks)
         if was_delivered is None:
             await deliveries.attend(worker, serves, limit)
-            if tasks := deliveries.take(limit, request_id):
+            is_new = not request_id or is_made_here(request_id)
+            if is_new and (tasks := deliveries.take(limit, request_id)):
                 self._note_request(worker, request_id, delivered=True)
                 return Claim(tasks[0].lease, tasks)
         self._note_request(worker, request_id, delivered=False)
@@ -129,18 +131,3 @@ class RabbitmqQueue(RemoteQueue):
             words = "the broker's password and all records travel unencrypted"
             found.append(Finding("way", "warning", words, "use amqps:// and a broker with TLS"))
         return found
-
-    async def _handshake(self) -> Promises:
-        answer = await self._requests.ask(HELLO, b"", HELLO_BUDGET)
-        try:
-            info = msgspec.msgpack.decode(answer, type=ServerInfo)
-        except msgspec.DecodeError as error:
-            raise _another_version(self._url, "it does not answer as a relay does") from error
-        if info.protocol != PROTOCOL:
-            raise _another_version(self._url, f"it is shoal {info.shoal}, which speaks another version")
-        self.backend = info.backend
-        return info.promises
-
-
-def _another_version(url: BrokerUrl, why: str) -> QueueRefused:
-    return QueueRefused(f"the relay behind {url}: {why}", hint="run the same version of shoal on both sides")

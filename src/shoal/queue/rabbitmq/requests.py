@@ -5,21 +5,27 @@ from __future__ import annotations
 import asyncio
 import itertools
 
+import msgspec
+
 from shoal import errors
 from shoal.amqp.channel import Channel
-from shoal.amqp.errors import AmqpError
+from shoal.amqp.errors import NOT_FOUND, AmqpError, ChannelClosed, NotAmqp
 from shoal.amqp.message import TRANSIENT, Message, Outgoing, Properties
 from shoal.errors import ActionRequired, QueueRefused, QueueUnavailable
 from shoal.queue.broker import names
 from shoal.queue.broker.connect import Link
 from shoal.queue.broker.failure import translate
-from shoal.queue.broker.wire import REFUSED, REQUEST_SECONDS, decode_refusal
+from shoal.queue.broker.parts import MAX_ANSWER, PART_BYTES, Assembly, split
+from shoal.queue.broker.wire import REFUSED, REQUEST_SECONDS, UPLOAD, decode_refusal
 from shoal.queue.wire import MEDIA_TYPE
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 BUDGET = 30.0  # seconds in which a request is repeated; every verb may be
 NO_RELAY_PAUSE = 0.2  # seconds after which a request that no queue took is sent again
+UPLOAD_SPEED = 1_000_000  # bytes a second: a large request is given that much longer
 START_RELAY = "start one where the ledger can be reached: shoal relay --queue 'amqp://…?ledger=redis://…'"
+
+Answer = tuple[str, bytes]  # its kind, and what it says
 
 
 class NoRelay(Exception):
@@ -33,7 +39,7 @@ class Requests:
         self._channel: Channel | None = None
         self._turn = asyncio.Lock()
         self._numbers = itertools.count(1)
-        self._waiting: dict[str, asyncio.Future[Message]] = {}
+        self._waiting: dict[str, _Expected] = {}
 
     async def ask(self, verb: str, body: bytes, budget: float = BUDGET) -> bytes:
         """The answer to a verb. Repeated while none comes; raises what the relay refused it with."""
@@ -41,7 +47,7 @@ class Requests:
         deadline = loop.time() + budget
         while True:
             try:
-                answer = await self._exchange(verb, body, max(0.1, min(REQUEST_SECONDS, deadline - loop.time())))
+                kind, answer = await self._exchange(verb, body, max(0.1, min(REQUEST_SECONDS, deadline - loop.time())))
             except TimeoutError:
                 problem: ActionRequired = QueueUnavailable(
                     f"no relay answers behind {self._link.address}", hint=START_RELAY
@@ -52,32 +58,63 @@ class Requests:
             except AmqpError as error:  # the connection broke: the relay may have heard it or not
                 problem = translate(self._link.address, error)
             else:
-                if answer.properties.type == REFUSED:
-                    raise _refusal(answer.body)
-                return answer.body
+                if kind == REFUSED:
+                    raise _refusal(answer)
+                return answer
             if isinstance(problem, QueueRefused) or loop.time() >= deadline:
                 raise problem
 
-    async def _exchange(self, verb: str, body: bytes, seconds: float) -> Message:
+    async def wait_for_relay(self, budget: float) -> None:
+        """QueueUnavailable if none listens: that is known at once, while an answer might only be late."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + budget
+        while not await self._has_relay():
+            if loop.time() >= deadline:
+                raise QueueUnavailable(f"no relay runs behind {self._link.address}", hint=START_RELAY)
+            await asyncio.sleep(NO_RELAY_PAUSE)
+
+    async def _has_relay(self) -> bool:
+        connection = await self._link.connection()
+        try:
+            channel = await connection.channel(confirms=False)
+            consumers = (await channel.declare_queue(self._to, passive=True)).consumers
+            await channel.close()
+            return consumers > 0
+        except ChannelClosed as error:
+            if error.code != NOT_FOUND:
+                raise translate(self._link.address, error) from error
+            return False  # none has ever been here
+        except AmqpError as error:
+            raise translate(self._link.address, error) from error
+
+    async def _exchange(self, verb: str, body: bytes, seconds: float) -> Answer:
+        to = self._to
+        if len(body) > PART_BYTES:  # the parts must come to the same relay
+            kind, where = await self._exchange(UPLOAD, b"", seconds)
+            if kind == REFUSED:
+                return kind, where
+            to = msgspec.msgpack.decode(where, type=str)
+            seconds += len(body) / UPLOAD_SPEED
         channel = await self._open_channel()
         number = str(next(self._numbers))
-        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._waiting[number] = answer
-        properties = Properties(
-            content_type=MEDIA_TYPE,
-            delivery_mode=TRANSIENT,
-            correlation_id=number,
-            reply_to=REPLY_TO,
-            expiration=int(seconds * 1000),
-            type=verb,
-        )
+        expected = self._waiting[number] = _Expected()
         try:
             async with asyncio.timeout(seconds):
                 connection = self._link.current
                 if connection is not None:
                     await connection.wait_writable()
-                channel.publish(Outgoing(self._to, body, properties, mandatory=True))
-                return await answer
+                for name, part in split(body):
+                    properties = Properties(
+                        content_type=MEDIA_TYPE,
+                        delivery_mode=TRANSIENT,
+                        correlation_id=number,
+                        reply_to=REPLY_TO,
+                        expiration=int(seconds * 1000),
+                        message_id=name,
+                        type=verb,
+                    )
+                    channel.publish(Outgoing(to, part, properties, mandatory=True))
+                return await expected.answer
         finally:
             self._waiting.pop(number, None)
 
@@ -96,19 +133,37 @@ class Requests:
             return channel
 
     def _on_answer(self, message: Message) -> None:
-        answer = self._waiting.get(message.properties.correlation_id)
-        if answer is not None and not answer.done():
-            answer.set_result(message)
+        expected = self._waiting.get(message.properties.correlation_id)
+        if expected is not None:
+            expected.receive(message)
 
     def _on_return(self, message: Message, code: int) -> None:
-        answer = self._waiting.get(message.properties.correlation_id)
-        if answer is not None and not answer.done():
-            answer.set_exception(NoRelay())
+        expected = self._waiting.get(message.properties.correlation_id)
+        if expected is not None:
+            expected.fail(NoRelay())
 
     def _on_lost(self, error: AmqpError) -> None:
-        for answer in self._waiting.values():
-            if not answer.done():
-                answer.set_exception(error)
+        for expected in self._waiting.values():
+            expected.fail(error)
+
+
+class _Expected:
+    """An answer that is waited for; it may come in parts."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._assembly = Assembly()
+
+    def receive(self, message: Message) -> None:
+        whole = self._assembly.add(message.properties.message_id, message.body)
+        if self._assembly.size > MAX_ANSWER:
+            self.fail(NotAmqp("the relay's answer is too large"))
+        elif whole is not None and not self.answer.done():
+            self.answer.set_result((message.properties.type, whole))
+
+    def fail(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
 
 
 def _refusal(body: bytes) -> ActionRequired:

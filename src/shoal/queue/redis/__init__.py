@@ -8,6 +8,8 @@ from collections.abc import Callable
 from shoal.core.task import LaneChange
 from shoal.queue.base import Promises
 from shoal.queue.facade import verb
+from shoal.queue.failover import recovery_of, remembered
+from shoal.queue.recent_writes import RecentWrites
 from shoal.queue.redis import (
     admit,
     cache,
@@ -49,6 +51,11 @@ class RedisQueue:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._listener = RedisListener(engine)
+        if engine.server_url.fails_over:
+            engine.recovery = recovery_of(
+                engine, add=admit.add, settle=settle.settle, document=documents.find,
+                compare_and_swap=documents.compare_and_swap, now=engine.now,
+            )  # fmt: skip
         self.promises = Promises(
             durable=_DURABLE[engine.aof], steps_clock=engine.clock is not None, shared="any number of machines"
         )
@@ -77,12 +84,12 @@ class RedisQueue:
     purge = verb(runs.purge)
     runs = verb(runs.listing)
 
-    add = verb(admit.add)
+    add = verb(remembered(admit.add, RecentWrites.added))
     reserve = verb(claim.reserve)
     extend = verb(claim.extend)
     claim = verb(claim.claim)
     push = verb(push.push)
-    settle = verb(settle.settle)
+    settle = verb(remembered(settle.settle, RecentWrites.settled))
     drop = verb(drop.drop)
 
     list_tasks = verb(look(inspect.list_tasks))
@@ -139,5 +146,7 @@ class RedisQueue:
 
     async def close(self) -> None:
         self._listener.close()
+        if self._engine.recovery is not None:
+            await self._engine.recovery.close()
         self._engine.close()
         await asyncio.sleep(0)  # the loop closes connections, if it is let

@@ -9,13 +9,22 @@ from typing import Any, cast
 
 import hiredis
 
+from shoal.queue.redis.server_url import Address
+
 CONNECT_TIMEOUT = 5.0  # seconds
 SILENCE_TIMEOUT = 15.0  # seconds without a byte while answers are awaited: the other side is gone
+QUICK_TIMEOUT = 3.0  # seconds for both, where there are others to be asked
 _NOTHING = object()
 
 
+def forget(answer: asyncio.Future[Any]) -> None:
+    """Nobody need await this answer: should it be lost, that is no error of its own."""
+    answer.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
+
+
 class RedisConnection(asyncio.Protocol):
-    def __init__(self) -> None:
+    def __init__(self, silence: float = SILENCE_TIMEOUT) -> None:
+        self._silence = silence
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)
         self._waiting: deque[asyncio.Future[Any]] = deque()
         self._transport: asyncio.Transport | None = None
@@ -24,14 +33,22 @@ class RedisConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
 
     @classmethod
-    async def open(cls, host: str, port: int, *, path: str = "", tls: ssl.SSLContext | None = None) -> RedisConnection:
+    async def open(cls, to: Address | str, *, tls: bool = False, silence: float = SILENCE_TIMEOUT) -> RedisConnection:
+        """Connect to an address, or to the path of a socket."""
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(CONNECT_TIMEOUT):
-            if path:
-                _, connection = await loop.create_unix_connection(cls, path)
+        async with asyncio.timeout(min(CONNECT_TIMEOUT, silence)):
+            if isinstance(to, str):
+                _, connection = await loop.create_unix_connection(lambda: cls(silence), to)
             else:
-                _, connection = await loop.create_connection(cls, host, port, ssl=tls)
+                context = ssl.create_default_context() if tls else None
+                _, connection = await loop.create_connection(lambda: cls(silence), to.host, to.port, ssl=context)
         return connection
+
+    @property
+    def host(self) -> str:
+        """Of the other side; empty for a socket."""
+        peer = self._transport.get_extra_info("peername") if self._transport is not None else None
+        return str(peer[0]) if isinstance(peer, tuple) else ""
 
     @property
     def is_open(self) -> bool:
@@ -45,7 +62,7 @@ class RedisConnection(asyncio.Protocol):
         if not self._waiting:
             self._last_data_at = self._loop.time()
             if self._silence_timer is None:
-                self._silence_timer = self._loop.call_later(SILENCE_TIMEOUT, self._check_silence)
+                self._silence_timer = self._loop.call_later(self._silence, self._check_silence)
         self._waiting.append(answer)
         self._transport.write(hiredis.pack_command(command))
         return answer
@@ -55,10 +72,10 @@ class RedisConnection(asyncio.Protocol):
         if not self._waiting:
             return
         quiet = self._loop.time() - self._last_data_at
-        if quiet >= SILENCE_TIMEOUT and self._transport is not None:
+        if quiet >= self._silence and self._transport is not None:
             self._transport.abort()
         else:
-            self._silence_timer = self._loop.call_later(SILENCE_TIMEOUT - quiet, self._check_silence)
+            self._silence_timer = self._loop.call_later(self._silence - quiet, self._check_silence)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass of it

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from shoal.queue.base import Finding
 from shoal.queue.redis import server
 from shoal.queue.redis.engine import Engine
+from shoal.queue.redis.server_url import RedisUrl
 
 SLOW = 0.02  # seconds for an answer
 APART = 2.0  # seconds between two clocks
@@ -34,7 +35,9 @@ async def diagnose(engine: Engine) -> list[Finding]:
     about = server.parse(await engine.plain("INFO"))
     findings = [_version(about), _latency(took), _clocks(apart), _eviction(about), _memory(about)]
     findings += _log(about, engine.aof)
-    findings += _role(about)
+    findings += _role(about, engine.server_url)
+    least = await engine.try_command("CONFIG", "GET", "min-replicas-to-write")
+    findings += _replicas(about, engine.server_url, int(least[1]) if least else 0)
     limit = await engine.try_command("CONFIG", "GET", "maxclients")
     findings.append(_clients(about, int(limit[1]) if limit else 0))
     return findings
@@ -126,14 +129,36 @@ def _log(about: dict[str, str], fsync: str) -> Iterator[Finding]:
     yield _FSYNC.get(fsync, Finding("sync", "note", f"appendfsync {fsync or 'unknown'}"))
 
 
-def _role(about: dict[str, str]) -> Iterator[Finding]:
+def _role(about: dict[str, str], server_url: RedisUrl) -> Iterator[Finding]:
     if about.get("role", "master") != "master":
         yield Finding("role", "wrong", "it is a replica and cannot be written", "give the URL of the primary")
     if about.get("cluster_enabled") == "1":
         yield Finding(
-            "cluster", "note",
-            "it is a node of a cluster: all of a namespace is kept on one node, which is the one to be given",
-            "use several namespaces to use several nodes",
+            "cluster", "note", "it is a node of a cluster: all of a namespace is kept on one node",
+            "use several namespaces to use several nodes"
+            if server_url.kind == "cluster"
+            else "redis+cluster:// finds the node by itself, also after a fail-over",
+        )  # fmt: skip
+
+
+def _replicas(about: dict[str, str], server_url: RedisUrl, least: int) -> Iterator[Finding]:
+    """What a fail-over would lose."""
+    count, asked = int(about.get("connected_slaves", 0)), server_url.replicas
+    words = f"{count} {'replica follows' if count == 1 else 'replicas follow'}"
+    if asked > count:
+        fix = "start its replicas, or ask for fewer (?replicas=): changes wait for them"
+        yield Finding("replicas", "wrong", f"{words}, and the URL asks for {asked}", fix)
+    elif server_url.fails_over and not count:
+        yield Finding("replicas", "warning", "no replica follows: nobody could take over", "start its replicas")
+    elif asked and least:
+        yield Finding("replicas", "ok", f"{words}; a change is acknowledged when {asked} of them have it")
+    elif asked:
+        fix = f"CONFIG SET min-replicas-to-write {asked}: a primary that is cut off then takes no changes"
+        yield Finding("replicas", "ok", f"{words}; a change is acknowledged when {asked} of them have it", fix)
+    elif count:
+        yield Finding(
+            "replicas", "note", f"{words} at a distance: a fail-over may undo the last moment",
+            "?replicas=1 in the URL waits for one of them; CONFIG SET min-replicas-to-write 1",
         )  # fmt: skip
 
 

@@ -11,6 +11,14 @@ _TRANSIENT = ("LOADING", "BUSY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "READO
 _AUTH_ERRORS = ("NOAUTH", "WRONGPASS", "NOPERM")
 
 
+class PrimaryMissing(OSError):
+    """Those who should know where the primary is do answer, and there is none just now: a fail-over is under way."""
+
+
+def is_refused_login(error: Exception) -> bool:
+    return str(error).startswith(_AUTH_ERRORS) or "invalid password" in str(error) or "AUTH" in str(error).split(" ")[0]
+
+
 def is_transient(error: Exception) -> bool:
     return str(error).startswith(_TRANSIENT)
 
@@ -42,7 +50,7 @@ def translate_error(where: RedisUrl, error: Exception) -> ActionRequired:
         )
     if code == "LOADING":
         return QueueUnavailable(f"Redis at {where} is still reading its data", hint="try again in a while")
-    if code in _AUTH_ERRORS or "invalid password" in text or "AUTH" in code:
+    if is_refused_login(error):
         return QueueRefused(
             f"{where} refuses the login: {text}", hint="check user and password in the URL of the queue"
         )
@@ -51,12 +59,15 @@ def translate_error(where: RedisUrl, error: Exception) -> ActionRequired:
     if code in ("MOVED", "ASK"):
         return QueueRefused(
             f"{where} is one node of a Redis Cluster, and namespace {where.namespace} is kept on another",
-            hint=f"give the URL of that node: {text.split(' ')[-1]}",
+            hint=f"use redis+cluster://, which finds the node by itself: redis+cluster://{text.split(' ')[-1]}",
         )
     if "SELECT is not allowed in cluster mode" in text:
         return QueueRefused(
-            f"{where} is a Redis Cluster, which has no databases", hint="leave the number out of the URL"
+            f"{where} is a Redis Cluster, which has no databases",
+            hint="leave the number out of the URL, and use redis+cluster://",
         )
+    if "cluster support disabled" in text:
+        return QueueRefused(f"{where} is not a Redis Cluster", hint="use redis://, or redis+sentinel:// with sentinels")
     if code == "ERR":  # a script that failed does so again
         return QueueRefused(
             f"{where} does not understand us: {text}",
@@ -68,6 +79,13 @@ def translate_error(where: RedisUrl, error: Exception) -> ActionRequired:
 def unreachable(where: RedisUrl, error: Exception) -> ActionRequired:
     reason = getattr(error, "strerror", None) or str(error) or "no answer in time"
     return QueueUnavailable(f"Redis at {where} cannot be reached: {reason}", hint="start it, or check --queue")
+
+
+def unconfirmed(where: RedisUrl, replicas: int) -> ActionRequired:
+    return QueueUnavailable(
+        f"{where}: a change did not reach {replicas} replicas, as ?replicas= in the URL asks for",
+        hint="start the replicas, or ask for fewer; nothing is lost",
+    )
 
 
 def closed() -> ActionRequired:

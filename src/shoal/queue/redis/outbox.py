@@ -19,6 +19,8 @@ async def listing(engine: Engine, kind: str, *, after: int = 0, limit: int = 100
         if len(page) < size:
             break
         after = found[-1].seq
+    if found:
+        await engine.flush()
     return found
 
 

@@ -20,6 +20,13 @@ async def page(
 ) -> list[StoredRecord]:
     if limit < 1:
         return []
+    found = await _page(engine, run, after, limit, tasks)
+    if found:
+        await engine.flush()
+    return found
+
+
+async def _page(engine: Engine, run: int, after: int, limit: int, tasks: Collection[int]) -> list[StoredRecord]:
     if not tasks:
         return await _read(engine, run, [after + 1, f"+{limit}"])
     wanted = _after(sorted([span async for span in _spans(engine, run, tasks)]), after)

@@ -62,13 +62,11 @@ async def call_verb(verb: str, request: Request, context: ContextDep, caller: Wo
     if verb not in VERBS:
         raise not_found("verb", verb)
     try:
-        args, named = read_verb(verb, await _body(request))
+        args, named = read_verb(verb, await _body(request), cache_size=context.settings.cache_size)
     except InvalidMessage as error:
         raise Problem(422, "invalid-message", str(error)) from None
     except ReservedDocument as error:
         raise Problem(403, "reserved-document", str(error), hint=error.hint) from None
-    if verb == "cache_put":
-        args[1] = min(args[1], context.settings.cache_size)  # what the queue's machine has room for
     about = await _removal_target(context.queue, verb, args, named)
     try:
         result = await _call(context.queue, verb, args, named)

@@ -9,10 +9,10 @@ from starlette.responses import Response
 
 from shoal.control.scaling.scale_documents import MAX_EVENTS
 from shoal.view.machines import machine_views, resources_document
-from shoal.view.scale import history_documents, scale_document, scale_status
+from shoal.view.scale import ScaleStatus, history_documents, scale_document, scale_status
 from shoal.web.api.models import EventList, MachineList, ScaleDocument, ScaleRequestBody, response_docs
 from shoal.web.auth.access import OperatorDep, ReaderDep
-from shoal.web.context import ContextDep
+from shoal.web.context import ContextDep, ServerContext
 from shoal.web.http.json_response import json_response
 from shoal.web.http.problem import Problem
 
@@ -29,17 +29,23 @@ async def show_scale(context: ContextDep, caller: ReaderDep) -> Response:
 @router.post("/scale", summary="Set the number of workers", responses=response_docs(ScaleDocument, 409))
 async def set_scale(context: ContextDep, caller: OperatorDep, wanted: ScaleRequestBody) -> Response:
     """The scaler that acts keeps to it from its next evaluation on; null lets it decide again."""
-    status = await scale_status(context.queue)
-    state = status.state
-    if wanted.workers is not None:
-        if state is None or not status.is_acting:
-            raise Problem(409, "no-scaler", "no scaler is acting: nobody would start them", hint="shoal scale auto")
-        if wanted.workers > state.limits.maximum:
-            raise Problem(409, "above-maximum", f"the scaler may start {state.limits.maximum}", hint="--max-workers N")
+    await check_workers(context, wanted.workers)
     if not wanted.dry_run:
         await context.actor(caller).set_workers(wanted.workers)
         context.invalidate()
     return json_response(scale_document(await scale_status(context.queue)))
+
+
+async def check_workers(context: ServerContext, workers: int | None) -> ScaleStatus:
+    """Refuse a number that no scaler would keep to; None lets it decide."""
+    status = await scale_status(context.queue)
+    if workers is not None:
+        if status.state is None or not status.is_acting:
+            raise Problem(409, "no-scaler", "no scaler is acting: nobody would start them", hint="shoal scale auto")
+        most = status.state.limits.maximum
+        if workers > most:
+            raise Problem(409, "above-maximum", f"the scaler may start {most}", hint="--max-workers N")
+    return status
 
 
 @router.get("/scale/history", summary="What the autoscaler did", responses=response_docs(EventList))

@@ -56,7 +56,8 @@ _BODY: dict[str, Any] = {
             "application/x-ndjson": {
                 "schema": {
                     "type": "string",
-                    "description": "One object per line: url, priority, meta, delay, ttl, ack, needs, method, headers.",
+                    "description": "One object per line: url, priority, meta, delay, ttl, ack, needs, method, headers, "
+                    "body, fetch, steps.",
                 }
             },
         },

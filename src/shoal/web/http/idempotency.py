@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import math
 from collections.abc import Awaitable, Callable
@@ -13,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from shoal.control.idempotency import (
+    LOCK_TTL,
     IdempotencyEntry,
     KeyLock,
     KeyReused,
@@ -27,6 +29,9 @@ from shoal.web.http.json_response import json_response
 from shoal.web.http.problem import Problem
 
 REPLAYED_HEADER = "Idempotency-Replayed"
+# A proxy sends a request again whose server died: by then that server is taken for dead.
+REPEAT_TIMEOUT = LOCK_TTL + 2.0  # seconds
+REPEAT_INTERVAL = 0.25
 
 IdempotencyKey = Annotated[
     str | None,
@@ -79,8 +84,12 @@ async def idempotent(
 async def open_key(
     context: ServerContext, caller: Caller, key: str, fingerprint: str = ""
 ) -> KeyLock | IdempotencyEntry:
+    """The right to work on it, or its answer. A stream, which has no fingerprint yet, does not wait for another."""
     try:
-        return await acquire(context.queue, document_name(caller.name, key), fingerprint)
+        name = document_name(caller.name, key)
+        if not fingerprint:
+            return await acquire(context.queue, name)
+        return await _acquire_or_wait(context, caller, name, fingerprint)
     except KeyReused:
         raise key_reused() from None
     except RequestInProgress as busy:
@@ -91,6 +100,28 @@ async def open_key(
             hint="repeat it in a moment for its response; nothing is done twice",
             headers={"Retry-After": str(math.ceil(busy.after))},
         ) from None
+
+
+async def _acquire_or_wait(
+    context: ServerContext, caller: Caller, name: str, fingerprint: str
+) -> KeyLock | IdempotencyEntry:
+    """The same; a repeated request waits for the first one, unless too many do."""
+    try:
+        return await acquire(context.queue, name, fingerprint)
+    except RequestInProgress:
+        if not await context.repeat_slots.take(caller.name):
+            raise
+    try:
+        end = asyncio.get_running_loop().time() + REPEAT_TIMEOUT
+        while True:
+            await asyncio.sleep(REPEAT_INTERVAL)
+            try:
+                return await acquire(context.queue, name, fingerprint)
+            except RequestInProgress:
+                if asyncio.get_running_loop().time() >= end:
+                    raise
+    finally:
+        context.repeat_slots.release(caller.name)
 
 
 async def store_result(hold: KeyLock, done: OperationResult, fingerprint: str = "") -> None:

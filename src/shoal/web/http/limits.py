@@ -18,6 +18,7 @@ from shoal.web.http.body import BodyReader, limit_stream, server_busy
 from shoal.web.http.problem import Problem
 from shoal.web.http.rate_bucket import TokenBuckets
 from shoal.web.http.slots import CallerSlots, HeldSlot, Pool, Slots
+from shoal.web.http.startup_gate import PROBES
 
 PROBE_CHECK_INTERVAL = 1.0  # seconds after which a request that waits looks whether its queue is away
 # What takes as long as the client likes, each in a pool of its own: at once, and of one caller.
@@ -27,8 +28,6 @@ WORKER_WAITS = (8_000, 4_000)  # one for each process of a fleet, which may shar
 DOWNLOADS = (500, 100)
 UPLOADS = (32, 16)
 BURST, WAITERS = 5, 20  # times the rate at once, times the number at work waiting
-# Answered whatever else happens.
-ALWAYS_ANSWERED = frozenset(("/health", "/ready", "/api/health", "/api/ready"))
 # Wait by their nature.
 EVENTS, BATCH, WORKER_WAIT = "/api/v1/events", "/api/crawl/batch", "/api/v1/queue/wait"
 LONG_RUNNING = frozenset((EVENTS, BATCH, WORKER_WAIT))
@@ -68,7 +67,7 @@ class RequestLimits:
         self._closing = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan" or scope["path"] in ALWAYS_ANSWERED:
+        if scope["type"] == "lifespan" or scope["path"] in PROBES:
             await self._app(scope, receive, send)
             return
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -10,17 +12,29 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shoal.web.http.problem import Problem
 
+# Seconds for which a request waits: a queue that is there is open by then, and who starts is not noticed by clients.
+OPENING = 2.0
+# Answered at once, whatever else happens.
+PROBES = frozenset(("/health", "/ready", "/api/health", "/api/ready"))
+
 
 class StartupGate:
-    """`app` is the application; None until there is one."""
-
     def __init__(self, health: Mapping[str, object]) -> None:
-        self.app: ASGIApp | None = None
+        self._app: ASGIApp | None = None
+        self._opened = asyncio.Event()
         self._health = health
 
+    def open(self, app: ASGIApp) -> None:
+        """The queue answers: from now on the application does."""
+        self._app = app
+        self._opened.set()
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self.app is not None:
-            await self.app(scope, receive, send)
+        if self._app is None and not (scope["type"] == "http" and scope["path"] in PROBES):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._opened.wait(), OPENING)
+        if self._app is not None:
+            await self._app(scope, receive, send)
         elif scope["type"] == "http":
             await self._not_ready(scope["path"], send)
         else:

@@ -20,6 +20,7 @@ from shoal.core.task import LaneChange
 from shoal.queue.base import Queue, RunAction, TaskFilter, TaskView
 from shoal.view import formatting
 from shoal.view.why import MAX_ID, find_task
+from shoal.web.api.scale import check_workers
 from shoal.web.api.webhooks import edit_hook
 from shoal.web.auth import tokens
 from shoal.web.context import ServerContext
@@ -110,7 +111,7 @@ def _picked_rows(picked: Sequence[str]) -> str:
 
 def _confirmation(action: PageAction, about: str, fields: FormFields, back: str) -> dict[str, Any]:
     form = action.form(about, fields)
-    for name in ("spacing", "limit", "cron", "zone", "overlap", "events", "scraper", "stalled_after"):
+    for name in ("spacing", "limit", "cron", "zone", "overlap", "events", "scraper", "stalled_after", "workers"):
         form = {key: text.replace(f"{{{name}}}", fields.get(name, "")) for key, text in form.items()}
     kept = {name: value for name, value in fields.items() if name not in ("csrf", "confirmed", "undo")}
     return {"action": action, "form": form, "kept": kept, "back": back}
@@ -266,6 +267,19 @@ def _worker_action(name: str, wanted: WorkerAction) -> Handler:
     return handle
 
 
+async def _set_workers(form: ActionForm) -> FlashMessage:
+    """As many as the form says, or as many as the scaler thinks fit ("auto")."""
+    given = form.fields.get("workers", "").strip()
+    is_auto = form.fields.get("page_action") == "scale.auto" or given == "auto"
+    workers = None if is_auto else read_value(units.integer(0), given, "workers", "a whole number")
+    before = (await check_workers(form.context, workers)).request.fixed
+    await form.actor.set_workers(workers)
+    undo = {"workers": "auto" if before is None else str(before)}
+    if workers is None:
+        return FlashMessage("scale.auto", "workers", undo_fields=undo)
+    return FlashMessage("scale.set", formatting.count(workers, "worker"), undo_fields=undo)
+
+
 async def _run_schedule(form: ActionForm) -> FlashMessage:
     run = await schedules.run_now(form.context.queue, form.about)
     await form.actor.log_action("run schedule", form.about, run=run.name)
@@ -341,6 +355,8 @@ _HANDLERS: dict[str, Handler] = {
     "worker.drain": _worker_action("worker.drain", "drain"),
     "worker.pause": _worker_action("worker.pause", "pause"),
     "worker.resume": _worker_action("worker.resume", ""),
+    "scale.set": _set_workers,
+    "scale.auto": _set_workers,
     "schedule.run": _run_schedule,
     "schedule.pause": _schedule_action("pause", schedules.pause),
     "schedule.resume": _schedule_action("resume", schedules.resume),

@@ -124,7 +124,7 @@ def _filter_words(fields: Mapping[str, str]) -> str:
 
 
 RUN, HOST, WORKER = "/api/v1/runs/{about}", "/api/v1/hosts/{about}", "/api/v1/workers/{about}"
-TASK = "/api/v1/tasks/{about}"
+TASK, SCALE = "/api/v1/tasks/{about}", "/api/v1/scale"
 SCHEDULE, HOSTS, HOOK = "/api/v1/schedules/{about}", "/api/v1/hosts", "/api/v1/hooks/{about}"
 
 _ALL = (
@@ -239,6 +239,18 @@ _ALL = (
     PageAction(
         "worker.resume", "Resume", "Resume worker {about}?", "It takes work again.",
         "{about} is asked to resume.", "shoal drain ABOUT --resume", WORKER + "/resume", undo="worker.pause",
+    ),
+    PageAction(
+        "scale.set", "Set", "Set the number of workers?",
+        "The autoscaler keeps to it from its next evaluation on, whatever the work needs, until somebody"
+        " lets it decide again.",
+        "The autoscaler keeps to {about}.", "shoal scale set {workers}", SCALE, body='{"workers": {workers}}',
+        undo="scale.set",
+    ),
+    PageAction(
+        "scale.auto", "Let it decide", "Let the autoscaler decide?",
+        "It starts and stops workers by its policy again, within its limits.",
+        "The autoscaler decides again.", "shoal scale set auto", SCALE, body='{"workers": null}', undo="scale.set",
     ),
     PageAction(
         "schedule.run", "Run now", "Start a run of {about} now?", "Its schedule does not change.",

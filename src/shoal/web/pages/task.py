@@ -11,6 +11,7 @@ from starlette.responses import Response
 from shoal.core.task import REVIVED, Attempt
 from shoal.logs import redact
 from shoal.queue.base import TaskView
+from shoal.queue.captures import MAX_CAPTURES, find_capture
 from shoal.view.formatting import count
 from shoal.view.why import MAX_ID, Explanation, describe_origin, explain_task
 from shoal.web.http.problem import not_found
@@ -45,9 +46,30 @@ async def task(request: Request, context: ContextDep, caller: ReaderDep, id: str
 
     async def gather() -> dict[str, Any]:
         origin = describe_origin(found.task) if found.task else ""
-        return {"a": found, "t": found.task, "steps": timeline(found), "evidence": evidence(found), "origin": origin}
+        kept = [await find_capture(context.queue, number, n) for n in range(MAX_CAPTURES)]
+        return {
+            "a": found,
+            "t": found.task,
+            "steps": timeline(found),
+            "evidence": evidence(found),
+            "origin": origin,
+            "captures": [(n, one.media_type == "image/png") for n, one in enumerate(kept) if one is not None],
+        }
 
     return await page(request, caller, "task.html", gather, nav="runs", topics=f"run:{found.run.name}")
+
+
+@router.get("/tasks/{id}/captures/{capture}")
+async def task_capture(context: ContextDep, caller: ReaderDep, id: str, capture: str) -> Response:
+    """A screenshot or PDF of the task's page."""
+    numbers = [int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else -1 for text in (id, capture)]
+    found = None
+    if 0 < numbers[0] <= MAX_ID and 0 <= numbers[1] < MAX_CAPTURES:
+        found = await find_capture(context.queue, *numbers)
+    if found is None:
+        raise not_found("capture", capture[:40], hint="they are kept for a week")
+    place = "inline" if found.media_type == "image/png" else f'attachment; filename="task-{numbers[0]}.pdf"'
+    return Response(found.data, media_type=found.media_type, headers={"content-disposition": place})
 
 
 def _origin(view: TaskView) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Sequence
 
@@ -14,6 +13,7 @@ from shoal.core.typed_task import daily_scraper_name
 from shoal.errors import UsageError
 from shoal.queue.base import PushResult, Queue
 from shoal.queue.daily_runs import DailyRuns
+from shoal.queue.request_ids import new_request_id
 from shoal.runs.identity import is_single_process, resolve_run
 from shoal.runs.url_policy import UrlPolicy, run_settings
 from shoal.web.push.request import PushAnswer, PushRequest, typed_task
@@ -146,7 +146,7 @@ class Lease:
                 paces,
                 lease=self._settings.lease,
                 capabilities=self._settings.has,
-                request_id=secrets.token_hex(16),  # where the answer is lost, the same batch is asked for again
+                request_id=new_request_id(),  # where the answer is lost, the same batch is asked for again
             )
             is_leased = bool(result.claim.tasks)
         finally:

@@ -27,7 +27,7 @@ from shoal.core.run import run_of
 from shoal.core.task import Attempt, Outcome, failures
 from shoal.errors import ActionRequired
 from shoal.queue.base import HEARTBEAT_SECONDS, LEASE_SECONDS, Queue, TaskFilter
-from shoal.queue.reconnect import TRANSIENT_ERRORS, reconnecting
+from shoal.queue.reconnect import TRANSIENT_ERRORS, reconnecting, settle_one
 from shoal.worker.pool.child_process import ChildProcess
 from shoal.worker.pool.child_protocol import EXIT_DRAINED, EXIT_GAVE_UP, ChildConfig, exit_error
 from shoal.worker.pool.crash_note import CrashNoteSnapshot, delete_note
@@ -315,7 +315,7 @@ class Supervisor:
             cause=cause,
             evidence={"url": views[0].url if views else "", "why": message} if after is None else None,
         )
-        if await self._retrying(lambda: self._queue.settle([outcome])) != ["stale"]:
+        if await self._retrying(lambda: settle_one(self._queue, outcome)) != "stale":
             self._totals.count_settled(outcome)
 
     async def _watch_children(self) -> None:

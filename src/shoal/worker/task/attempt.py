@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from shoal.core.lane import exit_of_lane, lane_name, lane_without_cache
+from shoal.core.lane import DIRECT, exit_of_lane, lane_name, lane_without_cache
 from shoal.core.page import Response
 from shoal.core.task import Attempt, LaneChange, LeasedTask, OutboxEntry, Outcome, is_plain
 from shoal.core.task_kind import PAGE
 from shoal.core.url import lane_of, request_digest
+from shoal.errors import FetchFailed
 from shoal.extract.links import AdmittedLinks
+from shoal.fetch.base import LivePage
 from shoal.politeness.pace import spacing_change
 from shoal.politeness.response_hints import retry_after, throttle_change
 from shoal.worker.context import RunContext, WorkerContext
@@ -19,6 +21,7 @@ from shoal.worker.task.handler_runner import HandlerDeadline, UserCodeStep
 from shoal.worker.task.recrawl import FormerPage
 
 log = logging.getLogger("shoal.worker")
+MAX_REASON = 200  # letters
 FAST_RESPONSE = 0.25  # seconds
 FROM_CACHE = "from the cache"
 SAMPLE_EVERY = 8  # one in so many fast responses is measured
@@ -38,6 +41,7 @@ class TaskAttempt:
         "is_unchanged",
         "lane",
         "lane_changes",
+        "live",
         "page_fetch_errors",
         "page_fetch_lock",
         "response",
@@ -55,6 +59,7 @@ class TaskAttempt:
         self.step = UserCodeStep(task, context)
         self.lane_changes: tuple[LaneChange, ...] = ()
         self.response: Response | None = None
+        self.live: LivePage | None = None  # its page, while it is open in a browser
         self.deadline: HandlerDeadline  # of a page's handler, once it has begun
         self.crawl_delay = 0.0  # of the task's own lane
         self.page_fetch_errors: tuple[BaseException, ...] = ()  # raised by page.fetch
@@ -70,6 +75,12 @@ class TaskAttempt:
         """The lane of a request of this attempt: it leaves by the exit of its task."""
         return lane_name(lane_of(url), self._exit) if self._exit else lane_of(url)
 
+    def exit_of(self, run_context: RunContext) -> str:
+        """The exit by which its requests leave, those of page.fetch included; "": directly, or by a proxy."""
+        options = self.task.request_options
+        own = (options.exit or ("" if options.proxy else run_context.exit)) if options is not None else run_context.exit
+        return "" if own == DIRECT else own
+
     def add_lane_change(self, change: LaneChange | None) -> None:
         if change is not None:
             self.lane_changes += (change,)
@@ -83,6 +94,11 @@ class TaskAttempt:
                 lane, task=self.task.id, cause=cause, now=self.context.clock(), probe=self._probe(lane)
             )
         )
+
+    def record_exit_failure(self, lane: str, error: FetchFailed) -> None:
+        """No proxy of its exit works: the host is not to blame, and its lane by this exit waits for one that does."""
+        if exit_of_lane(lane) and error.after:
+            self.add_lane_change(LaneChange(lane, hold_for=error.after, reason=str(error)[:MAX_REASON]))
 
     def record_response(self, response: Response) -> None:
         """Any answer is a sign of life, and tells how fast the host wants to be asked."""

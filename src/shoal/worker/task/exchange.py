@@ -51,25 +51,32 @@ async def exchange(
     """
     requested_url = url
     redirects: list[str] = []
+    exit = attempt.exit_of(run_context)
+    if exit and run_context.exit_budget is not None:
+        await run_context.exit_budget.check()
     seen: set[str] = set()
     request_builder, fetcher = run_context.request_builder, run_context.fetcher or attempt.context.fetcher
     while True:
         waiting = RequestTurn(turn)
         if not request_builder.cache_age(request_options):
             await waiting()  # before it is built: cookies may come meanwhile
-        request = request_builder.build(url, request_options, requested_url, by_code=not is_task_request)
+        request = request_builder.build(url, request_options, requested_url, by_code=not is_task_request, exit=exit)
         if is_task_request and attempt.former is not None and run_context.recrawl is not None:
             request = run_context.recrawl.with_validators(request, attempt.former)
         try:
             response = await (fetcher.fetch(request) if waiting.is_over else fetch_in_turn(fetcher, request, waiting))
         except FetchFailed as error:
-            if waiting.is_over:  # else no request was sent
+            if error.cause == "exit":
+                attempt.record_exit_failure(attempt.lane_of(url), error)
+            elif waiting.is_over:  # else no request was sent
                 attempt.record_no_response(attempt.lane_of(url), error.cause)
             raise
         if response.cache == "hit":
             refuse_disallowed(attempt, run_context, url)
         else:
             attempt.record_response(response)
+            if exit and run_context.exit_budget is not None:
+                run_context.exit_budget.add(response.transferred or len(response.body))
         if is_task_request:
             attempt.response = response
         new_cookies = request_builder.store_cookies(response, request_options)
@@ -85,7 +92,7 @@ async def exchange(
             raise FetchRefused("redirects", f"more than {run_context.max_redirects} redirects")
         request_options = options_after_redirect(request_options, response.status)
         if is_task_request and attempt.task.parent is not None:
-            _check_scope(attempt, run_context, url)
+            check_scope(attempt, run_context, url)
         turn = partial(take_turn, attempt, run_context, url)
 
 
@@ -98,7 +105,7 @@ def _redirect_target(url: str, location: str, seen: set[str]) -> str:
     return target
 
 
-def _check_scope(attempt: TaskAttempt, run_context: RunContext, url: str) -> None:
+def check_scope(attempt: TaskAttempt, run_context: RunContext, url: str) -> None:
     """A redirect of a page that was found leads to where links may lead."""
     lane = attempt.lane_of(url)
     if lane != attempt.lane and not run_context.in_scope(host_of_lane(lane)):

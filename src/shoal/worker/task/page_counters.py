@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from shoal.core.lane import DIRECT
 from shoal.core.page import Response
 from shoal.core.run_counters import FETCH_PREFIX, UNIQUE_YIELDED, count_empty_page, count_fields, count_hit, count_miss
 from shoal.worker.context import RunContext
 from shoal.worker.task.attempt import TaskAttempt
 from shoal.worker.task.handler_output import HandlerOutput
 
-DIRECT, UNNAMED_PROXY = "direct", "proxy"  # exits without a name of their own
+UNNAMED_PROXY = "proxy"  # an exit without a name of its own
 MAX_EXIT = 40  # letters
 
 
@@ -44,14 +45,16 @@ def _count_fetch(attempt: TaskAttempt, run_context: RunContext, response: Respon
     responses, size, micros, cpu = _fetch_names(fetcher, _exit(attempt, run_context))
     return {
         responses: 1,
-        size: len(response.body),
+        size: response.transferred or len(response.body),
         micros: round(response.seconds * 1e6),
         cpu: attempt.context.cpu_meter.take(),
     }
 
 
 def _exit(attempt: TaskAttempt, run_context: RunContext) -> str:
-    """The way a request left by: the name of its proxy's secret; URLs of proxies may have passwords in them."""
+    """The way a request left by: the name of its exit, or of its proxy's secret; URLs may have passwords in them."""
+    if name := attempt.exit_of(run_context):
+        return name
     options = attempt.task.request_options
     if options is not None and options.proxy:
         return UNNAMED_PROXY if "://" in options.proxy else options.proxy[:MAX_EXIT]

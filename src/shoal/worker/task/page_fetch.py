@@ -11,7 +11,7 @@ from shoal.core.retry import status_cause
 from shoal.core.task import RequestOptions
 from shoal.core.url import canonical
 from shoal.errors import FetchFailed, FetchRefused
-from shoal.extract.page import Page
+from shoal.extract.page import LivePageTools, Page
 from shoal.politeness.response_hints import THROTTLE_STATUSES
 from shoal.worker.context import RunContext
 from shoal.worker.task.attempt import TaskAttempt
@@ -69,8 +69,10 @@ async def _fetch(
     return build_page(attempt, run_context, response)
 
 
-def build_page(attempt: TaskAttempt, run_context: RunContext, response: Response) -> Page:
-    """An answer as the handler of a task sees it."""
+def build_page(
+    attempt: TaskAttempt, run_context: RunContext, response: Response, live: LivePageTools | None = None
+) -> Page:
+    """An answer as the handler of a task sees it; live: it is open in a browser."""
     task = attempt.task
     return Page(
         response,
@@ -79,4 +81,5 @@ def build_page(attempt: TaskAttempt, run_context: RunContext, response: Response
         run=run_context.name,
         task=task.id,
         fetch=make_page_fetch(attempt, run_context),
+        live=live,
     )

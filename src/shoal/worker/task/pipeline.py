@@ -22,6 +22,7 @@ from shoal.logs import bind_lazy
 from shoal.worker.context import RunContext, WorkerContext
 from shoal.worker.task import slot
 from shoal.worker.task.attempt import TaskAttempt, log_fields
+from shoal.worker.task.browser_visit import is_for_browser, live_tools, visit_page
 from shoal.worker.task.built_in_handlers import PageFunction, page_function
 from shoal.worker.task.exchange import exchange, take_slot
 from shoal.worker.task.failure import failure_outcome, is_last_attempt
@@ -76,6 +77,8 @@ async def process_task(task: LeasedTask, context: WorkerContext, start_at: float
             attempt.run_context.recrawl.remember_failed(task, attempt.former, outcome)
         return outcome
     finally:
+        if attempt.live is not None:
+            await attempt.live.close()
         attempt.page_fetch_errors = ()  # their frames hold the attempt, which holds the page
         bind_lazy(None)
 
@@ -151,6 +154,9 @@ async def fetch(attempt: TaskAttempt, run_context: RunContext, turn: Turn) -> Re
     What is in the cache need not wait.
     """
     task = attempt.task
+    if is_for_browser(attempt, run_context):
+        attempt.response = await visit_page(attempt, run_context, turn)
+        return attempt.response
     attempt.response = await exchange(attempt, run_context, task.url, task.request_options, turn, is_task_request=True)
     return attempt.response
 
@@ -189,7 +195,7 @@ async def extract(
     if budget is not None and len(response.body) > budget.unchecked_size:
         await budget.check(response)
     with attempt.step:
-        page = build_page(attempt, run_context, response)
+        page = build_page(attempt, run_context, response, live_tools(attempt, run_context))
         func = error_handler or page_function(attempt.task.kind, run_context.scraper, page)
         if func is None:
             follow_matching(page, run_context, output)

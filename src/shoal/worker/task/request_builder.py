@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -13,6 +13,7 @@ from shoal.core.request_header import names_identity
 from shoal.core.task import RequestOptions, is_plain
 from shoal.core.url import path_of, request_digest
 from shoal.errors import GiveUp
+from shoal.fetch.cookies import Cookie
 
 # Of what a task asks for itself, only these go along to another origin.
 _SAFE_HEADERS = frozenset({"accept", "accept-language", "user-agent"})
@@ -27,6 +28,10 @@ class CookieStore(Protocol):
     def header(self, url: str, now: float) -> str: ...
 
     def store(self, url: str, lines: Iterable[str], now: float) -> None: ...
+
+    def all(self) -> Iterable[Cookie]: ...
+
+    def put(self, cookies: Iterable[Cookie], now: float) -> None: ...
 
 
 class CookieStores(Protocol):
@@ -50,6 +55,7 @@ class RequestBuilder:
         connections: str = "",
         is_offline: bool = False,
         cache: float = 0.0,
+        exit_proxies: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         """is_own_origin: whether an origin may see the run's own login; credential: a secret as a header.
 
@@ -58,8 +64,10 @@ class RequestBuilder:
         connections: the name of the run's own, for requests that are not plain; none: those that all share.
         is_offline: nothing is really sent, so that logins and proxies are not needed.
         cache: for how long stored responses will do, as in Request.
+        exit_proxies: by the name of the exit, those that may read what is not encrypted.
         """
         self._is_offline = is_offline
+        self._exit_proxies = exit_proxies or {}
         self._cache = cache
         self._connections = connections
         self._timeout = timeout
@@ -78,21 +86,31 @@ class RequestBuilder:
             self._secret(auth)  # said now, not on the first page
 
     def build(
-        self, url: str, request_options: RequestOptions | None, requested_url: str, *, by_code: bool = False
+        self,
+        url: str,
+        request_options: RequestOptions | None,
+        requested_url: str,
+        *,
+        by_code: bool = False,
+        exit: str = "",
     ) -> Request:
-        """The request for `url`; `requested_url` is the one that the options are for. by_code: of page.fetch."""
+        """The request for `url`; `requested_url` is the one that the options are for. by_code: of page.fetch.
+
+        exit: the name of the one it leaves by, in place of the run's proxy.
+        """
         cookie = self._cookie(url, request_options)
-        if self._is_plain and request_options is None and not cookie:
+        if self._is_plain and request_options is None and not cookie and not exit:
             return Request(url, timeout=self._timeout, cache=self._cache)
         if self._is_offline:
             return Request(
                 url, timeout=self._timeout, key=request_digest(url, request_options) if request_options else b""
             )
         options = request_options or RequestOptions()
-        proxy = self._task_proxy(options.proxy) if options.proxy else self.proxy
+        proxy = "" if exit else self._task_proxy(options.proxy) if options.proxy else self.proxy
         allows = self._may_code_use_secret if by_code else self._may_use_secret
         task_auth = options.auth if origin_of(url) == origin_of(requested_url) else ""
-        self._check_proxy_may_see(url, proxy, task_auth, allows)
+        for seen_by in self._exit_proxies.get(exit, ()) if exit else (proxy,):
+            self._check_proxy_may_see(url, seen_by, task_auth, allows)
         headers = self._run_headers(origin_of(url))
         if own_headers := self._task_headers(options, origin_of(url), origin_of(requested_url), allows):
             names = {name.lower() for name, _ in own_headers}
@@ -103,7 +121,20 @@ class RequestBuilder:
         key = b"" if is_plain(request_options) else request_digest(url, request_options)
         connections = self._connections if is_own else ""
         cache = self.cache_age(request_options)
-        return Request(url, options.method, tuple(headers), options.body, self._timeout, key, proxy, connections, cache)
+        session = f"{self._connections}\0{name}" if exit and (name := session_of(request_options)) else ""
+        return Request(
+            url,
+            options.method,
+            tuple(headers),
+            options.body,
+            self._timeout,
+            key,
+            proxy,
+            connections,
+            cache,
+            exit,
+            session,
+        )
 
     def cache_age(self, options: RequestOptions | None) -> float:
         """How old a stored response may be that is used in place of a request, as in Request; 0: none is used."""
@@ -140,13 +171,17 @@ class RequestBuilder:
             return False
         lines = [value for name, value in response.headers if name == "set-cookie"]
         if lines:
-            self._sessions.jar(_session(request_options)).store(response.url, lines, time.time())
+            self._sessions.jar(session_of(request_options)).store(response.url, lines, time.time())
         return bool(lines)
+
+    def session_cookies(self, request_options: RequestOptions | None) -> CookieStore | None:
+        """The cookies that a browser shares with plain requests of the same session; None: they are not kept."""
+        return None if self._sessions is None else self._sessions.jar(session_of(request_options))
 
     def _cookie(self, url: str, request_options: RequestOptions | None) -> str:
         if self._sessions is None:
             return ""
-        return self._sessions.jar(_session(request_options)).header(url, time.time())
+        return self._sessions.jar(session_of(request_options)).header(url, time.time())
 
     def _secret(self, name: str) -> str:
         try:
@@ -203,9 +238,9 @@ def options_after_redirect(request_options: RequestOptions | None, status: int) 
     if status in (301, 302) and request_options.method != "POST":
         return request_options
     kept = tuple(pair for pair in request_options.headers if not pair[0].lower().startswith("content-"))
-    return replace(request_options, method="GET", headers=kept, body=None, exit="", again=0)
+    return replace(request_options, method="GET", headers=kept, body=None, again=0)
 
 
-def _session(request_options: RequestOptions | None) -> str:
+def session_of(request_options: RequestOptions | None) -> str:
     """Whose cookies it is asked with: of its own session, or else of the one that a route names."""
     return (request_options.session or request_options.rule_session) if request_options else ""

@@ -18,7 +18,7 @@ async def check_robots(attempt: TaskAttempt, run_context: RunContext, url: str) 
     if run_context.robots is None:
         return
     lane, asked_at = attempt.lane_of(url), attempt.context.clock()
-    verdict = await run_context.robots.verdict(url)
+    verdict = await run_context.robots.verdict(url, attempt.exit_of(run_context))
     if verdict.wait:
         _raise_robots_unknown(attempt, lane, verdict, verdict.wait)
     delay = verdict.crawl_delay or 0.0

@@ -1,7 +1,7 @@
 -- Work without limits, taken in one step: where a worker serves one run, and nothing that is due has a limit, needs
 -- its turn among others, is more urgent than the rest, or has lost a worker. No rows: it is not so simple, or there is nothing; look and take then.
 
-CREATE FUNCTION claim_fast(p_now bigint, p_worker text, p_request text, p_lease bigint, p_serves text[], p_has text[], p_limit integer)
+CREATE FUNCTION claim_without_limits(p_now bigint, p_worker text, p_request text, p_lease bigint, p_serves text[], p_has text[], p_limit integer)
 RETURNS TABLE (o_id bigint, o_lease bigint, o_name text, o_url text, o_kind text, o_priority bigint, o_depth integer, o_parent bigint,
                o_meta text, o_request_options text, o_auto_ack boolean, o_attempts integer, o_history text, o_expires_at bigint)
 LANGUAGE plpgsql
@@ -96,4 +96,13 @@ BEGIN
   FROM got g WHERE h.run = v_runs[1] AND h.lane = g.lane AND h.needs = 0;
   PERFORM add_counters(v_runs[1], p_ready => -cardinality(v_tids), p_leased => cardinality(v_tids));
 END
+$$;
+
+-- The same for workers of the edition before, which take the columns as they come: these and no others.
+CREATE FUNCTION claim_fast(p_now bigint, p_worker text, p_request text, p_lease bigint, p_serves text[], p_has text[], p_limit integer)
+RETURNS TABLE (o_id bigint, o_lease bigint, o_name text, o_url text, o_kind text, o_priority bigint, o_depth integer, o_parent bigint,
+               o_meta text, o_request_options text, o_auto_ack boolean, o_attempts integer, o_history text)
+LANGUAGE sql SET search_path FROM CURRENT AS $$
+  SELECT o_id, o_lease, o_name, o_url, o_kind, o_priority, o_depth, o_parent, o_meta, o_request_options, o_auto_ack, o_attempts, o_history
+  FROM claim_without_limits(p_now, p_worker, p_request, p_lease, p_serves, p_has, p_limit)
 $$;

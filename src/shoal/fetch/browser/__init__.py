@@ -1,0 +1,1 @@
+"""Pages by a real browser: Chromium, driven by Playwright, behind the gateway."""

@@ -1,0 +1,74 @@
+"""BrowserDriver: Playwright's own process, one for all browsers of this process; started when first needed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from shoal.errors import UsageError
+from shoal.fetch.browser.folder import BrowserFolder
+from shoal.fetch.browser.program import INSTALL_HINT
+
+if TYPE_CHECKING:
+    from playwright.async_api import Playwright
+
+_NODE = "PLAYWRIGHT_NODEJS_PATH"
+
+
+class BrowserDriver:
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._playwright: Playwright | None = None
+        self.folder: BrowserFolder | None = None
+
+    async def playwright(self) -> Playwright:
+        async with self._lock:
+            if self._playwright is None:
+                try:
+                    from playwright.async_api import async_playwright
+                except ImportError:
+                    raise UsageError("Playwright is not installed", hint=INSTALL_HINT) from None
+                self.folder = await asyncio.to_thread(BrowserFolder.make)
+                with _node_by(await asyncio.to_thread(_write_start_script, self.folder.path)):
+                    self._playwright = await async_playwright().start()
+            return self._playwright
+
+    async def close(self) -> None:
+        async with self._lock:
+            playwright, self._playwright = self._playwright, None
+            folder, self.folder = self.folder, None
+            if playwright is not None:
+                await playwright.stop()
+            if folder is not None:
+                await asyncio.to_thread(folder.close)
+
+
+@contextmanager
+def _node_by(script: Path) -> Iterator[None]:
+    """Playwright asks the environment which program it is to start, and nobody else does."""
+    before = os.environ.get(_NODE)
+    os.environ[_NODE] = str(script)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_NODE]
+        else:
+            os.environ[_NODE] = before
+
+
+def _write_start_script(folder: Path) -> Path:
+    """What starts the driver: with its files in our folder, and without the memory limit of this process."""
+    import playwright
+
+    node = os.environ.get(_NODE) or str(Path(playwright.__file__).parent / "driver" / "node")
+    script = folder / "driver"
+    limit = 'ulimit -S -d "$(ulimit -H -d)"'
+    script.write_text(f'#!/bin/sh\n{limit}\nTMPDIR={quote(str(folder))} exec {quote(node)} "$@"\n')
+    script.chmod(0o700)
+    return script

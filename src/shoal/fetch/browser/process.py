@@ -1,0 +1,186 @@
+"""BrowserProcess: one Chromium with its contexts; it counts what it has served, and says when it should retire."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from shoal.errors import FetchFailed
+from shoal.fetch.browser.driver import BrowserDriver
+from shoal.fetch.browser.failures import BROWSER
+from shoal.fetch.browser.options import BrowserOptions, launch_flags
+from shoal.fetch.browser.process_tree import biggest_renderer, descendants, tree_memory, with_new_children
+from shoal.fetch.browser.program import find_program, is_remote, sandbox_problem
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, BrowserContext
+
+log = logging.getLogger("shoal.fetch")
+
+LAUNCH_TIMEOUT = 60.0  # seconds
+CLOSE_TIMEOUT = 5.0
+MEMORY_INTERVAL = 0.1  # between two looks while pages are open
+FULL_LOOK_EVERY = 50
+MEMORY_HIGH = 0.7  # of the limit: a page can take a lot until the next look
+RETIRE_MEMORY = 0.5  # of the limit, when no page is open
+MIN_BLOCKED_PAGES = 10  # before a block counts: a site that refuses everybody is not worth a browser for each page
+MAX_FAILED_PAGES = 2  # in a row that could not be opened
+# Variables that a browser gets: others may be secrets, which pages of strangers must not be near.
+VARIABLES = frozenset(
+    (
+        "PATH",
+        "HOME",
+        "USER",
+        "LANG",
+        "LANGUAGE",
+        "TZ",
+        "DISPLAY",
+        "LD_LIBRARY_PATH",
+        "FONTCONFIG_FILE",
+        "FONTCONFIG_PATH",
+    )
+)
+NOWHERE = "http://127.0.0.1:9"  # the proxy of what belongs to no context: nothing listens there
+
+
+class BrowserProcess:
+    def __init__(self, browser: Browser, options: BrowserOptions, pid: int, clock: Callable[[], float]) -> None:
+        self._browser = browser
+        self._options = options
+        self._clock = clock
+        self._started = clock()
+        self._watch: asyncio.Task[None] | None = None
+        self.pid = pid  # 0: it runs elsewhere
+        self.pages = 0  # that it has served
+        self.busy = 0  # contexts in use
+        self.failed_pages = 0  # in a row
+        self.is_blocked = False  # a site has refused it
+        self.is_retired = False
+        self.most_memory = 0  # bytes, seen while pages were open
+        self.out_of_memory = 0  # times that a page was ended for its memory
+
+    @classmethod
+    async def start(cls, driver: BrowserDriver, options: BrowserOptions) -> BrowserProcess:
+        """Raises FetchFailed (browser) where it does not start; UsageError where there is none."""
+        from playwright.async_api import Error
+
+        playwright = await driver.playwright()
+        clock = asyncio.get_running_loop().time
+        try:
+            if is_remote(options.browser):
+                browser = await playwright.chromium.connect_over_cdp(options.browser, timeout=LAUNCH_TIMEOUT * 1_000)
+                return cls(browser, options, 0, clock)
+            assert driver.folder is not None
+            unsafe = sandbox_problem()
+            if unsafe:
+                log.warning("browser_without_sandbox", extra={"why": unsafe})
+            browser = await playwright.chromium.launch(
+                executable_path=find_program(options.browser),
+                args=launch_flags(options),
+                chromium_sandbox=not unsafe,
+                proxy={"server": NOWHERE, "bypass": "<-loopback>"},
+                env={**_environment(), "TMPDIR": str(driver.folder.path)},
+                handle_sigint=False,
+                handle_sigterm=False,
+                handle_sighup=False,
+                timeout=LAUNCH_TIMEOUT * 1_000,
+            )
+            session = await browser.new_browser_cdp_session()
+            found = await session.send("SystemInfo.getProcessInfo")
+            await session.detach()
+        except Error as error:
+            raise FetchFailed(
+                BROWSER, f"the browser does not start: {str(error).partition('Call log')[0][:500]}"
+            ) from error
+        pid = next((one["id"] for one in found["processInfo"] if one["type"] == "browser"), 0)
+        log.info("browser_started", extra={"pid": pid})
+        return cls(browser, options, pid, clock)
+
+    @property
+    def is_connected(self) -> bool:
+        return self._browser.is_connected()
+
+    async def new_context(self, proxy: str) -> BrowserContext:
+        """A context of its own, whose traffic goes through this proxy."""
+        return await self._browser.new_context(
+            user_agent=self._options.user_agent or None,
+            # A browser elsewhere cannot reach our gateway.
+            proxy={"server": proxy, "bypass": "<-loopback>"} if self.pid else None,
+            accept_downloads=False,
+            service_workers="block",
+        )
+
+    def enter(self) -> None:
+        """A page is opened: from now on memory is watched."""
+        self.busy += 1
+        if self.pid and self._watch is None:
+            self._watch = asyncio.create_task(self._watch_memory(), name="browser-memory")
+
+    def leave(self) -> None:
+        self.busy -= 1
+        self.pages += 1
+        if not self.busy and self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
+    def retire_reason(self) -> str:
+        """Why it should make room for a successor; empty if it need not."""
+        if not self.is_connected:
+            return "it has ended"
+        if self.pages >= self._options.retire_pages:
+            return "pages"
+        if self._clock() - self._started > self._options.retire_age:
+            return "age"
+        if self.failed_pages >= MAX_FAILED_PAGES:
+            return "failed pages"
+        if self.is_blocked and self.pages >= MIN_BLOCKED_PAGES:
+            return "blocked"
+        if not self.busy and self.pid and self._memory() > RETIRE_MEMORY * self._options.memory:
+            return "memory"
+        return ""
+
+    async def close(self) -> None:
+        """End it, in any case."""
+        from playwright.async_api import Error
+
+        if self._watch is not None:
+            self._watch.cancel()
+        with contextlib.suppress(Error, TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT):
+                await self._browser.close()
+        if self.pid and self._browser.is_connected():
+            _kill(self.pid)
+
+    def _memory(self) -> int:
+        return tree_memory(descendants(self.pid), int(RETIRE_MEMORY * self._options.memory))
+
+    async def _watch_memory(self) -> None:
+        high = int(MEMORY_HIGH * self._options.memory)
+        pids, looks = list[int](), 0
+        while True:
+            await asyncio.sleep(MEMORY_INTERVAL)
+            # To look at all threads of all processes takes milliseconds, which is too much for each time.
+            pids = with_new_children(pids) if looks % FULL_LOOK_EVERY else descendants(self.pid)
+            looks += 1
+            taken = tree_memory(pids, high)
+            self.most_memory = max(self.most_memory, taken)
+            if taken <= high:
+                continue
+            self.out_of_memory += 1
+            guilty = biggest_renderer(pids) or self.pid
+            log.warning("browser_memory", extra={"bytes": taken, "limit": self._options.memory, "pid": guilty})
+            _kill(guilty)
+
+
+def _environment() -> dict[str, str | float | bool]:
+    return {name: value for name, value in os.environ.items() if name in VARIABLES or name.startswith(("LC_", "XDG_"))}
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(OSError):
+        os.kill(pid, signal.SIGKILL)

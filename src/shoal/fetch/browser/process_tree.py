@@ -1,0 +1,68 @@
+"""ProcessTree: the processes below one, and the memory they take, as Linux counts it."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+_PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
+_pss = re.compile(rb"^Pss:\s+(\d+) kB", re.MULTILINE).search
+_RENDERER = b"--type=renderer"
+
+
+def descendants(pid: int) -> list[int]:
+    """The process itself and all below it; empty if it is gone."""
+    found, waiting = [], [pid]
+    while waiting:
+        one = waiting.pop()
+        threads = list(Path(f"/proc/{one}/task").glob("*"))
+        if threads:
+            found.append(one)
+        for thread in threads:
+            waiting += map(int, _read(f"{thread}/children").split())
+    return found
+
+
+def with_new_children(pids: list[int]) -> list[int]:
+    """The same and what their first threads have started since: renderers come from those alone."""
+    found, waiting = list[int](), list(pids)
+    known = set(pids)
+    while waiting:
+        one = waiting.pop()
+        found.append(one)
+        new = [child for child in map(int, _read(f"/proc/{one}/task/{one}/children").split()) if child not in known]
+        known.update(new)
+        waiting += new
+    return found
+
+
+def tree_memory(pids: list[int], limit: int) -> int:
+    """Bytes that they take together: exactly only where it may be more than the limit, as that takes a while."""
+    resident = sum(resident_memory(pid) for pid in pids)
+    if resident <= limit:
+        return resident
+    return sum(_own_share(pid) for pid in pids)
+
+
+def resident_memory(pid: int) -> int:
+    fields = _read(f"/proc/{pid}/statm").split()
+    return int(fields[1]) * _PAGE_SIZE if len(fields) > 1 else 0
+
+
+def biggest_renderer(pids: list[int]) -> int:
+    """The process with a page in it that takes most; 0 if there is none."""
+    renderers = [pid for pid in pids if _RENDERER in _read(f"/proc/{pid}/cmdline")]
+    return max(renderers, key=resident_memory, default=0)
+
+
+def _own_share(pid: int) -> int:
+    found = _pss(_read(f"/proc/{pid}/smaps_rollup"))
+    return int(found.group(1)) * 1024 if found else resident_memory(pid)
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        return b""

@@ -1,0 +1,71 @@
+"""Browsers from settings: those of a worker process, shared by runs that ask alike; started when first needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.config.load import SETTINGS, Settings
+from shoal.core.capability import BROWSER
+from shoal.errors import UsageError
+from shoal.extract.scraper import Scraper
+from shoal.fetch.base import Browser
+from shoal.fetch.browser.fetcher import BrowserFetcher
+from shoal.fetch.browser.options import BrowserOptions
+from shoal.fetch.browser.program import INSTALL_HINT, missing_reason
+from shoal.fetch.gateway.exit import Direct
+from shoal.fetch.guard import PrivateNetworkPolicy
+
+_BROWSER_SETTINGS = tuple(name for name, setting in SETTINGS.items() if setting.connection)
+
+
+def browser_fetcher(settings: Settings) -> BrowserFetcher:
+    options = BrowserOptions(
+        browser=settings.browser,
+        user_agent=settings.user_agent,
+        pages=settings.browser_pages,
+        load=settings.browser_load,  # type: ignore[arg-type]  # its parser lets nothing else through
+        memory=settings.browser_memory,
+        page_bytes=settings.browser_bytes,
+        max_body=settings.max_body,
+        timeout=settings.browser_timeout,
+    )
+    policy = PrivateNetworkPolicy.parse(settings.allow_private)
+    return BrowserFetcher(options, Direct(policy, connect_timeout=settings.connect_timeout))
+
+
+def own_capabilities(settings: Settings) -> tuple[str, ...]:
+    """Of the workers of one command: a browser is theirs if this machine has one, whether that was said or not."""
+    if BROWSER in settings.has or missing_reason(settings.browser):
+        return settings.has
+    return (*settings.has, BROWSER)
+
+
+def check_browser(settings: Settings, scraper: Scraper) -> None:
+    """Raise UsageError where pages are to be fetched by a browser that this machine does not have."""
+    is_wanted = settings.fetch == BROWSER or scraper.uses_browser
+    if is_wanted and (why := missing_reason(settings.browser)):
+        raise UsageError(f"pages are to be fetched by a browser: {why}", hint=INSTALL_HINT)
+
+
+class BrowserSet:
+    def __init__(self) -> None:
+        self._browsers: dict[tuple[Any, ...], BrowserFetcher] = {}
+        self._keys_by_run: dict[int, tuple[Any, ...]] = {}
+
+    def for_run(self, run: int, settings: Settings) -> Browser:
+        key = tuple(getattr(settings, name) for name in _BROWSER_SETTINGS)
+        self._keys_by_run[run] = key
+        if key not in self._browsers:
+            self._browsers[key] = browser_fetcher(settings)
+        return self._browsers[key]
+
+    def release(self, run: int) -> Browser | None:
+        """The run has ended; its browser if nobody else uses it."""
+        key = self._keys_by_run.pop(run, None)
+        if key is None or key in self._keys_by_run.values():
+            return None
+        return self._browsers.pop(key, None)
+
+    async def close(self) -> None:
+        for browser in self._browsers.values():
+            await browser.close()

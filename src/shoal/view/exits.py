@@ -1,0 +1,86 @@
+"""Exits as people see them: those of this machine, what the fleet has sent by each, and a run that may send no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+
+import msgspec
+
+from shoal.config.load import Settings
+from shoal.config.run_settings import SETTINGS_KEY
+from shoal.core.capability import EXIT_PREFIX
+from shoal.core.counters import ExitCounters, combine_exits, decode
+from shoal.core.lane import WorkerStatus
+from shoal.core.run import Run
+from shoal.core.run_counters import exit_bytes
+from shoal.queue.base import Finding
+
+
+class ExitView(msgspec.Struct, frozen=True):
+    """One exit: nothing of it is a secret."""
+
+    name: str
+    here: bool  # whether this machine has it
+    workers: int
+    proxies: int
+    cooling: int
+    requests: int
+    failures: int
+    bytes: int
+    last_error: str
+
+
+def fleet_exits(statuses: Iterable[WorkerStatus]) -> dict[str, ExitCounters]:
+    """By name, what workers that are alive have counted."""
+    empty: dict[str, ExitCounters] = {}
+    return reduce(combine_exits, (decode(status.counters).exits for status in statuses), empty)
+
+
+def exit_views(settings: Settings, statuses: Iterable[WorkerStatus] = ()) -> list[ExitView]:
+    """Those of this machine, then those that only others have."""
+    statuses = list(statuses)
+    counted = fleet_exits(statuses)
+    declared = [name.removeprefix(EXIT_PREFIX) for it in statuses for name in it.capabilities if _is_exit(name)]
+    views = []
+    for name in dict.fromkeys((*settings.exits, *sorted(declared), *counted)):
+        own, found = settings.exits.get(name), counted.get(name, ExitCounters())
+        proxies = len(own.proxies) if own else found.proxies
+        views.append(
+            ExitView(
+                name,
+                own is not None,
+                declared.count(name),
+                proxies,
+                found.cooling,
+                found.requests,
+                found.failures,
+                found.bytes,
+                found.last_error,
+            )
+        )
+    return views
+
+
+def exit_findings(settings: Settings) -> list[Finding]:
+    """What a check of this machine says of its exits; none without any."""
+    if settings.exit and settings.exit not in (*settings.exits, "direct"):
+        words = f"there is no exit called {settings.exit} on this machine"
+        return [Finding("exits", "wrong", words, "name its proxies in [exits] of shoal.toml")]
+    if not settings.exits:
+        return []
+    found = ", ".join(f"{one.name} ({len(one.proxies) or 'direct'})" for one in settings.exits.values())
+    return [Finding("exits", "ok", f"exits, with their proxies: {found}; test them: shoal exits test NAME --url URL")]
+
+
+def spent_exit_budget(run: Run, counters: dict[str, int]) -> int:
+    """The budget of a run that is paused because it has used it up; 0 for any other."""
+    given = run.spec.get(SETTINGS_KEY)
+    limit = given.get("exit_budget") if isinstance(given, dict) else 0
+    if run.state != "paused" or not isinstance(limit, int) or not limit:
+        return 0
+    return limit if exit_bytes(counters) >= limit else 0
+
+
+def _is_exit(capability: str) -> bool:
+    return capability.startswith(EXIT_PREFIX)

@@ -1,0 +1,153 @@
+"""Visits by a browser: a task's page as it is open there, from its turn until its handler has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from shoal.core.browser_step import BrowserStep, read_steps
+from shoal.core.capability import BROWSER
+from shoal.core.page import Request, Response
+from shoal.core.task import LaneChange
+from shoal.core.task_kind import is_aside
+from shoal.errors import FetchFailed, FetchRefused, GiveUp, Retry, UsageError
+from shoal.extract.memory_limit import measure_again
+from shoal.extract.page import Page
+from shoal.fetch.base import LivePage, Turn, VisitRequest
+from shoal.queue.captures import Capture, save_capture
+from shoal.worker.context import CaptureBudget, RunContext
+from shoal.worker.task.attempt import TaskAttempt
+from shoal.worker.task.exchange import check_scope, take_turn
+from shoal.worker.task.handler_runner import outside_handler
+from shoal.worker.task.page_fetch import build_page
+from shoal.worker.task.request_builder import options_after_redirect, session_of
+
+SEE_OTHER = 303
+T = TypeVar("T")
+
+
+def is_for_browser(attempt: TaskAttempt, run_context: RunContext) -> bool:
+    """Whether a task's page is fetched by a browser: as it says itself, or its handler, or its run."""
+    task = attempt.task
+    if is_aside(task.kind) or not run_context.renders:
+        return False
+    own = task.request_options.fetch if task.request_options is not None else ""
+    return (own or run_context.scraper.fetch_of(task.url, task.kind) or run_context.fetch) == BROWSER
+
+
+async def visit_page(attempt: TaskAttempt, run_context: RunContext, turn: Turn) -> Response:
+    """Open the task's page; it stays open until the attempt is over."""
+    task, options, builder = attempt.task, attempt.task.request_options, run_context.request_builder
+    if run_context.browser is None:
+        raise Retry(BROWSER, "this page is fetched by a browser, and this worker has none")
+    navigations, exit = 0, attempt.exit_of(run_context)
+
+    async def navigate(url: str) -> Request:
+        """Robots and pace hold for whatever the page itself is replaced by, too."""
+        nonlocal navigations
+        navigations += 1
+        if navigations == 1:
+            await turn()
+            return builder.build(url, options, task.url, exit=exit)
+        if navigations > run_context.max_redirects + 1:
+            raise FetchRefused("redirects", f"more than {run_context.max_redirects} redirects")
+        if task.parent is not None:
+            check_scope(attempt, run_context, url)
+        await take_turn(attempt, run_context, url)
+        return builder.build(url, options_after_redirect(options, SEE_OTHER), task.url, exit=exit)
+
+    own_steps = options.steps if options is not None else ()
+    steps = own_steps or run_context.scraper.fetching_of(task.url, task.kind).steps or run_context.steps
+    request = VisitRequest(
+        task.url,
+        navigate,
+        _checked_steps(steps),
+        session=f"{run_context.name}\0{session_of(options)}",
+        cookies=builder.session_cookies(options),
+        counts_subrequests=run_context.counts_subrequests and bool(task.spacing),
+    )
+    try:
+        live = await run_context.browser.visit(request)
+    except FetchFailed as error:
+        if navigations and error.cause != BROWSER:
+            attempt.record_no_response(attempt.lane_of(task.url), error.cause)
+        raise
+    measure_again()  # to start a browser takes libraries and threads
+    attempt.live = live
+    attempt.record_response(live.response)
+    if live.subrequests:
+        wait = live.subrequests * task.spacing
+        attempt.add_lane_change(LaneChange(attempt.lane, hold_for=wait, reason="what its pages load"))
+    return live.response
+
+
+def _checked_steps(lines: Sequence[str]) -> tuple[BrowserStep, ...]:
+    """Steps that came with a task or a run: whoever can write to the queue is a stranger."""
+    try:
+        return read_steps(lines)
+    except UsageError as error:
+        raise GiveUp("bad_request", str(error)) from error
+
+
+def live_tools(attempt: TaskAttempt, run_context: RunContext) -> LivePageOfHandler | None:
+    """For the handler of a page that is open in a browser."""
+    if attempt.live is None:
+        return None
+    tools = LivePageOfHandler(
+        attempt.live, attempt, lambda response: build_page(attempt, run_context, response, tools), run_context.captures
+    )
+    return tools
+
+
+class LivePageOfHandler:
+    """What a handler can ask of its page: the time is its own, what goes wrong is the page's failure."""
+
+    def __init__(
+        self, live: LivePage, attempt: TaskAttempt, page_of: Callable[[Response], Page], budget: CaptureBudget
+    ) -> None:
+        self._live = live
+        self._attempt = attempt
+        self._page_of = page_of
+        self._budget = budget
+        self._captures = 0
+
+    @property
+    def console_errors(self) -> Sequence[str]:
+        return self._live.console_errors
+
+    async def perform(self, steps: Sequence[Any]) -> Page:
+        checked = read_steps(steps)
+        return self._page_of(await self._ask(partial(self._live.perform, checked)))
+
+    async def responses(self, pattern: str) -> list[Page]:
+        return [self._page_of(answer) for answer in await self._ask(partial(self._live.responses, pattern))]
+
+    async def screenshot(self, *, full_page: bool) -> bytes:
+        image = await self._ask(partial(self._live.screenshot, full_page=full_page))
+        await self._keep(Capture("image/png", image))
+        return image
+
+    async def pdf(self) -> bytes:
+        file = await self._ask(self._live.pdf)
+        await self._keep(Capture("application/pdf", file))
+        return file
+
+    async def _keep(self, capture: Capture) -> None:
+        """The first ones of a run, for its task pages."""
+        if self._budget.left <= 0:
+            return
+        attempt = self._attempt
+        with attempt.deadline.paused(), outside_handler():
+            if await save_capture(attempt.context.queue, attempt.task.id, self._captures, capture):
+                self._captures += 1
+                self._budget.left -= 1
+
+    async def _ask(self, call: Callable[[], Awaitable[T]]) -> T:
+        self._attempt.has_fetched_more = True  # what is yielded depends on more than the page as it came
+        with self._attempt.deadline.paused(), outside_handler():
+            try:
+                return await call()
+            except BaseException as error:
+                self._attempt.page_fetch_errors += (error,)
+                raise

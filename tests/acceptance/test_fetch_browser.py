@@ -1,0 +1,219 @@
+"""Pages by a real browser: what comes back, what is shared, what is bounded, who makes room for whom."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rendering import RenderedSite, browser_fetcher, need_browser, rendered_site, visit_of
+from wait import until
+
+from shoal.core.page import Request
+from shoal.errors import FetchFailed, FetchRefused
+from shoal.fetch.browser.program import find_program
+from shoal.fetch.cookies import Cookie, CookieJar
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def paths(site: RenderedSite) -> list[str]:
+    return [path for path, _ in site.requests]
+
+
+async def test_a_page_is_read_as_its_scripts_have_made_it() -> None:
+    async with rendered_site() as site, browser_fetcher(site, user_agent="books/1") as fetcher:
+        live = await fetcher.visit(visit_of(f"{site.origin}/page/1", "wait .item"))
+        assert live.response.status == 200
+        assert live.response.body.count(b'class="item"') == 20
+        assert live.response.header("content-type") == "text/html; charset=utf-8"
+        assert live.console_errors == ("a mistake of the page",)
+        [answer] = await live.responses("*/api/*")
+        assert answer.body.startswith(b"[0, 1, ")
+        assert (await live.screenshot()).startswith(b"\x89PNG")
+        assert (await live.pdf()).startswith(b"%PDF")
+        assert all("User-Agent: books/1\r\n" in head for _, head in site.requests)
+        await live.close()
+
+
+STEPS: list[tuple[str, list[str], bytes]] = [
+    ("/page/1", ["wait .item", "scroll"], b"item 59<"),
+    ("/page/1", ["wait .item", "scroll 1"], b"item 20<"),
+    ("/page/1", ["wait .item", "more #more until #item-45"], b"item 45<"),
+    ("/page/1", ["wait .item", "click #more", "wait #item-20"], b"item 20<"),
+    ("/search", ["fill #q = red shoes", "press Enter in #q"], b'<p id="result">red shoes</p>'),
+    ("/search", ["click #q", "press a", "press Enter", "wait idle"], b'<p id="result">a</p>'),
+]
+
+
+async def test_steps_are_taken_before_a_page_is_read() -> None:
+    async with rendered_site() as site, browser_fetcher(site) as fetcher:
+
+        async def body_after(path: str, steps: list[str]) -> bytes:
+            live = await fetcher.visit(visit_of(f"{site.origin}{path}", *steps))
+            await live.close()
+            return live.response.body
+
+        bodies = await asyncio.gather(*(body_after(path, steps) for path, steps, _ in STEPS))
+        assert [steps for body, (_, steps, expected) in zip(bodies, STEPS, strict=True) if expected not in body] == []
+
+
+async def test_what_is_asked_for_is_what_is_said() -> None:
+    """One browser for all that needs none of its own."""
+    async with rendered_site() as site, browser_fetcher(site, max_body=100_000) as fetcher:
+        # JSON comes as it was sent, an error is an answer, a redirect says where it led.
+        live = await fetcher.visit(visit_of(f"{site.origin}/data.json"))
+        assert (live.response.body, live.response.header("content-type")) == (b'{"a": 1}', "application/json")
+        await live.close()
+        live = await fetcher.visit(visit_of(f"{site.origin}/gone"))
+        assert live.response.status == 404
+        await live.close()
+        live = await fetcher.visit(visit_of(f"{site.origin}/moved"))
+        assert live.response.url == f"{site.origin}/page/1"
+        assert live.response.redirects == (f"{site.origin}/moved",)
+        await live.close()
+        # Every navigation asks first, and what it is told to send goes to that origin alone.
+        asked = []
+
+        async def navigate(url: str) -> Request:
+            asked.append(url)
+            if "/private/" in url:
+                raise FetchRefused("robots", "it is disallowed")
+            return Request(url, headers=(("X-Own", "secret"), ("Cookie", "not=this")))
+
+        with pytest.raises(FetchRefused) as caught:
+            await fetcher.visit(visit_of(f"{site.origin}/to-private", navigate=navigate))
+        assert caught.value.cause == "robots"
+        assert asked == [f"{site.origin}/to-private", f"{site.origin}/private/1"]
+        assert "/private/1" not in paths(site)
+        live = await fetcher.visit(visit_of(f"{site.origin}/page/9", "wait .item", navigate=navigate))
+        await live.close()
+        own = {path: "X-Own: secret" in head for path, head in site.requests[-2:]}
+        assert own == {"/page/9": True, "/api/items?page=0": False}
+
+        # What a page loads from its own host is counted where that is asked for.
+        counted = replace(visit_of(f"{site.origin}/page/1", "wait .item"), counts_subrequests=True)
+        live = await fetcher.visit(counted)
+        await live.close()
+        assert live.subrequests == 1
+
+        # A run that goes through a proxy does not go without it.
+        async def proxied(url: str) -> Request:
+            return Request(url, proxy="http://proxy.example:3128")
+
+        with pytest.raises(FetchRefused) as caught:
+            await fetcher.visit(visit_of(f"{site.origin}/page/1", navigate=proxied))
+        assert caught.value.cause == "blocked.proxy"
+        # A step that cannot be taken says which.
+        with pytest.raises(FetchFailed, match=r"step 2 \(click #none\)"):
+            await fetcher.visit(visit_of(f"{site.origin}/search", "wait #q", "click #none"))
+
+
+async def test_cookies_are_those_of_the_session_and_go_both_ways() -> None:
+    jar, other = CookieJar(), CookieJar()
+    async with rendered_site() as site, browser_fetcher(site) as fetcher:
+        host = site.origin.removeprefix("http://").partition(":")[0]
+        jar.put([Cookie("plain", "1", host, "/", True, False, None, 0)], 0.0)
+        live = await fetcher.visit(visit_of(f"{site.origin}/moved", "wait .item", session="a", cookies=jar))
+        await live.close()
+        first = site.requests[0][1]
+        assert "Cookie: plain=1\r\n" in first
+        assert {cookie.name: cookie.value for cookie in jar} == {"plain": "1", "moved": "yes", "seen": "1"}
+        # A plain request says otherwise, then the browser is asked again.
+        jar.put([Cookie("moved", "no", host, "/", True, False, None, 0)], 0.0)
+        jar.put([Cookie("plain", "", host, "/", True, False, 0.0, 0)], 1.0)
+        site.requests.clear()
+        live = await fetcher.visit(visit_of(f"{site.origin}/page/2", "wait .item", session="a", cookies=jar))
+        await live.close()
+        assert "moved=no" in site.requests[0][1]
+        assert "plain=1" not in site.requests[0][1]
+        # Another session has nothing of it.
+        site.requests.clear()
+        live = await fetcher.visit(visit_of(f"{site.origin}/page/3", "wait .item", session="b", cookies=other))
+        await live.close()
+        assert "Cookie:" not in site.requests[0][1]
+
+
+async def test_pages_are_bounded_and_reused_for_one_origin_only() -> None:
+    async with rendered_site() as site, browser_fetcher(site, pages=2) as fetcher:
+
+        async def visit(number: int) -> None:
+            live = await fetcher.visit(visit_of(f"{site.origin}/page/{number}", session=""))
+            assert len(fetcher.pool._busy) <= 2
+            await live.close()
+
+        await asyncio.gather(*(visit(number) for number in range(8)))
+        sessions = list(fetcher.pool._idle)
+        assert 1 <= len(sessions) <= 2
+        assert all(session.tab is not None and session.tab.uses <= 5 for session in sessions)
+        [browser] = fetcher.pool.browsers
+        assert browser.pages == 8
+        tab = sessions[-1].tab
+        live = await fetcher.visit(visit_of(f"http://127.0.5.1:{site.port}/search"))
+        assert tab is not None
+        assert not tab.can_be_used_for("http://other.example")
+        await live.close()
+
+
+async def test_a_browser_is_told_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_SECRET_SHOP", "hidden")
+    async with rendered_site() as site, browser_fetcher(site) as fetcher:
+        live = await fetcher.visit(visit_of(f"{site.origin}/page/1"))
+        [browser] = fetcher.pool.browsers
+        told = Path(f"/proc/{browser.pid}/environ").read_bytes()
+        assert b"TMPDIR=" in told and b"hidden" not in told
+        await live.close()
+
+
+async def test_a_browser_makes_room_for_a_successor_that_has_started_before() -> None:
+    async with rendered_site() as site, browser_fetcher(site, pages=2, retire_pages=3) as fetcher:
+        seen: set[int] = set()
+        for number in range(12):
+            live = await fetcher.visit(visit_of(f"{site.origin}/page/{number}"))
+            assert fetcher.pool._current is not None
+            seen.add(fetcher.pool._current.pid)
+            await live.close()
+            if fetcher.pool._replacing is not None:
+                await fetcher.pool._replacing
+        assert len(seen) >= 3
+        assert len(fetcher.pool.browsers) <= 2
+
+
+async def test_a_browser_that_dies_is_replaced_and_its_pages_fail_to_be_tried_again() -> None:
+    async with rendered_site() as site, browser_fetcher(site) as fetcher:
+        live = await fetcher.visit(visit_of(f"{site.origin}/page/1"))
+        [browser] = fetcher.pool.browsers
+        os.kill(browser.pid, signal.SIGKILL)
+        with pytest.raises(FetchFailed) as caught:
+            await live.perform(visit_of("", "wait #never").steps)
+        assert caught.value.cause == "browser"
+        await live.close()
+        live = await fetcher.visit(visit_of(f"{site.origin}/page/2"))
+        assert live.response.status == 200
+        await live.close()
+
+
+async def test_a_browser_elsewhere_is_used_by_its_endpoint_and_said_to_be_unguarded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    need_browser()
+    command = [find_program(), "--headless", "--no-sandbox", "--remote-debugging-port=0", f"--user-data-dir={tmp_path}"]
+    elsewhere = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
+    try:
+        port = (await until((tmp_path / "DevToolsActivePort").exists)) and await until(lambda: devtools_port(tmp_path))
+        async with rendered_site() as site, browser_fetcher(site, browser=f"http://127.0.0.1:{port}") as fetcher:
+            live = await fetcher.visit(visit_of(f"{site.origin}/page/1", "wait .item"))
+            assert live.response.body.count(b'class="item"') == 20
+            await live.close()
+        assert "browser_unguarded" in caplog.messages
+        assert elsewhere.returncode is None
+    finally:
+        elsewhere.kill()
+        await elsewhere.wait()
+
+
+def devtools_port(profile: Path) -> str:
+    return (profile / "DevToolsActivePort").read_text().partition("\n")[0]

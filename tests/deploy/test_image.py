@@ -1,0 +1,37 @@
+"""The image by itself: who it runs as, what it may write, and how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from wait import wait_until
+
+from deploy.docker import docker, inspect
+
+pytestmark = pytest.mark.deploy
+LOCKED = ("--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--network", "none")
+
+
+@pytest.fixture
+def server(image: str) -> Iterator[str]:
+    """A server that is the first process of its container, with nothing to write to but its state."""
+    role = ("--env", "SHOAL_ROLE=serve", "--env", "SHOAL_TOKEN=0123456789abcdef0123456789abcdef")
+    container = docker(
+        "run", "--detach", *LOCKED, "--tmpfs", "/state:mode=1777", "--tmpfs", "/tmp", *role, image
+    ).strip()
+    yield container
+    docker("rm", "--force", container)
+
+
+def test_it_serves_without_rights_on_a_read_only_root_and_ends_with_sigterm(server: str) -> None:
+    wait_until(lambda: inspect(server)[0]["State"]["Health"]["Status"] == "healthy", every=0.5)
+    assert docker("exec", server, "id", "-u").strip() == "10001"
+    assert "shoal-entry" in docker("exec", server, "cat", "/proc/1/cmdline")
+    docker("stop", "--time", "60", server)
+    assert inspect(server)[0]["State"]["ExitCode"] == 0
+
+
+def test_no_host_that_packages_came_from_is_recorded(image: str) -> None:
+    assert docker("run", "--rm", *LOCKED, "--entrypoint", "find", image, "/opt/shoal", "-name", "direct_url.json") == ""
+    assert not [line for line in docker("history", "--no-trunc", image).splitlines() if "index-url" in line]

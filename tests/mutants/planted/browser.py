@@ -1,0 +1,88 @@
+"""Planted changes of pages by a browser, and of the gateway before it."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+_GATEWAY = "acceptance/test_gateway.py"
+_VISITS = "acceptance/test_fetch_browser.py::test_what_is_asked_for_is_what_is_said"
+
+MUTANTS = (
+    Mutant(
+        "the gateway connects to any address",
+        "fetch/gateway/exit.py",
+        "if not self._refusal(host, ip, port)]",
+        "]",
+        _GATEWAY,
+    ),
+    Mutant(
+        "the gateway resolves a name twice",
+        "fetch/gateway/exit.py",
+        "return await asyncio.open_connection(ip, port)",
+        "return await asyncio.open_connection(host, port)",
+        _GATEWAY,
+    ),
+    Mutant(
+        "the gateway answers to everybody on the machine",
+        "fetch/gateway/port.py",
+        "self._max_bytes and self._is_ours(writer)",
+        "self._max_bytes",
+        _GATEWAY,
+    ),
+    Mutant(
+        "a second request goes to the first one's server",
+        "fetch/gateway/port.py",
+        "        await reader.read(1)  # ends when the browser has gone, or asks for something else\n",
+        "        await self._copy(reader, server, host)\n",
+        _GATEWAY,
+    ),
+    Mutant(
+        "bytes are counted, and nothing follows from it",
+        "fetch/gateway/port.py",
+        "        if self.is_exceeded:\n            self._cut_off()\n",
+        "",
+        _GATEWAY,
+    ),
+    Mutant(
+        "between pages the port is open",
+        "fetch/gateway/port.py",
+        "        self._max_bytes = 0\n        self._cut_off()\n",
+        "        self._cut_off()\n",
+        _GATEWAY,
+    ),
+    Mutant(
+        "redirects and scripts go wherever they like",
+        "fetch/browser/visit.py",
+        "return _without_proxy(await self._request.navigate(self._last_url))",
+        "return Request(self._last_url)",
+        _VISITS,
+    ),
+    Mutant(
+        "a step that cannot be taken is left out",
+        "fetch/browser/step_runner.py",
+        '            raise FetchFailed(BROWSER, f"step {number} ({step}) cannot be taken: {why}") from error\n',
+        "            continue\n",
+        _VISITS,
+    ),
+    Mutant(
+        "a task for a browser needs none",
+        "core/routes.py",
+        "needs = capability_names({*task.needs, BROWSER})",
+        "needs = task.needs",
+        "unit/test_fetch_choice.py",
+    ),
+    Mutant(
+        "a handler's word does not count",
+        "app.py",
+        "scraper.fetch_of(url, kind) or settings.fetch",
+        "settings.fetch",
+        "unit/test_fetch_choice.py",
+    ),
+    Mutant(
+        "steps make no other task of a page",
+        "core/url.py",
+        "options.session or options.auth or steps)",
+        "options.session or options.auth)",
+        "unit/test_fetch_choice.py",
+    ),
+)

@@ -1,0 +1,86 @@
+"""Planted changes of the sharded queue."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+TESTS = "conformance/test_shards.py"
+MUTANTS = (
+    Mutant(
+        "a link is acknowledged although its shard does not have it",
+        "queue/shards/transit.py",
+        "    except QueueUnavailable:\n        return []\n    return done\n",
+        "    except QueueUnavailable:\n        return done\n    return done\n",
+        TESTS,
+    ),
+    Mutant(
+        "a link that arrives twice is two tasks",
+        "queue/shards/transit.py",
+        "    mine = localized(tasks, run, local)\n",
+        "    mine = [replace(it, digest=id(it).to_bytes(16)) for it in localized(tasks, run, local)]\n",
+        TESTS,
+    ),
+    Mutant(
+        "a lane that moves can be claimed where it was",
+        "queue/shards/lane_move.py",
+        "    return LaneChange(lane, park_for=INDEFINITELY, reason=MOVED)\n",
+        "    return LaneChange(lane, reason=MOVED)\n",
+        TESTS,
+    ),
+    Mutant(
+        "a shard is given pages that another one keeps",
+        "queue/shards/quota.py",
+        "        return max(0, self.limit - sum(self.given.values()))\n",
+        "        return self.limit\n",
+        TESTS,
+    ),
+    Mutant(
+        "a shard that hangs is waited for by every claim",
+        "queue/shards/shard.py",
+        "        self.away_since = self.away_since or time.monotonic()\n",
+        "        self.away_since = 0.0\n",
+        "conformance/test_shards_hung.py",
+    ),
+    Mutant(
+        "an outcome that its shard could not be told is given up",
+        "queue/shards/settle.py",
+        '        return ["away"] * len(outcomes)\n',
+        '        return ["stale"] * len(outcomes)\n',
+        TESTS,
+    ),
+    Mutant(
+        "links that were sent ahead are forgotten when their outcome cannot be told",
+        "queue/shards/settle.py",
+        "    held = shards.held_links.get((",
+        "    held = shards.held_links.pop((",
+        TESTS,
+    ),
+    Mutant(
+        "what was in progress when a limit ended its run does not count when it goes on",
+        "queue/shards/quota.py",
+        "        if now.used > use.used:\n",
+        "        if now.used > use.used + 1_000:\n",
+        TESTS,
+    ),
+    Mutant(
+        "the queue's own tasks are in seen-sets",
+        "queue/shards/filler.py",
+        "    if about.seen_set:\n",
+        "    if not about.id:\n",
+        TESTS,
+    ),
+    Mutant(
+        "a run ends while something is in transit",
+        "queue/shards/runs.py",
+        "all(over for _, _, over in looks[0])",
+        "looks[0] is not None",
+        TESTS,
+    ),
+    Mutant(
+        "what is known of a moved lane is forgotten, and fetched again",
+        "queue/shards/lane_move.py",
+        "        bare = [task if task.state in MOVED_WHOLE else _identity(task) for task in leaving]\n",
+        "        bare = [task for task in leaving if task.state in MOVED_WHOLE]\n",
+        TESTS,
+    ),
+)
