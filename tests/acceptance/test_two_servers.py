@@ -240,7 +240,8 @@ class Client:
         with self._pair.asking() as client:
             while not self._ended.wait(0.02):
                 try:
-                    self._statuses.add(self._ask(client, self.asked).status_code)
+                    answer = self._ask(client, self.asked)
+                    self._statuses.add(answer.status_code if answer.is_success else f"{answer}: {answer.text}")
                 except httpx.TransportError as error:
                     self._statuses.add(repr(error))
                 self.asked += 1
