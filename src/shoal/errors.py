@@ -76,6 +76,10 @@ class InvalidUrl(UsageError):
     pass
 
 
+class RunNameTaken(UsageError):
+    pass
+
+
 class OutputTaken(UsageError):
     is_replaceable = False  # the file is as another run wrote it
 

@@ -41,7 +41,7 @@ from shoal.core.task import (
     Task,
     Verdict,
 )
-from shoal.errors import UsageError
+from shoal.errors import RunNameTaken, UsageError
 from shoal.queue.base import (
     LANE_KEPT_SECONDS,
     LEASE_SECONDS,
@@ -114,6 +114,8 @@ class ModelQueue(ModelPush, ModelSettle, ModelInspect, ModelSeen, ModelFailing, 
                 return known.run
         if new.once and same_key:
             return same_key[-1].run
+        if new.name and any(about.run.name == new.name for about in self.all_runs.values()):
+            raise RunNameTaken(f"there is a run called {new.name} already")
         self.last_run += 1
         now = self.clock()
         run = Run(

@@ -10,7 +10,7 @@ import pytest
 from conformance.harness import QueueHarness, page, pages, urls
 from shoal.core.lane import Pace
 from shoal.core.run import NewRun
-from shoal.errors import UsageError
+from shoal.errors import RunNameTaken, UsageError
 from shoal.queue.base import TaskFilter
 
 
@@ -87,6 +87,13 @@ async def test_pages_of_runs_follow_each_other(harness: QueueHarness) -> None:
         assert seen == expected[::-1]
     assert await harness.queue.runs(before=1) == []
     assert len(await harness.queue.runs(before=ids[-1] + 1000)) == 7
+
+
+async def test_a_name_that_another_run_has_is_refused(harness: QueueHarness) -> None:
+    one = await harness.run("1", name="happy-otter")
+    with pytest.raises(RunNameTaken, match="happy-otter"):
+        await harness.run("2", name="happy-otter")
+    assert [run.id for run in await harness.queue.runs()] == [one]
 
 
 async def test_a_run_is_found_by_its_name_or_a_unique_beginning_of_it(harness: QueueHarness) -> None:

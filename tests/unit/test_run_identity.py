@@ -10,9 +10,10 @@ import pytest
 from shoal.core.lane import UNLIMITED_PACE
 from shoal.core.run import NewRun, Run
 from shoal.core.task import Outcome, Task, digest
-from shoal.errors import UsageError
+from shoal.errors import RunNameTaken, UsageError
 from shoal.queue import document_kinds as kinds
 from shoal.queue.base import Queue
+from shoal.runs import identity
 from shoal.runs.identity import (
     find_or_start,
     finish_seeding,
@@ -72,6 +73,30 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         self.asked.append(name)
         return getattr(self._queue, name)
+
+
+async def test_a_name_that_another_run_of_this_second_has_is_left_to_it(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether that one is being seeded or not: a thousand starts a second meet now and then."""
+    names = iter(["n1", "n1", "n2", "n2", "n3"])
+    monkeypatch.setattr(identity, "run_name", lambda *_: next(names))
+    first, _ = await find_or_start(queue, NewRun("books", "1"), fresh=False)
+    second, _ = await find_or_start(queue, NewRun("books", "2"), fresh=False)  # n1 is being seeded
+    await finish_seeding(queue, second.name)
+    third, found = await find_or_start(queue, NewRun("books", "3"), fresh=False)  # n2 was
+    assert [first.name, second.name, third.name, found] == ["n1", "n2", "n3", "new"]
+    assert [await is_seeding(queue, run) for run in (first, second, third)] == [True, False, True]
+
+
+@pytest.mark.parametrize("seeding", [True, False])
+async def test_a_given_name_that_is_taken_leaves_the_other_run_as_it_is(queue: Queue, seeding: bool) -> None:
+    first, _ = await find_or_start(queue, NewRun("books", "1", "mine"), fresh=False)
+    if not seeding:
+        await finish_seeding(queue, first.name)
+    with pytest.raises(RunNameTaken, match="called mine already"):
+        await find_or_start(queue, NewRun("books", "2", "mine"), fresh=False)
+    assert await is_seeding(queue, first) == seeding
 
 
 async def test_a_new_run_is_marked_before_it_is_there_and_until_all_is_added(queue: Queue) -> None:

@@ -96,6 +96,7 @@ class Runs(Protocol):
         """Create a run. A run with the same key that is not ended (running, paused) is returned instead.
 
         With `once` an ended one is returned, too: so that any number of callers start it only once.
+        Raises RunNameTaken if another run has this name.
         """
         ...
 

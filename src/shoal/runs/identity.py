@@ -14,7 +14,7 @@ import msgspec
 from shoal.core.name_format import RUN_ID_FORMAT, fill_name, parts_of
 from shoal.core.run import NAME_ALPHABET, NewRun, Run
 from shoal.core.stats import Stats
-from shoal.errors import NotBalanced, UsageError
+from shoal.errors import NotBalanced, RunNameTaken, UsageError
 from shoal.queue import document_kinds as kinds
 from shoal.queue.base import Queue
 from shoal.runs.documents import remove_document
@@ -46,20 +46,43 @@ def run_name(format: str = RUN_ID_FORMAT, scraper: str = "") -> str:
 
 
 async def _reserve_run_name(queue: Queue, format: str, scraper: str, seeder: str) -> str:
-    """A name that no run has, marked as being seeded.
+    """A name that is hardly taken, marked as being seeded.
 
-    Where the format has no suffix, runs of one second would have the same name; the mark, which only one
-    can be the first to make, decides between those who start at once.
+    Runs of one second may have the same name, and have it where the format has no suffix; the mark, which only
+    one can be the first to make, decides between those who start at once.
     """
+    has_suffix = "suffix" in parts_of(format)
     first = name = run_name(format, scraper)
     number = 2
-    while "suffix" not in parts_of(format):
-        taken = any(run.name == name for run in await queue.runs(name=name, limit=MAX_SAME_BEGINNING))
+    while True:
+        taken = not has_suffix and any(
+            run.name == name for run in await queue.runs(name=name, limit=MAX_SAME_BEGINNING)
+        )
         if not taken and await queue.compare_and_swap(kinds.SEEDING, name, _seeding_mark(seeder), 0):
             return name
-        name, number = f"{first}_{number}", number + 1
-    await begin_seeding(queue, name, seeder)
-    return name
+        name, number = run_name(format, scraper) if has_suffix else f"{first}_{number}", number + 1
+
+
+async def _start_with_given_name(queue: Queue, new: NewRun, seeder: str) -> Run:
+    """The run; another one that has this name is left as it is, with the mark that it may have."""
+    was_marked = await queue.document(kinds.SEEDING, new.name) is not None
+    await begin_seeding(queue, new.name, seeder)
+    try:
+        return await queue.start_run(new)
+    except RunNameTaken:
+        if not was_marked:
+            await finish_seeding(queue, new.name)
+        raise
+
+
+async def _start_with_own_name(queue: Queue, new: NewRun, format: str, seeder: str) -> tuple[Run, str]:
+    """The run, and the name that was marked for it; a run of the same second may have had that name already."""
+    while True:
+        name = await _reserve_run_name(queue, format, new.scraper, seeder)
+        try:
+            return await queue.start_run(msgspec.structs.replace(new, name=name)), name
+        except RunNameTaken:
+            await finish_seeding(queue, name)
 
 
 def is_single_process(run: Run) -> bool:
@@ -138,13 +161,11 @@ async def find_or_start(
         await queue.set_run(known[0].id, "cancel")
     # Marked first: a run without work and without this mark is finished by the next who looks.
     if new.name:
-        await begin_seeding(queue, new.name, seeder)
+        run, marked = await _start_with_given_name(queue, new, seeder), new.name
     else:
-        name = await _reserve_run_name(queue, name_format, new.scraper, seeder)
-        new = msgspec.structs.replace(new, name=name)
-    run = await queue.start_run(new)
-    if run.name != new.name:
-        await finish_seeding(queue, new.name)
+        run, marked = await _start_with_own_name(queue, new, name_format, seeder)
+    if run.name != marked:
+        await finish_seeding(queue, marked)
         await begin_seeding(queue, run.name, seeder)
         return run, "continued"
     return run, "new"

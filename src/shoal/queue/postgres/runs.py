@@ -10,7 +10,7 @@ import msgspec
 
 from shoal.core.run import TASK_BITS, NewRun, Run
 from shoal.core.stats import Stats
-from shoal.errors import QueueUnavailable, UsageError
+from shoal.errors import QueueUnavailable, RunNameTaken, UsageError
 from shoal.queue import undo
 from shoal.queue.base import SLOT_HORIZON_SECONDS, RunAction, TaskFilter
 from shoal.queue.cells import read_run
@@ -95,7 +95,7 @@ async def start(engine: Engine, new: NewRun) -> Run:
         micros(new.keeps_dead),
     )  # fmt: skip
     if not rows:
-        raise UsageError(f"there is a run called {new.name} already", hint="choose another name")
+        raise RunNameTaken(f"there is a run called {new.name} already", hint="choose another name")
     return _run(rows[0])
 
 

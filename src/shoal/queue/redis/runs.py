@@ -12,7 +12,7 @@ import msgspec
 from shoal.core.run import TASK_BITS, NewRun, Run
 from shoal.core.stats import Stats
 from shoal.core.task_kind import is_aside
-from shoal.errors import UsageError
+from shoal.errors import RunNameTaken, UsageError
 from shoal.queue import undo
 from shoal.queue.base import RunAction, TaskFilter
 from shoal.queue.cells import read_run
@@ -57,7 +57,7 @@ async def start(engine: Engine, new: NewRun) -> Run:
         micros(new.keeps_dead),
     )
     if number == b"taken":
-        raise UsageError(f"there is a run called {new.name} already", hint="choose another name")
+        raise RunNameTaken(f"there is a run called {new.name} already", hint="choose another name")
     return await get(engine, number)
 
 

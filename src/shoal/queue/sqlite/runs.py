@@ -10,7 +10,7 @@ import msgspec
 
 from shoal.core.run import TASK_BITS, NewRun, Run
 from shoal.core.task import REVIVED, Attempt, band
-from shoal.errors import UsageError
+from shoal.errors import RunNameTaken, UsageError
 from shoal.queue import undo as undo_refusal
 from shoal.queue.base import LIMIT_SECONDS, UNDO_SECONDS, RunAction, TaskFilter
 from shoal.queue.cells import read_run
@@ -41,7 +41,7 @@ def start(db: sqlite3.Connection, now: int, new: NewRun) -> Run:
     if found:
         return _run(found)
     if new.name and db.execute("SELECT 1 FROM runs WHERE name = ?", (new.name,)).fetchone():
-        raise UsageError(f"there is a run called {new.name} already", hint="choose another name")
+        raise RunNameTaken(f"there is a run called {new.name} already", hint="choose another name")
     (level,) = db.execute("SELECT ifnull(min(share), 0) FROM runs WHERE state = 'running'").fetchone()
     row = db.execute(
         f"""INSERT INTO runs (name, scraper, key, state, created_at, changed_at, weight, priority, max_pages, spec, share, seen_set, seen_for, dead_retention)
