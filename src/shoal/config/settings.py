@@ -20,6 +20,7 @@ from shoal.core.capability import MAX_CAPABILITIES, MAX_EXIT_NAME, Needs, capabi
 from shoal.core.celery_name import is_task_name, is_task_pattern
 from shoal.core.dead_retention import MIN_DEAD_RETENTION
 from shoal.core.name_format import RUN_ID_FORMAT, RUN_ID_PARTS, WORKER_ID_FORMAT, WORKER_ID_PARTS, name_format
+from shoal.core.queue_url import SHARDS, is_sharded, queue_url, split_urls
 from shoal.core.request_header import header_lines
 from shoal.core.seen_set import NAME_RULE, is_name
 from shoal.core.sitemap import is_date
@@ -591,7 +592,8 @@ class Settings:
         f"The queue: a file or URL; default: ./{STATE_FOLDER}/{STATE_FILE}.",
         "State",
         scope="machine",
-        accepts="a file such as ./state.db, or a URL: sqlite:///state.db, postgresql://…, redis://…, shards:redis://…,redis://…",
+        parse=queue_url,
+        accepts="a file such as ./state.db, or a URL: sqlite:///state.db, postgresql://…, redis://…, or several",
         commands="all",
     )
     store: str = declare(
@@ -966,8 +968,8 @@ class Settings:
         file = self.state_file
         if file is None:
             # Of shards it is the first: more may be added.
-            home = self.queue.partition(",")[0] if self.queue.startswith("shards:") else self.queue
-            scheme, _, rest = home.replace("shards:", "shards-", 1).partition("://")
+            home = SHARDS + split_urls(self.queue)[0] if is_sharded(self.queue) else self.queue
+            scheme, _, rest = home.replace(SHARDS, "shards-", 1).partition("://")
             host, slash, place = rest.partition("/")
             location = host.rpartition("@")[2] + slash + place  # whoever logs in: it is the same queue
             return Path(STATE_FOLDER, f"{scheme}-{sha256(location.encode()).hexdigest()[:8]}")
