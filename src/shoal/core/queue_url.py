@@ -7,6 +7,7 @@ import re
 from shoal.core import units
 
 SHARDS = "shards:"
+MAX_SHARDS = 32
 # Only a comma before a scheme separates: a URL may have others, such as those between hosts.
 _SEPARATOR = re.compile(r"\s*,\s*(?=[a-z][a-z0-9+.-]*://)", re.IGNORECASE)
 _BROKERS = ("amqp://", "amqps://")  # what follows in these is their ledger's

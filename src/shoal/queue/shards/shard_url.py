@@ -6,10 +6,9 @@ import re
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from shoal.core.queue_url import SHARDS, split_urls
+from shoal.core.queue_url import MAX_SHARDS, SHARDS, split_urls
 from shoal.errors import UsageError
 
-MAX_SHARDS = 32
 EXAMPLE = "shards:redis://a:6379/0,redis://b:6379/0"
 _LOGIN = re.compile(r"(?<=://)[^/?#]*@")
 
