@@ -6,6 +6,7 @@ The file is long because it is that one list.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -36,6 +37,7 @@ HTTP_CACHE = "http"  # of the setting cache: by the headers of each response
 UNLIMITED = "a whole number; 0 is no limit"
 SCALE_POLICIES = ("claimable", "jobs_per_worker", "per_pending")
 SCALERS = ("none", "local", "compose", "swarm", "kubernetes", "command")
+_is_service = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.-]*/)?[A-Za-z0-9][A-Za-z0-9_.-]*").fullmatch
 _SCALING: dict[str, Any] = {"section": "Scaling", "scope": "machine", "commands": "serve and scale"}
 
 
@@ -163,6 +165,14 @@ def _share(value: object) -> float:
     if not 0 < found <= 1:
         raise ValueError(value)
     return found
+
+
+def _service_name(value: object) -> str:
+    """As compose, swarm and Kubernetes allow it: never what their programs would take for an option."""
+    name = units.text(value)
+    if name and not _is_service(name):
+        raise ValueError(value)
+    return name
 
 
 def _parse_dead_retention(value: object) -> float:
@@ -738,12 +748,14 @@ class Settings:
         scope="machine",
         parse=_share,
         accepts="a share such as 0.9 or 90%; 1 is never",
+        commands="run and scale",
     )
     disk_reserve: int = declare(
         0,
         "Free disk space below which workers claim nothing; less below twice that.",
         "Fleet",
         scope="machine",
+        commands="run and scale",
         parse=_size_or_0,
         accepts='a size such as "500MB"; 0 is 200 MB, or a twentieth of a small disk',
     )
@@ -751,6 +763,8 @@ class Settings:
     scale_target: str = declare(
         "",
         "What to scale: the service of compose or swarm, the deployment of Kubernetes ([NAMESPACE/]NAME).",
+        parse=_service_name,
+        accepts="the name of a service or deployment, such as worker or shop/worker",
         **_SCALING,
     )
     scale_policy: str = choice("claimable", SCALE_POLICIES, "How the number of workers is found.", **_SCALING)
