@@ -102,6 +102,8 @@ def test_a_dry_run_says_what_it_would_do_and_changes_nothing(sqlite_fleet: Local
     [
         (("--scaler", "none"), "no driver is given"),
         (("--scaler", "swarm"), "what should swarm scale?"),
+        (("--scaler", "compose", "--scale-target", "--verbose"), "the name of a service or deployment"),
+        (("--scaler", "swarm", "--scale-target", "a b"), "the name of a service or deployment"),
         (("--scaler", "local", "--min-workers", "5", "--max-workers", "2"), "more than --max-workers 2"),
         (("--scaler", "command", "--scale-command", "x"), "where the number goes"),
         (("--scaler", "kubernetes", "--scale-target", "w"), "no pod of a Kubernetes cluster"),
@@ -150,6 +152,14 @@ def test_worker_of_a_full_machine_claims_nothing_and_everybody_is_told(sqlite_fl
     said = sqlite_fleet.user.shoal("resources", "--json", "--pending", "5").json
     assert said["cores"] > 0
     assert said["pending"] == 5
+
+
+def test_limits_of_the_machine_that_the_scaler_is_given_hold_for_its_workers(sqlite_fleet: LocalFleet) -> None:
+    with scaled_fleet(sqlite_fleet) as scaled:
+        limit = ("--scaler", "local", "--disk-reserve", "9000TB")
+        assert sqlite_fleet.user.shoal("scale", "set", "1", *limit, "--", scaled.code).code == 0
+        wait_until(lambda: any(it.activity.startswith("claims nothing: ") for it in sqlite_fleet.workers()))
+        assert "of disk free" in sqlite_fleet.user.shoal("resources", *limit[2:]).out
 
 
 @pytest.mark.faults

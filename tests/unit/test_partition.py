@@ -33,7 +33,7 @@ def test_the_same_host_goes_to_the_same_part_whatever_else_is_in_the_list_and_ho
 
 
 def test_round_robin_deals_in_turn() -> None:
-    assert shoal.partition("abcdefg", 3, "round_robin") == [["a", "d", "g"], ["b", "e"], ["c", "f"]]
+    assert shoal.partition(list("abcdefg"), 3, "round_robin") == [["a", "d", "g"], ["b", "e"], ["c", "f"]]
 
 
 def test_grouping_evens_out_hosts_of_very_different_size() -> None:
@@ -72,9 +72,30 @@ def test_grouping_is_rebalanced_by_few_moves_from_the_largest() -> None:
     assert shoal.rebalance(report.parts, 3, "domain_grouping").moves == []  # what is fair stays
 
 
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 8])
+def test_round_robin_is_rebalanced_by_the_fewest_moves(n: int) -> None:
+    before = shoal.partition(URLS, 3, "round_robin")
+    report = shoal.rebalance(before, n, "round_robin")
+    assert sorted(url for part in report.parts for url in part) == sorted(URLS)
+    assert max(report.sizes) - min(report.sizes) <= 1
+    stayed = sum(len({*old} & {*new}) for old, new in zip(before, report.parts, strict=False))
+    assert report.moved == len(URLS) - stayed == sum(move.urls for move in report.moves)
+    assert report.moved == sum(
+        max(0, len(part) - size) for part, size in zip(before, [*report.sizes, 0, 0], strict=False)
+    )
+
+
 @pytest.mark.parametrize(
     "wrong", [{"n": 0}, {"n": 2, "strategy": "by_luck"}, {"n": 2, "weights": [1]}, {"n": 1, "weights": [0.0]}]
 )
 def test_what_is_not_possible_is_said(wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         shoal.partition([], **wrong)  # type: ignore[arg-type]
+
+
+def test_what_is_no_list_of_urls_is_said() -> None:
+    for wrong in (lambda: shoal.partition("http://a/", 2), lambda: shoal.partition([5], 2)):  # type: ignore[list-item]
+        with pytest.raises(UsageError, match=r"not a list of URLs|is not a URL"):
+            wrong()
+    with pytest.raises(UsageError, match="parts are lists of URLs"):
+        shoal.rebalance(["http://a/", "http://b/"], 2)

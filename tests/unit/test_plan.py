@@ -117,11 +117,30 @@ def test_cost_is_the_sum_of_its_parts_and_less_where_machines_are_given_back() -
     assert plan.cost.scaled_total < plan.cost.total
 
 
-def test_what_a_queue_keeps_in_memory_must_fit_there() -> None:
+def test_shards_are_planned_as_so_many_servers_with_connections_to_each(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "--urls", "1e6", "--hosts", "1e4", "--machines", "2", "--server-price", "1", "--json"]
+
+    def plan(*more: str) -> dict[str, Any]:
+        assert main([*words, *more]) == 0
+        made: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return made
+
+    one, four = plan("--on", "redis"), plan("--queue", "redis://a,redis://b,redis://c,redis://d")
+    assert (one["queue_servers"], four["queue_servers"]) == (1, 4)
+    assert four["connections"] == 4 * one["connections"]
+    assert four["cost"]["queue_servers"] == pytest.approx(4 * one["cost"]["queue_servers"])
+    rates = [next(it["pages_per_s"] for it in made["limits"] if it["name"] == "queue") for made in (one, four)]
+    assert rates[1] == pytest.approx(4 * rates[0])
+
+
+def test_what_a_queue_keeps_in_memory_must_fit_there_and_is_paid_for() -> None:
     request = {"urls": 10**9, "hosts": 10**6, "server_memory": 64 * 10**9}
     redis, postgres = (make_plan(PlanRequest(**request, queue=kind)) for kind in ("redis", "postgres"))
     assert redis.servers_needed > 1 and "in memory" in plan_problems(redis)[0]
     assert postgres.servers_needed == 1 and not plan_problems(postgres)
+    small = make_plan(PlanRequest(**request | {"server_memory": 16 * 10**9}, prices=Prices(server_hour=1.0)))
+    assert small.cost.servers == pytest.approx(small.servers_needed * small.seconds / 3600)
+    assert "more than the 32 that a queue may have" in plan_problems(small)[0]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +157,7 @@ def test_what_a_queue_keeps_in_memory_must_fit_there() -> None:
         (("--urls", "100", "--within", "soon"), "--within soon is not understood"),
         (("--urls", "100", "--price", "-1"), "--price -1 is not understood"),
         (("--run", "nothing"), "no runs here yet"),
-        (("--urls", "100", "--queue", "shards:redis://a,redis://b"), "for one server of the queue"),
+        (("--urls", "100", "--queue", "shards:redis://a,sqlite:///b"), "shards are of several kinds: redis, sqlite"),
     ],
 )
 def test_what_cannot_be_planned_is_refused_with_a_clear_word(

@@ -17,6 +17,7 @@ from shoal.cli.options import as_json, click_options
 from shoal.cli.runs import run_document
 from shoal.config.load import Settings
 from shoal.core import units
+from shoal.core.queue_url import queue_url
 from shoal.core.run import Run
 from shoal.errors import UsageError
 from shoal.logs import redact
@@ -90,8 +91,8 @@ class _MoveCommand:
     ) -> None:
         self.progress = MoveProgress(quiet=as_json)
         self.current = ""
-        self._source = dataclasses.replace(settings, queue=source)
-        self._target = dataclasses.replace(settings, queue=target)
+        self._source = dataclasses.replace(settings, queue=queue_url(source))
+        self._target = dataclasses.replace(settings, queue=queue_url(target))
         self._as_json = as_json
         self._lease_timeout = lease_timeout
         self._force = force

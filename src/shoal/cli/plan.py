@@ -41,7 +41,7 @@ def plan(settings: Settings, run: str | None, kind: str | None, measure: bool, a
     What pages cost was measured (docs: Sizing). Nothing is contacted; --run only looks at the queue.
     """
     from shoal.commands.plan import plan_command, seen_in_run
-    from shoal.queue.registry import backend_of
+    from shoal.queue.registry import SQLITE
     from shoal.view.plan import describe_plan, plan_document, plan_problems
 
     given = given_values(options)
@@ -52,7 +52,8 @@ def plan(settings: Settings, run: str | None, kind: str | None, measure: bool, a
             return await seen_in_run(queue, await find_run(queue, run))
 
         seen = with_queue(settings, job)
-        kind = kind or backend_of(settings.queue).name
+        if not settings.queue:
+            kind = kind or SQLITE.name
     if kind:
         given["queue"] = kind
     made = plan_command(settings, given, given_prices(options), measure=measure, seen=seen)

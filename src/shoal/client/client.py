@@ -48,8 +48,8 @@ def connect(url: QueueAddress | None = None, **settings: Any) -> Client:
     """A client of a queue: `async with shoal.connect("redis://…") as client`.
 
     Without a URL it is the queue of the cluster file that SHOAL_CLUSTER names, or that of SHOAL_QUEUE or of the
-    settings file. In place of a URL it may be what load_config read, or a Redis client or connection pool,
-    whose server is used. Any setting may be given.
+    settings file. In place of a URL it may be a list of them (shards), what load_config read, or a Redis client or
+    connection pool, whose server is used. Any setting may be given.
     """
     return Client(settings_for(url, settings))
 

@@ -8,6 +8,7 @@ from typing import Any
 from shoal.commands.machine_speed import measure_speed
 from shoal.config.load import Settings
 from shoal.core.plan import Plan, PlanRequest, Prices, make_plan
+from shoal.core.queue_url import split_urls
 from shoal.core.run import Run
 from shoal.core.run_counters import fetch_usage
 from shoal.core.sizing import QUEUES
@@ -51,12 +52,7 @@ def plan_command(
     if "urls" not in known:
         raise UsageError("a plan needs the number of URLs", hint="shoal plan --urls 1e6 --hosts 1e3, or --run RUN")
     if "queue" not in known:
-        known["queue"] = backend_of(settings.queue).name if settings.queue else "redis"
-    if known["queue"] == "shards":
-        raise UsageError(
-            "a plan is worked out for one server of the queue, not for several",
-            hint="--on redis or whatever the shards are; if the queue is what limits, divide its work by their number",
-        )
+        known = _own_queue(settings) | known
     if known["queue"] not in QUEUES:
         raise UsageError(
             f"what a queue of the kind {known['queue']} costs was not measured", hint=f"--on {', '.join(QUEUES)}"
@@ -65,6 +61,20 @@ def plan_command(
         known["speed"] = measure_speed()
         known.pop("page_seconds", None)
     return make_plan(PlanRequest(**known, prices=Prices(**prices)))
+
+
+def _own_queue(settings: Settings) -> dict[str, Any]:
+    """The kind of queue that the settings name, and of how many servers it is."""
+    if not settings.queue:
+        return {"queue": "redis"}
+    urls = split_urls(settings.queue)
+    kinds = sorted({backend_of(url).name for url in urls})
+    if len(kinds) > 1:
+        raise UsageError(
+            f"its shards are of several kinds: {', '.join(kinds)}",
+            hint=f"--on with that of most of them, --servers {len(urls)}",
+        )
+    return {"queue": kinds[0], "servers": len(urls)}
 
 
 def _scaled(seen: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:

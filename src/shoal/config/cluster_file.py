@@ -30,6 +30,7 @@ from shoal.config import load
 from shoal.config.load import PREFIX, SETTINGS, Settings, did_you_mean
 from shoal.config.setting import read_value
 from shoal.core import units
+from shoal.core.queue_url import SHARDS, queue_url, split_urls
 from shoal.errors import UsageError
 from shoal.queue.registry import backend_of, find_backend
 
@@ -137,13 +138,13 @@ def _host(value: object) -> str:
 
 
 _COUNT = KeySpec(units.integer(1), "a whole number above 0")
-_URL = KeySpec(units.text, "a URL such as redis://host:6379/0 or postgresql://user@host/database")
+_URL = KeySpec(queue_url, "a URL such as redis://host:6379/0 or postgresql://user@host/database, or a list of them")
 SCHEMA: dict[str, dict[str, KeySpec]] = {
     "coordinator": {
         "host": KeySpec(_host, "a name or an address of this machine, such as 127.0.0.1"),
         "port": KeySpec(_port, "a port from 1 to 65535"),
     },
-    "redis": {"url": _URL},
+    "redis": {"url": KeySpec(units.text, "a URL such as redis://host:6379/0")},
     "queue": {
         "url": _URL,
         "name": KeySpec(_name, "a word of letters, digits, _ . and -"),
@@ -300,7 +301,13 @@ class _Reader:
             )
         url = redis or url
         if not name:
-            return url
+            return str(url)
+        if backend_of(url).name == "shards":
+            return SHARDS + ",".join(self._named(part, name) for part in split_urls(url))
+        return self._named(url, name)
+
+    def _named(self, url: str, name: str) -> str:
+        """The URL with the queue's name as its namespace."""
         if backend_of(url).embedded:
             raise UsageError(
                 f"{self._location('queue.name')}: a file holds one queue, which has no name",

@@ -1,4 +1,4 @@
-"""Queue address: what a client is opened with: a URL, a cluster file, or a Redis client of the caller's own."""
+"""Queue address: what a client is opened with: URLs, a cluster file, or a Redis client of the caller's own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shoal.config.queue_token import unencrypted_note
 from shoal.config.redis_client import RedisClient, RedisConnectionPool, is_redis_client, url_of_redis_client
 from shoal.errors import UsageError
 
-QueueAddress = str | ClusterConfig | RedisClient | RedisConnectionPool
+QueueAddress = str | list[str] | ClusterConfig | RedisClient | RedisConnectionPool
 
 
 def settings_for(where: QueueAddress | None, given: Mapping[str, Any]) -> Settings:
@@ -35,9 +35,9 @@ def _load(where: QueueAddress | None, given: Mapping[str, Any]) -> Settings:
     if is_redis_client(where):
         rest = {name: value for name, value in given.items() if name != "namespace"}
         return load({**rest, "queue": url_of_redis_client(where, str(given.get("namespace", "")))})
-    if not isinstance(where, str):
+    if not isinstance(where, str | list):
         raise UsageError(
             f"{where!r:.100} is not a queue",
-            hint='give a URL such as "redis://host:6379/0", load_config("cluster.yaml"), or a Redis client',
+            hint='give a URL such as "redis://host:6379/0" or a list, load_config("cluster.yaml"), or a Redis client',
         )
     return load({**given, "queue": where})

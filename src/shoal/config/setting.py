@@ -20,7 +20,7 @@ _only_cause = re.compile(r"`([a-z_.]+)`").fullmatch
 # asked for over the API. machine: each machine's own, which no run can change.
 Scope = Literal["run", "machine"]
 # Which commands offer it: those that fetch, the server, those that scale, or every one of them.
-Commands = Literal["run", "serve", "run and serve", "serve and scale", "all"]
+Commands = Literal["run", "serve", "run and serve", "run and scale", "serve and scale", "all"]
 
 
 class _Unchanged:

@@ -6,6 +6,7 @@ The file is long because it is that one list.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -20,6 +21,7 @@ from shoal.core.capability import MAX_CAPABILITIES, MAX_EXIT_NAME, Needs, capabi
 from shoal.core.celery_name import is_task_name, is_task_pattern
 from shoal.core.dead_retention import MIN_DEAD_RETENTION
 from shoal.core.name_format import RUN_ID_FORMAT, RUN_ID_PARTS, WORKER_ID_FORMAT, WORKER_ID_PARTS, name_format
+from shoal.core.queue_url import SHARDS, is_sharded, queue_url, split_urls
 from shoal.core.request_header import header_lines
 from shoal.core.seen_set import NAME_RULE, is_name
 from shoal.core.sitemap import is_date
@@ -35,6 +37,7 @@ HTTP_CACHE = "http"  # of the setting cache: by the headers of each response
 UNLIMITED = "a whole number; 0 is no limit"
 SCALE_POLICIES = ("claimable", "jobs_per_worker", "per_pending")
 SCALERS = ("none", "local", "compose", "swarm", "kubernetes", "command")
+_is_service = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.-]*/)?[A-Za-z0-9][A-Za-z0-9_.-]*").fullmatch
 _SCALING: dict[str, Any] = {"section": "Scaling", "scope": "machine", "commands": "serve and scale"}
 
 
@@ -162,6 +165,14 @@ def _share(value: object) -> float:
     if not 0 < found <= 1:
         raise ValueError(value)
     return found
+
+
+def _service_name(value: object) -> str:
+    """As compose, swarm and Kubernetes allow it: never what their programs would take for an option."""
+    name = units.text(value)
+    if name and not _is_service(name):
+        raise ValueError(value)
+    return name
 
 
 def _parse_dead_retention(value: object) -> float:
@@ -591,7 +602,8 @@ class Settings:
         f"The queue: a file or URL; default: ./{STATE_FOLDER}/{STATE_FILE}.",
         "State",
         scope="machine",
-        accepts="a file such as ./state.db, or a URL: sqlite:///state.db, postgresql://…, redis://…, shards:redis://…,redis://…",
+        parse=queue_url,
+        accepts="a file such as ./state.db, or a URL: sqlite:///state.db, postgresql://…, redis://…, or several",
         commands="all",
     )
     store: str = declare(
@@ -736,12 +748,14 @@ class Settings:
         scope="machine",
         parse=_share,
         accepts="a share such as 0.9 or 90%; 1 is never",
+        commands="run and scale",
     )
     disk_reserve: int = declare(
         0,
         "Free disk space below which workers claim nothing; less below twice that.",
         "Fleet",
         scope="machine",
+        commands="run and scale",
         parse=_size_or_0,
         accepts='a size such as "500MB"; 0 is 200 MB, or a twentieth of a small disk',
     )
@@ -749,6 +763,8 @@ class Settings:
     scale_target: str = declare(
         "",
         "What to scale: the service of compose or swarm, the deployment of Kubernetes ([NAMESPACE/]NAME).",
+        parse=_service_name,
+        accepts="the name of a service or deployment, such as worker or shop/worker",
         **_SCALING,
     )
     scale_policy: str = choice("claimable", SCALE_POLICIES, "How the number of workers is found.", **_SCALING)
@@ -966,8 +982,8 @@ class Settings:
         file = self.state_file
         if file is None:
             # Of shards it is the first: more may be added.
-            home = self.queue.partition(",")[0] if self.queue.startswith("shards:") else self.queue
-            scheme, _, rest = home.replace("shards:", "shards-", 1).partition("://")
+            home = SHARDS + split_urls(self.queue)[0] if is_sharded(self.queue) else self.queue
+            scheme, _, rest = home.replace(SHARDS, "shards-", 1).partition("://")
             host, slash, place = rest.partition("/")
             location = host.rpartition("@")[2] + slash + place  # whoever logs in: it is the same queue
             return Path(STATE_FOLDER, f"{scheme}-{sha256(location.encode()).hexdigest()[:8]}")

@@ -64,6 +64,8 @@ def partition(
     weights: how much of the whole each part should get, if not the same.
     """
     weights = _check(n, strategy, weights)
+    if isinstance(urls, str):
+        raise UsageError(f"{urls[:50]!r} is one text, not a list of URLs", hint="shoal.partition([…], n)")
     parts: list[list[str]] = [[] for _ in range(n)]
     if strategy == "round_robin":
         return _deal(urls, parts, weights)
@@ -88,11 +90,14 @@ def rebalance(
     """Spread the URLs of some parts over n with few moves, and say what moves.
 
     domain_hash: as `partition` would have it from the start. domain_grouping: hosts stay where they are, but for
-    those of parts that go, and those that make the largest part smaller.
+    those of parts that go, and those that make the largest part smaller. round_robin: the last URLs of parts that
+    have too many go to those that have too few.
     """
     weights = _check(n, strategy, weights)
+    if any(isinstance(part, str) for part in parts):
+        raise UsageError("parts are lists of URLs", hint="shoal.rebalance([[…], […]], n), with what partition returned")
     if strategy == "round_robin":
-        raise UsageError("what was dealt in turn has no home to keep", hint="partition it again")
+        return _deal_again(parts, weights)
     by_host: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for source, urls in enumerate(parts):
         for url in urls:
@@ -100,13 +105,17 @@ def rebalance(
     hashed = strategy == "domain_hash"
     homes = {host: rendezvous(host, weights) for host in by_host} if hashed else _settle(by_host, weights)
     made: list[list[str]] = [[] for _ in range(n)]
-    moved: dict[tuple[str, int, int], int] = defaultdict(int)
+    moved: Counter[tuple[str, int, int]] = Counter()
     for host, placed in by_host.items():
         target = homes[host]
         made[target] += [url for _, url in placed]
-        for source, _ in placed:
-            if source != target:
-                moved[host, source, target] += 1
+        moved.update((host, source, target) for source, _ in placed if source != target)
+    return _report(parts, made, moved)
+
+
+def _report(
+    parts: Sequence[Sequence[str]], made: list[list[str]], moved: Mapping[tuple[str, int, int], int]
+) -> Rebalancing:
     moves = [Move(host, count, source, target) for (host, source, target), count in moved.items()]
     moves.sort(key=lambda move: (-move.urls, move.host, move.source))
     return Rebalancing(made, moves, sum(moved.values()), sum(map(len, parts)))
@@ -153,6 +162,8 @@ def _check(n: int, strategy: str, weights: Sequence[float] | None) -> Sequence[f
 
 def _host(url: str) -> str:
     """What counts as one host; what is no URL counts as one of its own."""
+    if not isinstance(url, str):
+        raise UsageError(f"{url!r:.50} is not a URL", hint="URLs are texts")
     try:
         return lane_of(canonical(url))
     except InvalidUrl:
@@ -180,6 +191,20 @@ def _deal(urls: Iterable[str], parts: list[list[str]], weights: Sequence[float])
         parts[part].append(url)
         heapq.heapreplace(order, (len(parts[part]) / weights[part], part))
     return parts
+
+
+def _deal_again(parts: Sequence[Sequence[str]], weights: Sequence[float]) -> Rebalancing:
+    """What each part has too many of, and all of those that go, to whoever has the least for its weight."""
+    dealt = _deal([""] * sum(map(len, parts)), [[] for _ in weights], weights)
+    sizes = dict(enumerate(map(len, dealt)))
+    made = [list(parts[part][:size]) if part < len(parts) else [] for part, size in sizes.items()]
+    homeless = [(source, url) for source, part in enumerate(parts) for url in part[sizes.get(source, 0) :]]
+    room = [target for target, part in enumerate(made) for _ in range(sizes[target] - len(part))]
+    moved: Counter[tuple[str, int, int]] = Counter()
+    for (source, url), target in zip(homeless, room, strict=True):
+        made[target].append(url)
+        moved[_host(url), source, target] += 1
+    return _report(parts, made, moved)
 
 
 def _group(urls: Iterable[str], parts: list[list[str]], weights: Sequence[float]) -> list[list[str]]:

@@ -198,9 +198,10 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def connections(self) -> int:
-        """To all servers of the queue together."""
+        """To all servers of the queue together: every process has its own to each of them."""
         sizing = self.request.sizing
-        return self.workers * sizing.connections + self.machines * sizing.base_connections
+        each = self.workers * sizing.connections + self.machines * sizing.base_connections
+        return each * self.servers_needed
 
     @property
     def machine_memory(self) -> int:
@@ -247,10 +248,11 @@ def make_plan(request: PlanRequest) -> Plan:
     scaled = max(course.fleet_seconds * machines, course.seconds) / HOUR
     traffic = round(request.urls * (1 + request.repeated) * (request.page_bytes + HEADER_BYTES))
     storage = _storage(request)
+    servers = _servers_needed(request, storage)
     return Plan(
         request=request,
         machines=machines,
-        servers_needed=_servers_needed(request, storage),
+        servers_needed=servers,
         seconds=course.seconds,
         least_seconds=least,
         most_pages_done=course.most_pages_done,
@@ -261,7 +263,9 @@ def make_plan(request: PlanRequest) -> Plan:
         limits=tuple(first),
         storage=storage,
         traffic=traffic,
-        cost=_cost(request, course.seconds, hours, scaled, traffic, storage),
+        cost=_cost(
+            request, course.seconds, machines=(hours, scaled), servers=servers, traffic=traffic, storage=storage
+        ),
     )
 
 
@@ -363,10 +367,14 @@ def _servers_needed(request: PlanRequest, storage: Storage) -> int:
     return max(request.servers, math.ceil(in_memory / (request.server_memory * MEMORY_SHARE)))
 
 
-def _cost(request: PlanRequest, seconds: float, hours: float, scaled: float, traffic: int, storage: Storage) -> Cost:
+def _cost(
+    request: PlanRequest, seconds: float, *, machines: tuple[float, float], servers: int, traffic: int, storage: Storage
+) -> Cost:
+    """`machines`: hours of all of them, and those if idle ones are given back."""
     prices = request.prices
     server = prices.machine_hour if prices.server_hour is None else prices.server_hour
-    servers = 0 if request.sizing.on_one_machine else request.servers
+    servers = 0 if request.sizing.on_one_machine else servers
+    hours, scaled = machines
     return Cost(
         machines=hours * prices.machine_hour,
         scaled=scaled * prices.machine_hour,

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from shoal.config.load import Settings
+from shoal.config.load import SETTINGS, Settings
 from shoal.control.history import History
 from shoal.control.scaling.autoscaler import Autoscaler, FindRoom, Measured, Room
 from shoal.control.scaling.base import Scaler
@@ -158,5 +158,8 @@ def _worker_environment(settings: Settings) -> dict[str, str]:
     told = {name: text for name, text in os.environ.items() if name != "SHOAL_TOKEN"}  # that is the server's alone
     if settings.queue:
         told["SHOAL_QUEUE"] = settings.queue
+    for name in ("memory_high", "disk_reserve"):
+        if settings.sources.get(name, "").startswith("--"):
+            told[SETTINGS[name].variable] = str(getattr(settings, name))
     # So that the registry's name begins with the one we gave.
     return told | {"SHOAL_WORKER_ID_FORMAT": WORKER_ID_FORMAT}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shoal.core.queue_url import is_sharded
 from shoal.errors import UsageError
 from shoal.queue import promises
 from shoal.queue.promises import PromiseTable
@@ -190,7 +191,7 @@ BACKENDS = (
 def find_backend(url: str) -> Backend | None:
     """The backend that a URL leads to, None for a scheme that nobody knows; what has none is a file."""
     scheme, status, _ = url.partition("://")
-    if not status and not url.startswith("shards:"):
+    if not status and not is_sharded(url):
         return SQLITE
     scheme = scheme.partition(":")[0]  # shards:redis://…
     return next((backend for backend in BACKENDS if scheme in backend.schemes), None)
@@ -210,7 +211,7 @@ def backend_of(url: str) -> Backend:
 def file_of(url: str) -> Path | None:
     """The file of an embedded queue, None for any other queue."""
     _, status, rest = url.partition("://")
-    if not status and not url.startswith("shards:"):
+    if not status and not is_sharded(url):
         return Path(url)
     backend = find_backend(url)
     return Path(rest.partition("?")[0].removeprefix("/")) if backend and backend.embedded else None

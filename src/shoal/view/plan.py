@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from shoal.core.plan import Limit, Plan, PlanRequest
+from shoal.core.queue_url import MAX_SHARDS
 from shoal.queue.registry import BACKENDS
 from shoal.view.formatting import count, format_duration, format_pace, format_rate, size
 
@@ -57,6 +58,8 @@ def plan_problems(plan: Plan) -> list[str]:
 def _server_problem(plan: Plan) -> str:
     request, kept = plan.request, plan.storage.queue + plan.storage.records
     servers = f"{count(plan.servers_needed, 'server')} of {size(request.server_memory)}"
+    if plan.servers_needed > MAX_SHARDS:
+        servers += f", more than the {MAX_SHARDS} that a queue may have (--server-memory)"
     return (
         f"{LABELS[request.queue]} keeps URLs and records in memory, {size(kept)} of them: {servers} (--servers),"
         " records elsewhere (--record-size 0), or PostgreSQL (--on postgres), which keeps them on disk"

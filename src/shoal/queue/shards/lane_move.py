@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from shoal.core.lane import INDEFINITELY, LaneState, Pace
+from shoal.core.queue_url import MAX_SHARDS
 from shoal.core.task import DROPPED, ExportedTask, LaneChange, Task
 from shoal.errors import QueueUnavailable, UsageError
 from shoal.queue.base import Queue, TaskFilter
@@ -25,7 +26,7 @@ from shoal.queue.shards.run_numbers import KEY, is_part
 from shoal.queue.shards.shard import LONG_TIMEOUT, Shard
 from shoal.queue.shards.shard_map import shard_of
 from shoal.queue.shards.shard_set import MAP_INTERVAL, ShardSet
-from shoal.queue.shards.shard_url import MAX_SHARDS, shard_name
+from shoal.queue.shards.shard_url import shard_name
 from shoal.queue.shards.transit import carry_all
 
 if TYPE_CHECKING:

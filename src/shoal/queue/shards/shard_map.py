@@ -6,8 +6,8 @@ import msgspec
 
 from shoal.core.lane import host_of_lane, lane_without_cache
 from shoal.core.partition import rendezvous
+from shoal.core.queue_url import MAX_SHARDS
 from shoal.errors import QueueRefused
-from shoal.queue.shards.shard_url import MAX_SHARDS
 
 NAME = "map"
 

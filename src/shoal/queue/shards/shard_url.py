@@ -6,20 +6,16 @@ import re
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
+from shoal.core.queue_url import MAX_SHARDS, SHARDS, split_urls
 from shoal.errors import UsageError
 
-PREFIX = "shards:"
-MAX_SHARDS = 32
 EXAMPLE = "shards:redis://a:6379/0,redis://b:6379/0"
-# Only a comma before a scheme separates: a URL may have others, such as those between hosts.
-_SEPARATOR = re.compile(r",(?=[a-z][a-z0-9+.-]*://)", re.IGNORECASE)
-
 _LOGIN = re.compile(r"(?<=://)[^/?#]*@")
 
 
 def shard_urls(url: str) -> list[str]:
     """The URLs of the shards, in their order; UsageError where that is not what it says."""
-    urls = [part.strip() for part in _SEPARATOR.split(url.removeprefix(PREFIX))]
+    urls = split_urls(url)
     if not all("://" in part for part in urls):
         raise UsageError("a sharded queue is a list of queue URLs, separated by commas", hint=EXAMPLE)
     if len(urls) > MAX_SHARDS:
@@ -29,7 +25,7 @@ def shard_urls(url: str) -> list[str]:
             "the same queue is named twice among the shards",
             hint="each shard is a server, database or namespace of its own",
         )
-    if any(part.startswith(("amqp:", "amqps:", PREFIX)) for part in urls):
+    if any(part.startswith(("amqp:", "amqps:", SHARDS)) for part in urls):
         raise UsageError("a shard is a Redis, PostgreSQL, SQLite or shoal server's queue", hint=EXAMPLE)
     return urls
 
