@@ -27,6 +27,7 @@ from shoal.queue.base import Finding, Queue
 from shoal.queue.broker import names
 from shoal.queue.broker.broker_url import BrokerUrl
 from shoal.queue.broker.connect import Link
+from shoal.queue.broker.failure import is_refusal, translate
 from shoal.queue.broker.topology import declare_exchange, declare_queue
 from shoal.queue.broker.wire import (
     CHECK,
@@ -99,6 +100,8 @@ class BrokerRelay:
                 if serving.cancelled():
                     break
                 error = serving.exception()
+                if is_refusal(error):
+                    raise translate(self._url.address, error) from error
                 if not isinstance(error, _OUTAGES):
                     serving.result()
                 if not was_away:
