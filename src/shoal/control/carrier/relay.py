@@ -89,9 +89,15 @@ class BrokerRelay:
         stopped = asyncio.create_task(stop.wait())
         serving: asyncio.Task[None] | None = None
         was_away = False
+
+        def ready() -> None:
+            nonlocal was_away
+            was_away = False
+            on_ready()
+
         try:
             while not stop.is_set():
-                serving = asyncio.create_task(self._serve(on_ready, say))
+                serving = asyncio.create_task(self._serve(ready, say))
                 await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
                 if stop.is_set():
                     await self.answers.finish(FINISH_SECONDS)

@@ -11,6 +11,7 @@ from shoal.errors import ActionRequired, QueueRefused, QueueUnavailable
 
 NOT_ALLOWED = 530  # no such virtual host, or not for this user
 NOT_IMPLEMENTED = 540
+AMQP_PORTS = "is this the AMQP port of RabbitMQ (5672, with TLS 5671 and amqps://), not that of its management?"
 
 
 def is_refusal(error: object) -> TypeGuard[ChannelClosed]:
@@ -33,13 +34,12 @@ def translate(address: BrokerAddress, error: Exception) -> ActionRequired:
             hint="--ca-file FILE names the certificates to trust; the host name must match",
         )
     if isinstance(error, NotAmqp | ssl.SSLError):
-        return QueueRefused(
-            f"{address}: {error}",
-            hint="is this the AMQP port of RabbitMQ (5672, with TLS 5671 and amqps://), not that of its management?",
-        )
+        return QueueRefused(f"{address}: {error}", hint=AMQP_PORTS)
     if isinstance(error, ChannelClosed) and error.code == NOT_FOUND:
         return QueueUnavailable(f"{address}: {error.text}", hint="is a relay running? shoal relay --queue …")
-    return QueueUnavailable(f"{address} cannot be reached ({error})", hint="check that RabbitMQ runs there")
+    return QueueUnavailable(
+        f"{address} cannot be reached ({error})", hint=f"check that RabbitMQ runs there; {AMQP_PORTS}"
+    )
 
 
 def _refused(address: BrokerAddress, error: ConnectionRefused) -> ActionRequired:
