@@ -54,10 +54,8 @@ def take_all(url: str, queue: str) -> list[tuple[Any, bytes]]:
 
 
 @asynccontextmanager
-async def relaying(
-    queue: Queue, url: str, *, visible_after: float = 0.0, **settings: Any
-) -> AsyncIterator[BrokerDuties]:
-    """visible_after: here nobody else commits, so that a death is seen at once."""
+async def relaying(queue: Queue, url: str, **settings: Any) -> AsyncIterator[BrokerDuties]:
+    """What a relay does for other programs, as long as this lasts."""
     duties = BrokerDuties(queue, load(settings), BrokerUrl.parse(f"{url}?ledger=relay"))
     duties.letters._visible_after = 0.0  # here nobody else commits: a death is seen at once
     async with duties.running():

@@ -228,7 +228,7 @@ async def test_a_worker_pool_beside_celerys_shares_its_rate_and_hands_work_back(
             processes = worker.processes()
             assert len(processes) >= 3
             assert worker.stop() == 0
-            psutil.wait_procs(processes, 20)
+            psutil.wait_procs(processes, HANG)
             assert not any(process.is_running() for process in processes)
         async with opened_queue(load({"queue": url}, env={})) as queue:
             for run in await queue.runs(limit=10):
@@ -252,7 +252,7 @@ def server(shop: Shop, tmp_path: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        process.wait(HANG)
 
 
 def answer(url: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -267,10 +267,8 @@ def answer(url: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 def test_distributed_batches_run_through_celery(shop: Shop, server: str) -> None:
-    assert answer(f"{server}/api/crawl/distributed/status") == {
-        "distributed_available": True,
-        "message": "Redis connected",
-    }
+    connected = {"distributed_available": True, "message": "Redis connected"}
+    wait_until(lambda: answer(f"{server}/api/crawl/distributed/status") == connected, every=0.1)
     urls = [shop.site.url(f"/p/batch{number}") for number in range(5)]
     found = answer(f"{server}/api/crawl/batch", {"urls": urls, "distributed": True, "timeout": 100})
     assert found["stats"]["success"] == 5 and found["distributed"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -137,33 +138,47 @@ async def _ready(broker: str) -> bool:
     return await asyncio.to_thread(rabbitmq.shared().manage, "GET", path, expect=None) is not None
 
 
+async def added(queue: Queue, key: str, **more: Any) -> int:
+    task = TypedTask(type="resize", payload={"key": key}, key=key, **more).to_queue_task()
+    return (await DailyRuns(queue).add("resize", [task], {task.lane: UNLIMITED_PACE}))[0]
+
+
+async def was_published(relay: BrokerRelay, queue: Queue, id: int) -> str:
+    """The state of a task, once it is in the broker or dead; meanwhile a worker asks for such tasks."""
+    now = asyncio.get_running_loop().time()
+    await relay._free_runs.refresh(now)
+    relay.ahead.ask(None, now)
+    (view,) = await queue.list_tasks(id >> 32, after=id - 1, limit=1)
+    is_confirmed = view.state == "leased" and id not in relay.ahead.unconfirmed and relay.ahead.published
+    return view.state if is_confirmed or view.state == "dead" else ""
+
+
 async def test_a_task_that_expires_in_the_broker_is_expired_in_the_ledger_and_a_letter(
     queue: Queue, broker: str
 ) -> None:
-    types = DailyRuns(queue)
-    short = TypedTask(type="resize", payload={"n": 1}, ttl=3.0, key="short").to_queue_task()
-    long = TypedTask(type="resize", payload={"n": 2}, ttl=600.0, key="long", priority=100).to_queue_task()
-    ids = await types.add("resize", [short, long], {task.lane: UNLIMITED_PACE for task in (short, long)})
     relay = BrokerRelay(queue, BrokerUrl.parse(f"{broker}?ledger=relay"), cache_size=0)
     stop = asyncio.Event()
     async with relaying(queue, broker):
         running = asyncio.create_task(relay.run(stop, on_ready=lambda: None, say=print))
-
-        async def published() -> bool:
-            now = asyncio.get_running_loop().time()
-            await relay._free_runs.refresh(now)
-            relay.ahead.ask(None, now)
-            return relay.ahead.published == 2
-
         try:
-            await until(published)
-            (letter,) = await until(lambda: asyncio.to_thread(take_all, broker, "shoal.dead"), every=0.2)
+            long = await added(queue, "long", ttl=600.0, priority=100)
+            await until(partial(was_published, relay, queue, long))
+            for ttl in (2.0, 10.0, 50.0):  # so short, one may expire in the ledger before it is published
+                short = await added(queue, f"short {ttl}", ttl=ttl)
+                state = await until(partial(was_published, relay, queue, short))
+                if state == "leased":
+                    break
+            letters: dict[int, Any] = {}
+            while short not in letters:
+                found = await asyncio.to_thread(take_all, broker, "shoal.dead")
+                letters |= {told["letter"]: told for told in (json.loads(body) for _, body in found)}
+                await asyncio.sleep(0.1)
         finally:
             stop.set()
             await running
-    told = json.loads(letter[1])
-    assert (told["letter"], told["cause"], told["payload"]) == (ids[0], "expired", {"n": 1})
-    (view,) = await queue.list_tasks(ids[0] >> 32, state="dead")
-    assert (view.id, view.cause) == (ids[0], "expired")
+    assert state == "leased"
+    assert (letters[short]["cause"], letters[short]["payload"]) == ("expired", {"key": f"short {ttl}"})
+    views = {view.id: view for view in await queue.list_tasks(short >> 32, state="dead")}
+    assert views.keys() == letters.keys() and views[short].cause == "expired"
     (waiting,) = await asyncio.to_thread(take_all, broker, "shoal.tasks.task:resize.0")
     assert 500_000 < int(waiting[0].expiration) <= 600_000

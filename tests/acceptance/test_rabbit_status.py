@@ -56,7 +56,13 @@ def test_depths_types_and_the_smaller_ttl_are_shown(user: ShellUser, vhost: str)
     server.manage("PUT", f"/api/policies/{vhost}/short", policy)
 
     settings = load(dict(zip(("queue", "rabbitmq_management"), options(server, vhost)[1::2], strict=True)))
-    wait_until(lambda: asyncio.run(broker_status(settings)).totals == (3, 0))  # its figures come with a delay
+
+    def is_known() -> bool:
+        """Depths and policies come with a delay each."""
+        status = asyncio.run(broker_status(settings))
+        return status.totals == (3, 0) and all(queue.policy for queue in status.queues)
+
+    wait_until(is_known, every=0.1)
     told = user.shoal("rabbit", "status", "--json", *options(server, vhost)).json
     (queue,) = told["queues"]
     assert (queue["name"], queue["type"], queue["ready"]) == ("shoal.dead", "quorum", 3)

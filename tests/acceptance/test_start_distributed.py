@@ -79,7 +79,7 @@ def test_one_command_starts_all_of_it_and_another_leaves_nothing_behind(machine:
     processes = machine.processes()
     assert len(processes) >= 9  # Redis, API, Flower, two workers with two processes each
     assert machine("stop").returncode == 0
-    assert not psutil.wait_procs(processes, 20)[1]
+    assert not psutil.wait_procs(processes, HANG)[1]
     assert machine("status").returncode == 1
     assert machine("clean").returncode == 0
     assert list(tmp_path.iterdir()) == []

@@ -61,7 +61,7 @@ async def named(queue: str, words: str, fix: str = "", **settings: str) -> None:
         said = [it for it in report.findings if it.level != "ok" and words in it.words and fix in it.fix]
         return bool(said)
 
-    await until(is_said, 20.0, every=0.1)
+    await until(is_said, every=0.1)
 
 
 async def gone(queue: str, words: str, **settings: str) -> None:
@@ -69,7 +69,7 @@ async def gone(queue: str, words: str, **settings: str) -> None:
         report = await run_checks(load({"queue": queue, **settings}))
         return not any(words in it.words for it in report.findings if it.level != "ok")
 
-    await until(is_gone, 20.0, every=0.1)
+    await until(is_gone, every=0.1)
 
 
 @pytest.fixture

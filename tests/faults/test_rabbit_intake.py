@@ -12,25 +12,26 @@ import sys
 import threading
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
-import msgspec
 import pika
 import pika.exceptions
 import pytest
 from servers import rabbitmq
 from servers.rabbitmq import Server
-from wait import FOREVER, HANG, wait_until
+from wait import FOREVER, HANG, until, wait_until
 
-from shoal.control.letter_copies import CURSOR, Position
-from shoal.queue import document_kinds as kinds
 from shoal.queue.base import Queue
 from shoal.queue.sqlite import SqliteQueue
 
+from .broker_connections import cut_connection
+from .letter_views import copies, deaths, is_copied
+
 pytestmark = pytest.mark.faults
 
-MESSAGES = int(os.environ.get("SHOAL_INTAKE_MESSAGES", "3000"))
-BROKER_KILLS, RELAY_KILLS = 3, 6
+MESSAGES = int(os.environ.get("SHOAL_INTAKE_MESSAGES", "10000"))
+EVENTS = {"broker": 10, "connection": 50, "relay": 20}
 EXPIRING = 10  # every so many-th is dead a moment after it came
 
 
@@ -42,6 +43,9 @@ class Publisher(threading.Thread):
         self.url = url
         self.confirmed: set[int] = set()
         self.failures = 0
+
+    def has_confirmed(self, count: int) -> bool:
+        return len(self.confirmed) >= count
 
     def run(self) -> None:
         waiting = list(range(MESSAGES))
@@ -100,69 +104,44 @@ def test_every_confirmed_message_is_a_task_and_every_death_one_letter(tmp_path: 
             publisher.start()
             _disturb(server, relays, publisher)
             publisher.join(FOREVER)
-            assert len(publisher.confirmed) == MESSAGES and publisher.failures >= BROKER_KILLS
-            wait_until(lambda: asyncio.run(_seen(tmp_path)) == MESSAGES, FOREVER, every=1.0)
-            dead = wait_until(lambda: asyncio.run(_dead(tmp_path)), FOREVER, every=1.0)
-            wait_until(lambda: asyncio.run(_copied_until(tmp_path)) >= max(dead.values()), FOREVER, every=1.0)
+            assert len(publisher.confirmed) == MESSAGES and publisher.failures >= EVENTS["broker"]
+            dead = asyncio.run(_settled(tmp_path))
         finally:
             relays.stop()
-        assert Counter(_letters(server)) == Counter(dead.keys())
+        assert copies(server) == Counter(dead.keys())
 
 
 def _disturb(server: Server, relays: Relays, publisher: Publisher) -> None:
-    """Kill at moments that are spread over the whole publishing."""
-    kills = BROKER_KILLS + RELAY_KILLS
-    for kill in range(kills):
-        wanted = MESSAGES * (kill + 1) // (kills + 1)
-        wait_until(lambda: len(publisher.confirmed) >= wanted, FOREVER)  # noqa: B023
-        if kill % (kills // BROKER_KILLS) == 1:
+    """At moments that are spread over the whole publishing."""
+    events = [name for name, count in EVENTS.items() for _ in range(count)]
+    random.shuffle(events)
+    for number, event in enumerate(events, 1):
+        wait_until(partial(publisher.has_confirmed, MESSAGES * number // (len(events) + 1)), FOREVER)
+        if event == "broker":
             server.kill()
             server.start()
+        elif event == "connection":
+            wait_until(partial(cut_connection, server), every=0.1)
         else:
             relays.kill_one()
 
 
-async def _opened(folder: Path) -> Queue:
-    return await SqliteQueue.open(str(folder / "ledger.db"))
-
-
-async def _seen(folder: Path) -> int:
-    queue = await _opened(folder)
+async def _settled(folder: Path) -> dict[str, int]:
+    """The deaths, once every message is a task, all that can die are dead, and their letters are copied."""
+    queue = await SqliteQueue.open(str(folder / "ledger.db"))
     try:
-        return sum(stats.seen for stats in await queue.stats_of([run.id for run in await queue.runs()]))
+        await until(lambda: _is_all_there(queue), FOREVER, every=1.0)
+        dead: dict[str, int] = {}
+        while len(dead) < len(range(0, MESSAGES, EXPIRING)):
+            dead = await deaths(queue)
+            await asyncio.sleep(1.0)
+        await until(lambda: is_copied(queue, dead), FOREVER, every=1.0)
+        return dead
     finally:
         await queue.close()
 
 
-async def _copied_until(folder: Path) -> int:
-    """The time of the last death that is said to be copied."""
-    queue = await _opened(folder)
-    try:
-        document = await queue.document(kinds.LETTER_COPIES, CURSOR)
-        return msgspec.json.decode(document.text, type=Position).until if document else 0
-    finally:
-        await queue.close()
-
-
-async def _dead(folder: Path) -> dict[str, int]:
-    """When each letter died, once all that can die are dead."""
-    queue = await _opened(folder)
-    try:
-        found: dict[str, int] = {}
-        for run in await queue.runs():
-            views = await queue.list_tasks(run.id, state="dead", limit=MESSAGES)
-            found |= {f"{view.id}.{view.finished_at}": view.finished_at for view in views}
-        return found if len(found) == len(range(0, MESSAGES, EXPIRING)) else {}
-    finally:
-        await queue.close()
-
-
-def _letters(server: Server) -> list[str]:
-    taken = []
-    with pika.BlockingConnection(pika.URLParameters(server.url())) as connection:
-        channel = connection.channel()
-        while True:
-            method, properties, _ = channel.basic_get("shoal.dead", auto_ack=True)
-            if method is None:
-                return taken
-            taken.append(properties.message_id)
+async def _is_all_there(queue: Queue) -> bool:
+    stats = await queue.stats_of([run.id for run in await queue.runs()])
+    assert sum(it.seen for it in stats) <= MESSAGES
+    return sum(it.seen for it in stats) == MESSAGES

@@ -1,4 +1,4 @@
-"""Brokers, connections, workers and relays that are killed: nothing is lost, and nothing is recorded twice."""
+"""Brokers, connections, workers and relays that are killed: nothing is lost, recorded twice, or two letters."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
 from uuid import uuid4
 
 import psutil
 import pytest
 from servers import postgres, rabbitmq, redis
-from wait import HANG, until
+from wait import HANG, until, wait_until
 
 import shoal
 from shoal import app
 from shoal.client.client import Client
 from shoal.config.load import load
+from shoal.core.typed_task import payload_of
 from shoal.errors import QueueUnavailable
 from shoal.queue.base import Queue
+
+from .broker_connections import cut_connection
+from .letter_views import copies, deaths, is_copied
 
 pytestmark = pytest.mark.faults
 
@@ -34,7 +37,8 @@ TASKS = int(os.environ.get("SHOAL_FAULT_TASKS", "10000"))
 EVENTS = {"broker": 10, "connection": 50, "worker": 50, "relay": 20}
 SHARES = {"redis": 1.0, "postgres": 0.2}  # by ledger, of the tasks and of what happens to them
 SCALE = float(os.environ.get("SHOAL_FAULT_EVENTS", "1"))  # of the numbers above
-HANDLER = """
+HOPELESS = 50  # every so many-th task fails for good
+HANDLER = f"""
 import asyncio
 import shoal
 
@@ -44,7 +48,9 @@ fleet = shoal.Scraper("fleet")
 @fleet.task("step", retries=10)
 async def step(task):
     await asyncio.sleep(task.payload["seconds"])
-    return {"n": task.payload["n"]}
+    if task.payload["n"] % {HOPELESS} == 0:
+        raise shoal.GiveUp("hopeless")
+    return {{"n": task.payload["n"]}}
 """
 
 
@@ -103,9 +109,7 @@ class Fleet:
         self.start(name)
 
     def cut_connection(self) -> None:
-        names = [it["name"] for it in self.broker.manage("GET", "/api/connections", expect=None) or ()]
-        if names:
-            self.broker.manage("DELETE", f"/api/connections/{quote(random.choice(names), safe='')}", expect=None)
+        wait_until(lambda: cut_connection(self.broker), every=0.1)
 
     def revive_ended(self) -> None:
         """A worker that gave up, because the broker was away for too long, is started again as systemd would."""
@@ -196,6 +200,9 @@ async def test_nothing_is_lost_or_recorded_twice_whatever_is_killed(fleet: Fleet
             fleet.revive_ended()
         await until(lambda: finished_or_revived(fleet, ledger, tasks), 3 * HANG, every=0.2)
         await check(ledger, tasks)
+        dead = await deaths(ledger)
+        await until(lambda: is_copied(ledger, dead), every=0.2)
+        assert await asyncio.to_thread(copies, fleet.broker) == Counter(dead.keys())
     finally:
         await ledger.close()
 
@@ -208,13 +215,19 @@ async def finished_or_revived(fleet: Fleet, ledger: Queue, count: int) -> bool:
 async def check(ledger: Queue, tasks: int) -> None:
     """The account of the ledger, and every record there is."""
     seen: Counter[int] = Counter()
+    dead: list[int] = []
     for run in await ledger.runs(scraper="task:step"):
         stats = await ledger.stats(run.id)
         assert stats == await ledger.recount(run.id)
-        assert (stats.dead, stats.open) == (0, 0), stats
+        assert stats.open == 0, stats
+        views = await ledger.list_tasks(run.id, state="dead", limit=tasks)
+        assert {view.cause for view in views} == {"hopeless"}
+        dead += [payload_of(view.meta or {})["n"] for view in views]
         after = 0
         while page := await ledger.records(run.id, after=after):
             seen.update(json.loads(record.data)["n"] for record in page)
             after = page[-1].seq
-    assert sorted(seen) == list(range(tasks)), f"{tasks - len(seen)} lost"
+    hopeless = range(0, tasks, HOPELESS)
+    assert sorted(dead) == list(hopeless)
+    assert sorted(seen) == sorted(set(range(tasks)).difference(hopeless)), f"{len(seen)} of {tasks} recorded"
     assert set(seen.values()) == {1}

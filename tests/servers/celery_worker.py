@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from wait import wait_until
+from wait import HANG, wait_until
 
 from servers.ports import free_port
 from servers.redis import own_server
@@ -98,14 +98,14 @@ class CeleryWorker:
         """A warm shutdown; its exit status."""
         assert self._process is not None
         self._process.send_signal(number)
-        return self._process.wait(60)
+        return self._process.wait(HANG)
 
     def end(self) -> None:
         """Whatever is left of it."""
         if self._process is not None and self._process.poll() is None:
             left = self.processes()
             self.kill_group()
-            psutil.wait_procs(left, 20)
+            psutil.wait_procs(left, HANG)
 
 
 @contextmanager
@@ -126,7 +126,7 @@ def client(url: str, **variables: str) -> Any:
     return celery_app(read_options(environment(url, **variables)))
 
 
-def settled(result: Any, seconds: float = 120) -> Any:
+def settled(result: Any, seconds: float = HANG) -> Any:
     """What became of a message, with errors as values."""
     end = time.monotonic() + seconds
     while not result.ready():

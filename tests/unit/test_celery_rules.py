@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from shoal.control.celery.broker import celery_app
 from shoal.control.celery.follow_ups import CeleryFollowUps
 from shoal.control.celery.options import CeleryOptions, read_options
 from shoal.control.celery.work_messages import WORK, WorkMessages, messages_needed
@@ -82,6 +83,21 @@ def test_a_variable_that_is_not_understood_is_named(variable: str, text: str) ->
     with pytest.raises(UsageError, match=variable) as raised:
         read_options({variable: text})
     assert raised.value.hint
+
+
+@pytest.mark.parametrize(("url", "fits"), [("ftp://h/", False), ("nothing://h/", False), ("amqps://h//", True)])
+@pytest.mark.parametrize("tail", ["", ";redis://h/0"])
+def test_a_broker_that_kombu_does_not_know_is_refused_before_anything_connects(url: str, fits: bool, tail: str) -> None:
+    options = CeleryOptions(broker_url=url + tail)
+    if fits:
+        assert celery_app(options).conf.broker_url == options.broker_url
+        return
+    with pytest.raises(UsageError, match="CELERY_BROKER_URL: kombu cannot use"):
+        celery_app(options)
+
+
+def test_the_socket_of_a_redis_can_be_the_broker() -> None:
+    assert celery_app(CeleryOptions(broker_url="redis+socket:///run/redis.sock"))
 
 
 def test_processes_of_a_worker_share_one_rate(tmp_path: Path) -> None:

@@ -34,7 +34,8 @@ def variables_note(settings: Settings) -> str:
     source = settings.sources.get("queue", "")
     if source not in (RABBITMQ, REDIS, f"{RABBITMQ} and {REDIS}"):
         return ""
-    return f"The queue is {redact(settings.queue)}, as {source} says; --queue or SHOAL_QUEUE names another."
+    say = "say" if " and " in source else "says"
+    return f"The queue is {redact(settings.queue)}, as {source} {say}; --queue or SHOAL_QUEUE names another."
 
 
 def _server(env: Mapping[str, str], prefix: str, host: str) -> str:

@@ -38,6 +38,7 @@ class BrokerDuties:
         self.intake = Intake(queue, settings, queues)
         self.letters = LetterCopies(queue, queues)
         self._failures = failures or DutyFailures()
+        self._told: set[str] = set()  # what keeps duties from working is said once, and not by each of them
         self._duties: Mapping[str, Duty] = {
             "intake": self.intake.serve,
             "letters": self.letters.serve,
@@ -64,7 +65,7 @@ class BrokerDuties:
     async def _repeat(self, name: str, duty: Duty, stop: asyncio.Event) -> None:
         """Each has a connection of its own: what the broker refuses to one does not end the other."""
         loop = asyncio.get_running_loop()
-        delay, told = FIRST_DELAY, ""
+        delay = FIRST_DELAY
         stopped = loop.create_task(stop.wait())
         try:
             while not stop.is_set():
@@ -80,10 +81,11 @@ class BrokerDuties:
                 if not problem and isinstance(ended, Exception):
                     self._failures.note(name, ended)
                 if loop.time() - began > WORKED_FOR:
-                    delay, told = FIRST_DELAY, ""
-                if problem and problem != told:
+                    delay = FIRST_DELAY
+                    self._told.clear()
+                if problem and problem not in self._told:
                     log("broker.waiting", "warning", broker=str(self._address), error=problem, hint=hint)
-                    told = problem
+                    self._told.add(problem)
                 await asyncio.wait((stopped,), timeout=delay * random.uniform(0.5, 1.0))
                 delay = min(LONGEST_DELAY, delay * 2)
         finally:

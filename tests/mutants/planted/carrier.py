@@ -8,6 +8,7 @@ _DELIVERIES = "acceptance/test_rabbitmq_deliveries.py"
 _CLIENT = "acceptance/test_amqp_client.py"
 _DUTIES = "acceptance/test_relay_duties.py"
 _LIMITS = "acceptance/test_relay_limits.py"
+_PERMISSIONS = "acceptance/test_rabbitmq_permissions.py"
 
 MUTANTS = (
     Mutant(
@@ -100,6 +101,13 @@ MUTANTS = (
         "        elif message.redelivered or AGAIN in message.header:",
         "        elif AGAIN in message.header:",
         f"{_DELIVERIES}::test_a_task_that_another_worker_holds_is_not_begun_again",
+    ),
+    Mutant(
+        "a worker without rights in the broker waits for ever",
+        "queue/rabbitmq/deliveries.py",
+        "            if is_refusal(error):  # and would hear the same",
+        "            if False:",
+        f"{_PERMISSIONS}::test_a_worker_that_may_not_consume_is_told_so_and_what_to_type",
     ),
     Mutant(
         "a dead worker's task is charged to nobody",

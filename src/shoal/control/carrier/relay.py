@@ -27,6 +27,7 @@ from shoal.queue.base import Finding, Queue
 from shoal.queue.broker import names
 from shoal.queue.broker.broker_url import BrokerUrl
 from shoal.queue.broker.connect import Link
+from shoal.queue.broker.failure import is_refusal, translate
 from shoal.queue.broker.topology import declare_exchange, declare_queue
 from shoal.queue.broker.wire import (
     CHECK,
@@ -88,9 +89,15 @@ class BrokerRelay:
         stopped = asyncio.create_task(stop.wait())
         serving: asyncio.Task[None] | None = None
         was_away = False
+
+        def ready() -> None:
+            nonlocal was_away
+            was_away = False
+            on_ready()
+
         try:
             while not stop.is_set():
-                serving = asyncio.create_task(self._serve(on_ready, say))
+                serving = asyncio.create_task(self._serve(ready, say))
                 await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
                 if stop.is_set():
                     await self.answers.finish(FINISH_SECONDS)
@@ -99,6 +106,8 @@ class BrokerRelay:
                 if serving.cancelled():
                     break
                 error = serving.exception()
+                if is_refusal(error):
+                    raise translate(self._url.address, error) from error
                 if not isinstance(error, _OUTAGES):
                     serving.result()
                 if not was_away:

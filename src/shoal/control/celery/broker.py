@@ -32,6 +32,7 @@ def celery_app(options: CeleryOptions) -> Any:
         from celery import Celery
     except ModuleNotFoundError as error:
         raise UsageError(f"Celery is not installed: {error.name}", hint=install_hint("celery", "redis")) from error
+    _check_transport(options.broker_url)
     app = Celery("shoal", broker=options.broker_url, backend=options.results_url, set_as_current=False)
     transport = {"visibility_timeout": options.visibility_timeout} if options.broker_label == "Redis" else {}
     app.conf.update(
@@ -47,6 +48,19 @@ def celery_app(options: CeleryOptions) -> Any:
         result_expires=86_400,
     )
     return app
+
+
+def _check_transport(url: str) -> None:
+    """Kombu would say so when it first connects, and with its own words only."""
+    from kombu.transport import get_transport_cls
+
+    scheme = url.partition("://")[0]
+    try:
+        get_transport_cls(scheme.partition("+")[0])  # redis+socket:// is Redis, too
+    except (KeyError, ImportError) as error:
+        raise UsageError(
+            f"CELERY_BROKER_URL: kombu cannot use {scheme}:// ({error.args[0]})", hint="give redis://… or amqp://…"
+        ) from error
 
 
 class Broker:

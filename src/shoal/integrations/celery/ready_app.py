@@ -13,7 +13,7 @@ from shoal.integrations.celery.install import install
 def ready_app() -> Any:
     try:
         options = read_options()
+        app = celery_app(options)
     except UsageError as error:  # Celery shows the words alone
         raise UsageError(f"{error}: {error.hint}", hint=error.hint) from None
-    app = celery_app(options)
     return install(app, options=options, eager=True)

@@ -21,6 +21,7 @@ from shoal.core.task import BANDS, Attempt, LeasedTask, Outcome, band
 from shoal.errors import ActionRequired
 from shoal.queue.broker import names
 from shoal.queue.broker.connect import Link
+from shoal.queue.broker.failure import is_refusal, translate
 from shoal.queue.broker.wire import (
     CHECK,
     MAX_CHECKED,
@@ -107,8 +108,10 @@ class Deliveries:
         try:
             await self._consume(decode_queues(answer), max(PREFETCH_MIN, 2 * limit))
         except AmqpError as error:
-            log.info("consume_failing", extra={"error": str(error)})  # the next claim looks again
-            self._looked_at = float("-inf")
+            self._looked_at = float("-inf")  # the next claim looks again
+            if is_refusal(error):  # and would hear the same
+                raise translate(self._link.address, error) from error
+            log.info("consume_failing", extra={"error": str(error)})
 
     def taken(self, request: str) -> tuple[LeasedTask, ...]:
         """What was handed out for a request, and is not settled."""
@@ -183,6 +186,9 @@ class Deliveries:
         channel = self._channel
         if channel is None or not channel.is_open:
             self._forget_channel()
+            self._channel = None
+            if channel is not None and is_refusal(reason := channel.closed.result()):
+                raise reason
             channel = self._channel = await (await self._link.connection()).channel(confirms=False)
             await self._listen(channel)
         wanted = {queue.name: queue.auto for queue in queues}
@@ -268,8 +274,7 @@ class Deliveries:
                 self._measure(now)
                 if self._channel is not None and not self._channel.is_open:
                     self._forget_channel()
-                    self._channel = None
-                    self._looked_at = float("-inf")
+                    self._looked_at = float("-inf")  # the next claim opens another, or says why it cannot
                 if now - self._claimed_at > IDLE_AFTER and self._consuming:
                     await self._give_back()
                 if self._doubtful:

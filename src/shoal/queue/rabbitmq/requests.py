@@ -14,7 +14,7 @@ from shoal.amqp.message import TRANSIENT, Message, Outgoing, Properties
 from shoal.errors import ActionRequired, QueueRefused, QueueUnavailable
 from shoal.queue.broker import names
 from shoal.queue.broker.connect import Link
-from shoal.queue.broker.failure import translate
+from shoal.queue.broker.failure import is_refusal, translate
 from shoal.queue.broker.parts import MAX_ANSWER, PART_BYTES, Assembly, split
 from shoal.queue.broker.wire import REFUSED, REQUEST_SECONDS, UPLOAD, decode_refusal
 from shoal.queue.wire import MEDIA_TYPE
@@ -81,6 +81,8 @@ class Requests:
             await channel.close()
             return consumers > 0
         except ChannelClosed as error:
+            if is_refusal(error):
+                return True  # RabbitMQ 4 lets look only who may configure the queue: the answer will tell
             if error.code != NOT_FOUND:
                 raise translate(self._link.address, error) from error
             return False  # none has ever been here
