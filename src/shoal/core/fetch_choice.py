@@ -25,6 +25,7 @@ LABEL_WEIGHT = 1.5  # of comparisons before there is a verdict: two of them
 HTTP_SHARE = 0.75  # of the weight that must say that HTTP is enough
 MAX_INTERVAL: dict[Label, int] = {"": 1, "http": 16, "browser": 8}  # pages from one comparison to the next
 FAR_FEWER = 4  # suspicious: less than this part of what is usual
+LESS_FILLED = 0.7  # likewise, of the share of fields that have a value
 MIN_RECORDS, MIN_LINKS = 0.5, 4.0  # where fewer are usual, less says nothing
 MAX_QUIET = 8  # suspicious pages in a row that are let through after false alarms
 USUAL_WEIGHT = 0.2  # of the last page in what is usual
@@ -45,6 +46,7 @@ class ShapeState(msgspec.Struct, frozen=True, omit_defaults=True):
     since: _Count = 0  # pages since the last one
     records: _Number = 0.0  # that such a page usually gives
     links: _Number = 0.0
+    filled: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0  # the share of its records' fields that have a value
     false_alarms: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0  # suspicious pages in a row that were complete
     quiet: Annotated[int, msgspec.Meta(ge=0, le=MAX_QUIET)] = 0  # so many suspicious pages are not compared
     http: _Count = 0  # pages that were taken by HTTP alone
@@ -53,12 +55,19 @@ class ShapeState(msgspec.Struct, frozen=True, omit_defaults=True):
     compared_at: _Count = 0  # the last time
 
 
+class PageSize(msgspec.Struct, frozen=True):
+    """How much a page gave."""
+
+    records: int
+    links: int
+    filled: float = 1.0  # the share of its records' fields that have a value
+
+
 class PageTaken(msgspec.Struct, frozen=True):
     """A page that was fetched in one way only."""
 
     way: Literal["http", "browser"]
-    records: int
-    links: int
+    size: PageSize
     is_let_through: bool = False  # suspicious, but there were false alarms
 
 
@@ -66,8 +75,7 @@ class Compared(msgspec.Struct, frozen=True):
     """A page that was fetched in both ways, both successful."""
 
     is_http_enough: bool
-    records: int  # of the one that is recorded
-    links: int
+    size: PageSize  # of the one that is recorded
     at: int
     was_suspicious: bool = False
 
@@ -91,11 +99,13 @@ def choose(state: ShapeState) -> Way:
     return known
 
 
-def is_suspicious(state: ShapeState, records: int, links: int) -> bool:
+def is_suspicious(state: ShapeState, size: PageSize) -> bool:
     """Whether a page by HTTP gives so much less than usual that something may have changed."""
-    return (state.records >= MIN_RECORDS and records * FAR_FEWER < state.records) or (
-        state.links >= MIN_LINKS and links * FAR_FEWER < state.links
-    )
+    if state.links >= MIN_LINKS and size.links * FAR_FEWER < state.links:
+        return True
+    if state.records < MIN_RECORDS:
+        return False
+    return size.records * FAR_FEWER < state.records or size.filled < LESS_FILLED * state.filled
 
 
 def learn(state: ShapeState, lesson: Lesson) -> ShapeState:
@@ -103,7 +113,7 @@ def learn(state: ShapeState, lesson: Lesson) -> ShapeState:
         return _after_comparison(state, lesson)
     if lesson.is_let_through:
         return replace(state, quiet=max(0, state.quiet - 1), since=_more(state.since), http=_more(state.http))
-    state = _with_usual(state, lesson.records, lesson.links)
+    state = _with_usual(state, lesson.size)
     if lesson.way == "http":
         return replace(state, since=_more(state.since), http=_more(state.http))
     return replace(state, since=_more(state.since), browser=_more(state.browser))
@@ -118,7 +128,7 @@ def _after_comparison(state: ShapeState, seen: Compared) -> ShapeState:
         alarms = min(alarms + 1, 64)
         quiet = min(2**alarms - 1, MAX_QUIET)
     changed = replace(
-        _with_usual(state, seen.records, seen.links),
+        _with_usual(state, seen.size),
         agree=state.agree * DECAY + seen.is_http_enough,
         differ=state.differ * DECAY + (not seen.is_http_enough),
         since=0,
@@ -132,13 +142,13 @@ def _after_comparison(state: ShapeState, seen: Compared) -> ShapeState:
     return replace(changed, interval=min(2 * state.interval, MAX_INTERVAL[after]) if is_confirmed else 1)
 
 
-def _with_usual(state: ShapeState, records: int, links: int) -> ShapeState:
-    if not (state.http or state.browser or state.compared):
-        return replace(state, records=float(records), links=float(links))
+def _with_usual(state: ShapeState, size: PageSize) -> ShapeState:
+    weight = USUAL_WEIGHT if state.http or state.browser or state.compared else 1.0
     return replace(
         state,
-        records=state.records + (records - state.records) * USUAL_WEIGHT,
-        links=state.links + (links - state.links) * USUAL_WEIGHT,
+        records=state.records + (size.records - state.records) * weight,
+        links=state.links + (size.links - state.links) * weight,
+        filled=min(1.0, max(0.0, state.filled + (size.filled - state.filled) * weight)),
     )
 
 

@@ -34,6 +34,12 @@ def covers(one: PageYield, other: PageYield) -> bool:
     return has_records and one.links >= other.links
 
 
+def filled_share(records: Iterable[bytes]) -> float:
+    """The share of their fields that have a value; 1 where there are none."""
+    values = [value for record in records for value in _decode(record).values()]
+    return sum(not is_empty(value) for value in values) / len(values) if values else 1.0
+
+
 def difference(http: PageYield, browser: PageYield) -> str:
     """For people: what HTTP lacks."""
     lacking = Counter(browser.records)

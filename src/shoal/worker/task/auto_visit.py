@@ -17,11 +17,11 @@ from typing import Literal
 import msgspec
 
 from shoal.core.capability import BROWSER
-from shoal.core.fetch_choice import AUTO, HTTP, Compared, Label, PageTaken, Way, choose, is_suspicious, label
+from shoal.core.fetch_choice import AUTO, HTTP, Compared, Label, PageSize, PageTaken, Way, choose, is_suspicious, label
 from shoal.core.fetch_knowledge import reader_name
 from shoal.core.lane import host_of_lane
 from shoal.core.page import Response
-from shoal.core.page_yield import PageYield, covers, difference, page_yield
+from shoal.core.page_yield import PageYield, covers, difference, filled_share, page_yield
 from shoal.core.task_kind import handler_of, is_aside
 from shoal.core.url import Resolver
 from shoal.errors import BrowserNeeded, FetchFailed, FetchRefused, GiveUp, Retry
@@ -52,6 +52,8 @@ def fetch_of(attempt: TaskAttempt, run_context: RunContext) -> Literal["http", "
 
 async def visit_in_browser(attempt: TaskAttempt, run_context: RunContext, visit_by: VisitBy) -> HandlerOutput:
     """Go on with a page whose handler cannot read it as HTTP gave it."""
+    if not run_context.renders:
+        raise GiveUp(BROWSER, f"{ASKED_FOR}, and a saved page cannot be read in one")
     attempt.start_over()
     if run_context.browser is None:
         raise HandedOn(ASKED_FOR, BROWSER)
@@ -134,7 +136,7 @@ class AutoVisit:
         self._attempt.auto_count = BROWSER
         output = await self._visit_by(BROWSER)
         if self._is_lesson():
-            await self._add(PageTaken(BROWSER, len(output.records), _links(output)))
+            await self._add(PageTaken(BROWSER, _size(output)))
         return output
 
     async def _take_by_http(self) -> HandlerOutput:
@@ -149,11 +151,11 @@ class AutoVisit:
             return await self._after_odd_page(None, f"its handler failed on the page by HTTP ({type(error).__name__})")
         if attempt.is_unchanged or not self._is_lesson():
             return output
-        records, links = len(output.records), _links(output)
-        is_odd = is_suspicious(state, records, links)
+        size = _size(output)
+        is_odd = is_suspicious(state, size)
         if is_odd and not state.quiet and await self._can_render():
             return await self._after_odd_page(output, "it gave far less than such pages usually do")
-        await self._add(PageTaken(HTTP, records, links, is_let_through=is_odd))
+        await self._add(PageTaken(HTTP, size, is_let_through=is_odd))
         return output
 
     async def _after_odd_page(self, output: HandlerOutput | None, reason: str) -> HandlerOutput:
@@ -171,6 +173,8 @@ class AutoVisit:
             output = await self._try_http()
         finally:
             attempt.former = former
+        if output is not None and not self._is_good() and self._label != BROWSER:
+            return output  # of an error handler: a browser would be told the same
         return await self._compare_with(output, attempt.response if output is not None else None, "")
 
     async def _try_http(self) -> HandlerOutput | None:
@@ -209,9 +213,7 @@ class AutoVisit:
         is_enough = covers(by_http, by_browser)
         attempt.fetched_by = f"both ways: HTTP {'has all' if is_enough else 'lacks ' + difference(by_http, by_browser)}"
         kept = output if is_enough else rendered
-        await self._add(
-            Compared(is_enough, len(kept.records), _links(kept), attempt.context.wall_clock(), was_suspicious=is_odd)
-        )
+        await self._add(Compared(is_enough, _size(kept), attempt.context.wall_clock(), was_suspicious=is_odd))
         if is_enough and response is not None:
             attempt.take_back(response, attempt.fetched_by)
         return kept
@@ -223,7 +225,11 @@ class AutoVisit:
     def _is_lesson(self) -> bool:
         """Whether the last response teaches something: it is a good one, and new."""
         response = self._attempt.response
-        return response is not None and 200 <= response.status < 300 and response.cache != "hit"
+        return self._is_good() and response is not None and response.cache != "hit"
+
+    def _is_good(self) -> bool:
+        response = self._attempt.response
+        return response is not None and 200 <= response.status < 300
 
     async def _add(self, lesson: PageTaken | Compared) -> None:
         await self._learning.add(self._host, self._found.key, lesson)
@@ -241,5 +247,6 @@ class AutoVisit:
         return page_yield([*output.records, *tasks], map(rewrite, urls) if rewrite else urls)
 
 
-def _links(output: HandlerOutput) -> int:
-    return sum(len(follow.hrefs) for follow in output.follows)
+def _size(output: HandlerOutput) -> PageSize:
+    links = sum(len(follow.hrefs) for follow in output.follows)
+    return PageSize(len(output.records), links, filled_share(output.records))
