@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -69,7 +70,7 @@ def test_comparisons_become_rarer_but_never_too_rare(is_enough: bool, known: str
         else:
             assert choose(state) == known
             state = learn(state, PageTaken(known, FULL))  # type: ignore[arg-type]
-    gaps = [after - before for before, after in zip(at, at[1:], strict=False)]
+    gaps = [after - before for before, after in pairwise(at)]
     assert gaps == sorted(gaps)
     assert gaps[0] == 1
     assert gaps[-1] == MAX_INTERVAL[known] <= SOON - 2  # type: ignore[index]

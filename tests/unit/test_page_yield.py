@@ -30,7 +30,10 @@ def test_http_is_enough_if_it_has_every_record(http: list[bytes], browser: list[
 
 
 def test_links_count_as_well() -> None:
-    few, many = page_yield([A], ["https://a.example/1"]), page_yield([A], ["https://a.example/1", "https://a.example/2"])
+    few, many = (
+        page_yield([A], ["https://a.example/1"]),
+        page_yield([A], ["https://a.example/1", "https://a.example/2"]),
+    )
     assert covers(many, few)
     assert not covers(few, many)
     assert difference(few, many) == "1 of 2 links"
