@@ -85,7 +85,7 @@ class AutoHarness(PipelineHarness):
 
             async def serve(run: int) -> RunContext:
                 browser: Any = self if self.has_browser else None
-                return replace(await build(run), browser=browser, fetch=self.fetching, **self.options)
+                return replace(await build(run), browser=browser, fetch=self.fetching, title="s", **self.options)
 
             self._context.build_run_context = serve
         return self._context

@@ -70,7 +70,7 @@ class AutoVisit:
         self._visit_by = visit_by
         self._learning = attempt.context.fetch_learning
         self._host = host_of_lane(attempt.lane)
-        self._reader = reader_name(run_context.scraper.name, handler_of(attempt.task.kind))
+        self._reader = reader_name(run_context.title or run_context.scraper.name, handler_of(attempt.task.kind))
         self._found: ShapeFound
 
     async def take(self) -> HandlerOutput:
@@ -111,8 +111,9 @@ class AutoVisit:
         return self._run_context.browser is not None or await self._has_browser_worker()
 
     async def _has_browser_worker(self) -> bool:
+        run_context = self._run_context
         return await self._attempt.context.browser_workers.can_serve(
-            self._run_context.name, self._run_context.scraper.name
+            run_context.name, run_context.title, *(("templates",) if hasattr(run_context.scraper, "template") else ())
         )
 
     async def _take(self, way: Way) -> HandlerOutput:
