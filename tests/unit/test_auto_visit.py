@@ -350,3 +350,25 @@ async def test_documents_are_bounded_and_keep_what_was_compared_last() -> None:
     assert 0 < len(known) <= MAX_KNOWN
     assert ("s" * 130, f"/{'x' * 180}999") in known
     assert learned(known, []) == known
+
+
+@pytest.mark.parametrize(
+    ("has_browser", "others", "needs"),
+    [(True, (), ("browser",)), (False, (worker_status("browser"),), ("browser",)), (False, (), ())],
+)
+async def test_links_to_pages_that_need_a_browser_go_straight_to_workers_with_one(
+    has_browser: bool, others: tuple[Any, ...], needs: tuple[str, ...]
+) -> None:
+    teacher, harness = AutoHarness(), AutoHarness(has_browser=has_browser)
+    await teacher.take_several(0, 4, SHELL)
+    harness.documents, harness.statuses = teacher.documents, list(others)
+    home = f"http://{HOST}/"
+    harness.answers[home] = harness.rendered[home] = html("<a href=/item/60>60</a><a href=/about>about</a>")
+    outcome = await harness.take(home, request_options=RequestOptions(fetch="http"))
+    assert ways(harness) == ["http"]
+    await harness.tools().fetch_learning.find(HOST, "s", home)  # else nothing is known here yet
+    outcome = await harness.take(home, request_options=RequestOptions(fetch="http"))
+    assert {task.url: task.needs for task in outcome.found} == {
+        f"http://{HOST}/item/60": needs,
+        f"http://{HOST}/about": (),
+    }

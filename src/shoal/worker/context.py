@@ -123,6 +123,16 @@ class RunContext:
     exit_budget: ByteBudget | None = None  # None: no limit
     recrawl: Recrawl | None = None  # None: pages are not compared with those of the run before
 
+    @property
+    def reader(self) -> str:
+        """Who reads its pages, as what was learned of them is kept by."""
+        return self.title or self.scraper.name
+
+    @property
+    def served_by(self) -> tuple[str, ...]:
+        """What workers say they serve that can work on it."""
+        return (self.name, self.title, *(("templates",) if hasattr(self.scraper, "template") else ()))
+
 
 class RefusalCounter:
     """How often in a row each lane has told us to slow down."""

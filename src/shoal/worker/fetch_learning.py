@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from shoal.core.fetch_choice import Compared, Lesson, ShapeState
 from shoal.core.fetch_knowledge import Knowledge, ShapeKey, learned
-from shoal.core.fetch_shape import fetch_shape
+from shoal.core.fetch_shape import fetch_shape, finest_shape
 from shoal.errors import ActionRequired
 from shoal.queue.base import Queue
 from shoal.queue.fetch_knowledge import load_knowledge, save_lessons
@@ -55,9 +55,14 @@ class FetchLearning:
         known = self._host(host)
         if self._clock() >= known.read_at + REFRESH_SECONDS:
             await self._refresh(host, known)
-        shapes = {shape for who, shape in known.knowledge if who == reader}
-        key = (reader, fetch_shape(url, shapes))
-        return ShapeFound(key, known.knowledge.get(key, ShapeState()))
+        return _find(known.knowledge, reader, url)
+
+    def peek(self, host: str, reader: str, url: str) -> ShapeState:
+        """What this process knows at the moment, without asking the queue."""
+        known = self._hosts.get(host)
+        if known is None:
+            return ShapeState()
+        return _find(known.knowledge, reader, url).state
 
     def begin_comparison(self, host: str, key: ShapeKey) -> None:
         """One is on its way: the next pages need none."""
@@ -131,3 +136,10 @@ class FetchLearning:
             del known.lessons[: len(lessons)]
             known.knowledge = learned(stored, known.lessons)
             known.read_at = self._clock()
+
+
+def _find(knowledge: Knowledge, reader: str, url: str) -> ShapeFound:
+    key = (reader, finest_shape(url))
+    if key not in knowledge:
+        key = (reader, fetch_shape(url, {shape for who, shape in knowledge if who == reader}))
+    return ShapeFound(key, knowledge.get(key, ShapeState()))

@@ -85,6 +85,13 @@ class TaskAttempt:
         own = (options.exit or ("" if options.proxy else run_context.exit)) if options is not None else run_context.exit
         return "" if own == DIRECT else own
 
+    async def has_browser_worker(self) -> bool:
+        """Whether this worker or another has a browser for its run."""
+        run_context = self.run_context
+        if run_context is None or run_context.browser is not None:
+            return run_context is not None
+        return await self.context.browser_workers.can_serve(*run_context.served_by)
+
     def start_over(self) -> None:
         """The page is fetched again in another way: how its handler went so far does not count."""
         self.response = None

@@ -70,7 +70,7 @@ class AutoVisit:
         self._visit_by = visit_by
         self._learning = attempt.context.fetch_learning
         self._host = host_of_lane(attempt.lane)
-        self._reader = reader_name(run_context.title or run_context.scraper.name, handler_of(attempt.task.kind))
+        self._reader = reader_name(run_context.reader, handler_of(attempt.task.kind))
         self._found: ShapeFound
 
     async def take(self) -> HandlerOutput:
@@ -103,22 +103,13 @@ class AutoVisit:
         """Whether this worker has a browser; without one, raises what hands the page on to a worker that has."""
         if self._run_context.browser is not None:
             return True
-        if await self._has_browser_worker():
+        if await self._attempt.has_browser_worker():
             raise HandedOn(f"nothing is known yet of pages like {self._shape}")
         return False
 
-    async def _can_render(self) -> bool:
-        return self._run_context.browser is not None or await self._has_browser_worker()
-
-    async def _has_browser_worker(self) -> bool:
-        run_context = self._run_context
-        return await self._attempt.context.browser_workers.can_serve(
-            run_context.name, run_context.title, *(("templates",) if hasattr(run_context.scraper, "template") else ())
-        )
-
     async def _take(self, way: Way) -> HandlerOutput:
         if self._run_context.browser is None:
-            if self._label == BROWSER and await self._has_browser_worker():
+            if self._label == BROWSER and await self._attempt.has_browser_worker():
                 raise HandedOn(f"pages like {self._shape} need one")
             return await self._take_without_browser() if self._label == BROWSER else await self._take_by_http()
         if way == BROWSER:
@@ -147,14 +138,14 @@ class AutoVisit:
         try:
             output = await self._visit_by(HTTP)
         except Exception as error:  # a handler may raise anything on a page that is not as it was
-            if not self._is_of_handler(error) or not await self._can_render():
+            if not self._is_of_handler(error) or not await self._attempt.has_browser_worker():
                 raise
             return await self._after_odd_page(None, f"its handler failed on the page by HTTP ({type(error).__name__})")
         if attempt.is_unchanged or not self._is_lesson():
             return output
         size = _size(output)
         is_odd = is_suspicious(state, size)
-        if is_odd and not state.quiet and await self._can_render():
+        if is_odd and not state.quiet and await self._attempt.has_browser_worker():
             return await self._after_odd_page(output, "it gave far less than such pages usually do")
         await self._add(PageTaken(HTTP, size, is_let_through=is_odd))
         return output

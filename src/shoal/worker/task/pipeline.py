@@ -24,6 +24,7 @@ from shoal.logs import bind_lazy
 from shoal.worker.context import RunContext, WorkerContext
 from shoal.worker.task import slot
 from shoal.worker.task.attempt import TaskAttempt, log_fields
+from shoal.worker.task.auto_needs import need_browsers
 from shoal.worker.task.auto_visit import AutoVisit, Single, fetch_of, visit_in_browser
 from shoal.worker.task.browser_visit import live_tools, visit_page
 from shoal.worker.task.built_in_handlers import PageFunction, page_function
@@ -71,7 +72,7 @@ async def process_task(task: LeasedTask, context: WorkerContext, start_at: float
         if output is None:
             output = await visit(attempt, run_context, start_at)
         found = admit_links(attempt, run_context, output)
-        found = await ask_queue(attempt, run_context, found)
+        found = await need_browsers(attempt, run_context, await ask_queue(attempt, run_context, found))
         counters = page_counters(attempt, output) | remember(attempt, run_context, output)
         return attempt.success_outcome(output, found, follow_ups(attempt, output), counters)
     except HandedOn as handed:
