@@ -4,6 +4,7 @@
     ├── Retry                 the task may succeed later; the retry policy decides when
     │   └── FetchFailed       (retryable causes: dns, connect, timeout.*, http.5xx …)
     │       └── ProxyFailed   the proxy failed, before the site was asked
+    ├── BrowserNeeded         the page is fetched again, by a browser
     ├── GiveUp                the task will never succeed as it stands
     │   └── FetchRefused      (final causes: http.404, too_large, blocked.*, redirects …)
     └── ActionRequired        the user must do something; the message says what
@@ -46,6 +47,10 @@ class FetchFailed(Retry):
 
 class ProxyFailed(FetchFailed):
     """A proxy failed itself: the site was not asked."""
+
+
+class BrowserNeeded(ShoalError):
+    """A handler cannot read its page as plain HTTP gave it."""
 
 
 class GiveUp(ShoalError):

@@ -14,9 +14,18 @@ from shoal.cli.options import as_json, click_options
 from shoal.config.load import Settings
 from shoal.core.forecast import lane_seconds
 from shoal.core.run import Run
-from shoal.core.run_counters import FetchUsage, FieldFill, cache_usage, fetch_usage, field_fill, sitemap_usage
+from shoal.core.run_counters import (
+    FetchUsage,
+    FieldFill,
+    auto_usage,
+    cache_usage,
+    fetch_usage,
+    field_fill,
+    sitemap_usage,
+)
 from shoal.core.stats import Stats
 from shoal.queue.base import Queue
+from shoal.view.auto_fetch import describe_auto
 from shoal.view.cache import describe_usage
 from shoal.view.dead_letters import count_by_cause
 from shoal.view.documents import status_document
@@ -122,6 +131,8 @@ def _counted(counters: Mapping[str, int], stats: Stats) -> Iterator[tuple[str, s
         yield "cpu", f"{sum(one.cpu_seconds for one in usage):.1f} s of workers for {_usage(usage)}"
     if sitemaps := sitemap_usage(counters, stats):
         yield "sitemaps", sitemap_words(sitemaps)
+    if auto := auto_usage(counters):
+        yield "fetch=auto", describe_auto(auto)
     if cached := cache_usage(counters):
         yield "cache", describe_usage(cached)
     if fill := field_fill(counters):

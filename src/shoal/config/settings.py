@@ -462,8 +462,8 @@ class Settings:
     )
     fetch: str = choice(
         "http",
-        ("http", "browser"),
-        "How pages are fetched: by plain requests, or by a browser that runs their scripts.",
+        ("http", "browser", "auto"),
+        "How pages are fetched: by plain requests, by a browser that runs their scripts, or by it where needed.",
         "Browser",
         scope="run",
         replay="http",

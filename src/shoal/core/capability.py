@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Final
 
 from shoal.errors import UsageError
 
 Needs = tuple[str, ...]  # sorted, each name once; empty: any worker will do
 
-BROWSER = "browser"  # of workers that can fetch pages by one
+BROWSER: Final = "browser"  # of workers that can fetch pages by one
 EXIT_PREFIX = "exit:"  # of workers that have the exit whose name follows
 MAX_EXIT_NAME = 27  # letters: with the prefix it is a capability
 MAX_NEEDS = 4  # names that one task may ask for

@@ -67,7 +67,7 @@ VALUES: dict[str, tuple[Callable[[object], Any], str]] = {
     "needs": (_needs, "capabilities such as browser or exit:de, with commas between them"),
     "session": (_session, "up to 64 letters, digits and _ . : -"),
     "cache": (units.seconds(), _DURATION),
-    "fetch": (units.one_of("http", "browser"), "http or browser"),
+    "fetch": (units.one_of("http", "browser", "auto"), "http, browser or auto"),
     "exit": (_exit, "the name of an exit, or direct"),
     "delay": (units.seconds(zero=True), 'seconds, or a duration such as "500ms"; 0 is no limit'),
     "rate": (units.rate, "a number above 0, or a rate such as 30/m"),
@@ -87,7 +87,7 @@ class Route(msgspec.Struct, frozen=True):
     needs: tuple[str, ...] | str | None = None
     session: str | None = None
     cache: float | str | None = None  # seconds for which a stored response will do
-    fetch: Literal["http", "browser"] | None = None  # with what it is fetched
+    fetch: Literal["http", "browser", "auto"] | None = None  # with what it is fetched
     exit: str | None = None  # the name of the one that its requests leave by
     delay: float | str | None = None  # between two requests to the host
     rate: float | str | None = None

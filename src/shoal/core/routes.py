@@ -22,7 +22,7 @@ from shoal.errors import UsageError
 MAX_ROUTES = 200
 MAX_LANES = 10_000  # whose decisions are remembered
 ExitOf = Callable[[str, str], str]  # likewise, the name of an exit
-FetchOf = Callable[[str, str], str]  # by URL and kind: "http", "browser", or "" where nobody has said
+FetchOf = Callable[[str, str], str]  # by URL and kind: "http", "browser", "auto", or "" where nobody has said
 _ANY_TEXT = "\0"  # in place of the stars of a glob that another is compared with
 
 

@@ -5,7 +5,8 @@ pages without a record where no page had any yet, empty.pages, empty.links and e
 pages are compared with those of the run before, recrawl.CHANGE, recrawl.not_modified and recrawl.not_asked; of runs
 with a cache, cache.hits, cache.revalidated, cache.misses, and cache.bytes, of bodies that were not fetched;
 of sitemaps sitemap.read, sitemap.entries, sitemap.lost (entries) and sitemap.cut (files with more than are read);
-and of runs that keep records unique unique.yielded.
+of runs that keep records unique unique.yielded; and of pages with fetch="auto" auto.http, auto.browser, auto.compared
+(by both), auto.no_browser (by HTTP, as no worker had one) and auto.handed_on (to a worker with one).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ EMPTY_PREFIX = "empty."
 _RECRAWL_PREFIX = "recrawl."
 CACHE_PREFIX = "cache."
 SITEMAP_PREFIX = "sitemap."
+_AUTO_PREFIX = "auto."
 UNCHANGED = f"{_RECRAWL_PREFIX}unchanged"
 HITS = f"{CACHE_PREFIX}hits"
 UNIQUE_YIELDED = "unique.yielded"  # records before those were dropped that others had the key of
@@ -219,6 +221,27 @@ def fetch_usage(counters: Mapping[str, int]) -> list[FetchUsage]:
 def exit_bytes(counters: Mapping[str, int]) -> int:
     """What went through proxies and exits."""
     return sum(one.bytes for one in fetch_usage(counters) if one.exit != DIRECT)
+
+
+class AutoUsage(msgspec.Struct, frozen=True):
+    """How the pages with fetch="auto" were fetched."""
+
+    http: int = 0
+    browser: int = 0
+    compared: int = 0  # by both
+    no_browser: int = 0  # by HTTP: no worker had a browser
+    handed_on: int = 0  # to a worker with a browser, where they count again
+
+
+def count_auto(way: str) -> dict[str, int]:
+    """One page; the names are those of AutoUsage."""
+    return {f"{_AUTO_PREFIX}{way}": 1}
+
+
+def auto_usage(counters: Mapping[str, int]) -> AutoUsage | None:
+    """None for a run without such pages."""
+    found = [counters.get(f"{_AUTO_PREFIX}{name}", 0) for name in AutoUsage.__struct_fields__]
+    return AutoUsage(*found) if any(found) else None
 
 
 _SITEMAP_COUNTS = ("read", "entries", "lost", "cut")

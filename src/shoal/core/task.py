@@ -19,6 +19,7 @@ Result = Literal["done", "retry", "dead", "released", "cancelled", "part"]
 Verdict = Literal["ok", "already", "stale", "away"]
 Admission = Literal["added", "known", "seen", "rejected"]
 Ack = Literal["manual", "auto"]
+Fetch = Literal["", "http", "browser", "auto"]  # with what a page is fetched; "": as somebody else says
 
 BANDS = 8
 REVIVED = "revived"  # the cause that marks, in a task's history, where a person gave it a fresh start
@@ -62,7 +63,7 @@ class RequestOptions(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     rule_session: str = ""  # likewise, where `session` is empty, as a route says: not part of its identity
     again: int = 0  # not 0: asked for although the run has had it; how many pages in a row were
     cache: float = 0.0  # seconds for which a stored response will do; not part of its identity
-    fetch: Literal["", "http", "browser"] = ""  # with what it is fetched; not part of its identity
+    fetch: Fetch = ""  # with what it is fetched; not part of its identity
     steps: tuple[str, ...] = ()  # what a browser does on the page, as in core/browser_step.py
 
     @property

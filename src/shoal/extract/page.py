@@ -16,7 +16,7 @@ from shoal.core.page import Response
 from shoal.core.task import Ack, RequestOptions
 from shoal.core.task_kind import handler_name
 from shoal.core.url import Resolver, canonical
-from shoal.errors import GiveUp, UsageError
+from shoal.errors import BrowserNeeded, GiveUp, UsageError
 from shoal.extract.charset import decode, encoding_of
 from shoal.extract.fetching import page_fetching
 from shoal.extract.hrefs import LINKS, hrefs_of, hrefs_of_any, looks_like_url
@@ -79,7 +79,7 @@ class Page:
 
     __slots__ = (
         "_base", "_encoding", "_fetch", "_headers", "_html", "_kind", "_live", "_missed", "_resolver", "_text", "_tree",
-        "depth", "meta", "response", "run", "task", "url",
+        "depth", "is_browser_needed", "meta", "response", "run", "task", "url",
     )  # fmt: skip
 
     def __init__(
@@ -102,6 +102,7 @@ class Page:
         self._missed: list[str] = []  # selectors that found nothing, for people who wonder why there is no record
         self._fetch = fetch
         self._live = live
+        self.is_browser_needed = False  # as its handler said
         self._base: str | None = None
         self._encoding: str | None = None
         self._headers: dict[str, str] | None = None
@@ -296,6 +297,15 @@ class Page:
             )
         return self._live
 
+    def need_browser(self) -> None:
+        """Read this page in a browser: its handler is called again with it, and what was yielded so far is dropped.
+
+        Does nothing if it was fetched by one.
+        """
+        if self._live is None:
+            self.is_browser_needed = True
+            raise BrowserNeeded(f"{self.url} is to be read in a browser")
+
     @property
     def console_errors(self) -> Sequence[str]:
         """Errors that the page's scripts have made, in the browser."""
@@ -354,7 +364,7 @@ class Page:
         again: visit them also if this run has done so; pages in a row can ask for that 100 times.
         ttl: seconds, or "30m", for which they are worth a visit; after that they are dead letters (expired).
         ack: "auto" hands each out once at most, whatever becomes of it; "manual" until it is settled.
-        fetch: "browser" or "http", where it is not as their handler or the run says; steps: as in docs/browser.md.
+        fetch: "browser", "http" or "auto", if not as their handler or the run says; steps: as in docs/browser.md.
         exit: the name of the exit that their requests leave by, as in docs/exits.md; "direct": none.
         What is said here wins over the run's routes; of two TTLs the smaller.
         """

@@ -112,7 +112,7 @@ class Scraper:
 
         "/catalogue/*" is compared with path and query (the path alone is enough), a pattern
         with "://" with the whole URL; "*" stands for any run of characters.
-        fetch: "browser" or "http", where it is not as the run says; steps: what the browser does on such pages.
+        fetch: "browser", "http" or "auto", where it is not as the run says; steps: what the browser does on such pages.
         exit: the name of the exit by which such pages are fetched.
         """
         by = page_fetching(fetch, steps, exit)

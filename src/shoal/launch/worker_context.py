@@ -25,6 +25,7 @@ from shoal.extract import registry
 from shoal.extract.load import load_scraper
 from shoal.extract.parse_budget import ParseBudget
 from shoal.extract.scraper import Scraper
+from shoal.fetch.browser.program import missing_reason
 from shoal.fetch.exits.exit_set import ExitSet
 from shoal.launch.browsers import BrowserSet
 from shoal.launch.fetchers import FetcherPool, http_fetcher, run_fetchers
@@ -81,7 +82,8 @@ async def build_worker_context(
         job, lambda: http_fetcher(settings, exits), RawStores(settings), ResponseCache(queue, settings)
     )
     page_states, browsers = PageStateBuffer(queue), BrowserSet()
-    fetchers = dataclasses.replace(fetchers, browser=browsers.for_run(job.run.id, settings))
+    if not missing_reason(settings.browser):
+        fetchers = dataclasses.replace(fetchers, browser=browsers.for_run(job.run.id, settings))
     run_context = build_run_context(job, scraper, fetchers, queue, page_states)
 
     async def serve_run(_: int) -> RunContext:

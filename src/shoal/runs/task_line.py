@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
 from shoal.core.browser_step import MAX_STEPS
 from shoal.core.capability import MAX_EXIT_NAME, capability_names
 from shoal.core.request_header import header_problem
-from shoal.core.task import Ack, RequestOptions, Task
+from shoal.core.task import Ack, Fetch, RequestOptions, Task
 from shoal.errors import UsageError
 from shoal.extract.fetching import page_fetching
 from shoal.logs import redact
@@ -29,7 +29,7 @@ class TaskLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     method: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z]{1,20}$")] = "GET"
     headers: dict[str, str] = {}
     body: Annotated[str, msgspec.Meta(max_length=32_000)] | None = None
-    fetch: Literal["", "http", "browser"] = ""  # "": as the run's routes or settings say
+    fetch: Fetch = ""  # "": as the run's routes or settings say
     exit: Annotated[str, msgspec.Meta(max_length=MAX_EXIT_NAME)] = ""  # likewise
     steps: Annotated[tuple[str | dict[str, Any], ...], msgspec.Meta(max_length=MAX_STEPS)] = ()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shoal.config.load import Settings
 from shoal.core.capability import BROWSER
+from shoal.core.fetch_choice import AUTO
 from shoal.fetch.browser.program import INSTALL_HINT, find_program, is_remote, missing_reason, sandbox_problem
 from shoal.queue.base import Finding
 
@@ -12,6 +13,8 @@ def browser_finding(settings: Settings) -> Finding:
     is_promised = BROWSER in settings.has or settings.fetch == BROWSER
     if why := missing_reason(settings.browser):
         words = f"no pages by a browser: {why}"
+        if settings.fetch == AUTO and not is_promised:
+            return Finding(BROWSER, "warning", f"{words}; with fetch=auto all pages are fetched by HTTP", INSTALL_HINT)
         return Finding(BROWSER, "wrong", words, INSTALL_HINT) if is_promised else Finding(BROWSER, "ok", words)
     if is_remote(settings.browser):
         words = f"browser at {settings.browser}: no address guard and no limit of bytes holds for what it loads"

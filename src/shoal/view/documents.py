@@ -296,6 +296,7 @@ def explanation_document(answer: Explanation) -> Document:
             {"id": it.id, "kind": it.kind, "state": it.state, "cause": it.cause or None} for it in answer.others
         ],
         "failures": failures_document(answer.failures),
+        "fetch": answer.fetch or None,
     }
 
 

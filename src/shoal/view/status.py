@@ -10,9 +10,11 @@ import msgspec
 from shoal.config.load import Settings
 from shoal.control.history import History
 from shoal.control.recent_rates import recent_rates
+from shoal.core.capability import BROWSER
 from shoal.core.forecast import Forecast, forecast
 from shoal.core.lane import LaneState, WorkerStatus
 from shoal.core.run import Run
+from shoal.core.run_counters import auto_usage
 from shoal.core.stats import Stats
 from shoal.queue.base import MAX_OUTBOX_PER_RUN, DeadLetterGroup, Queue, TaskView
 from shoal.runs.discovery import last_found_at
@@ -23,6 +25,7 @@ from shoal.runs.missing_capabilities import find_missing
 from shoal.runs.no_records import NoRecords, explain_no_records, is_without_records
 from shoal.runs.queue_identity import moved_to
 from shoal.runs.time_limit import time_limit, was_ended_by_time_limit
+from shoal.view.auto_fetch import no_browser_words
 from shoal.view.exits import spent_exit_budget
 from shoal.view.formatting import (
     clean,
@@ -164,6 +167,9 @@ def outbox_words(stats: Stats) -> str:
 def _missing_factors(found: Status) -> Iterator[tuple[str, str]]:
     for missing in find_missing(found.stats.needs, found.workers)[:MAX_MISSING_SHOWN]:
         yield "needs", str(missing)
+    auto = auto_usage(found.counters)
+    if auto is not None and auto.no_browser and not any(BROWSER in status.capabilities for status in found.workers):
+        yield "needs", no_browser_words(auto)
 
 
 def _host_factors(found: Status) -> Iterator[tuple[str, str]]:

@@ -19,6 +19,7 @@ from shoal.control import idempotency, schedule_runner
 from shoal.control.capture_gc import capture_sweeper
 from shoal.control.document_gc import INTERVAL as TIDY_EVERY
 from shoal.control.document_gc import DocumentGc
+from shoal.control.fetch_knowledge_gc import fetch_knowledge_sweeper
 from shoal.control.maintenance import Maintenance, PeriodicJob
 from shoal.control.stalls import INTERVAL as STALLS_EVERY
 from shoal.errors import ActionRequired
@@ -205,7 +206,12 @@ class Application:
             PeriodicJob(
                 "document_gc",
                 TIDY_EVERY,
-                DocumentGc(idempotency.key_sweeper(queue), url_lists.shelves(queue), capture_sweeper(queue)).sweep,
+                DocumentGc(
+                    idempotency.key_sweeper(queue),
+                    url_lists.shelves(queue),
+                    capture_sweeper(queue),
+                    fetch_knowledge_sweeper(queue),
+                ).sweep,
             ),
             PeriodicJob("templates", INLINE_TEMPLATES_EVERY, InlineTemplates(queue).remove_unused),
         ]

@@ -25,7 +25,9 @@ from shoal.politeness.pace import AdaptivePace
 from shoal.politeness.response_hints import THROTTLE_STATUSES
 from shoal.politeness.robots import Robots
 from shoal.queue.base import Queue
+from shoal.worker.browser_workers import BrowserWorkers
 from shoal.worker.counters import CounterRecorder
+from shoal.worker.fetch_learning import FetchLearning
 from shoal.worker.page_states import PageStateBuffer
 from shoal.worker.pool.crash_note import CrashNote
 from shoal.worker.run_list import RunList
@@ -120,6 +122,16 @@ class RunContext:
     exit: str = ""  # by which requests leave of whose task nobody has said so
     exit_budget: ByteBudget | None = None  # None: no limit
     recrawl: Recrawl | None = None  # None: pages are not compared with those of the run before
+
+    @property
+    def reader(self) -> str:
+        """Who reads its pages, as what was learned of them is kept by."""
+        return self.title or self.scraper.name
+
+    @property
+    def served_by(self) -> tuple[str, ...]:
+        """What workers say they serve that can work on it."""
+        return (self.name, self.title, *(("templates",) if hasattr(self.scraper, "template") else ()))
 
 
 class RefusalCounter:
@@ -216,11 +228,15 @@ class WorkerContext:
     sitemap_places: WeakValueDictionary[str, asyncio.Semaphore] = field(default_factory=WeakValueDictionary)  # by lane
     lane_holds: LaneHolds = field(init=False)
     counters: CounterRecorder = field(init=False)
+    fetch_learning: FetchLearning = field(init=False)
+    browser_workers: BrowserWorkers = field(init=False)
     _run_contexts: dict[int, RunContext] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.lane_holds = LaneHolds(self.clock)
         self.counters = CounterRecorder(self.clock)
+        self.fetch_learning = FetchLearning(self.queue, self.clock)
+        self.browser_workers = BrowserWorkers(self.queue, self.clock)
 
     async def after_claim(self, tasks: Sequence[LeasedTask]) -> None:
         """Read what is known of their pages; of runs that this worker has begun to work on."""
@@ -235,8 +251,10 @@ class WorkerContext:
             await self.flush_pages()
         if self.page_states is not None:
             await self.page_states.flush()
+        await self.fetch_learning.share_due()
 
     async def close(self) -> None:
+        await self.fetch_learning.share_all()
         await self.clients.close()
         await self.fetcher.close()
         if self.budget is not None:

@@ -166,7 +166,7 @@ class RouteRule(RequestBody):
     needs: list[Line] | None = Field(None, max_length=4, description='Capabilities: ["browser"].')
     session: Line | None = Field(None, description="Cookies are kept apart by this name.")
     cache: float | Line | None = Field(None, description="Seconds for which a stored response will do.")
-    fetch: Literal["http", "browser"] | None = Field(None, description="With what such pages are fetched.")
+    fetch: Literal["http", "browser", "auto"] | None = Field(None, description="With what such pages are fetched.")
     exit: Line | None = Field(None, max_length=27, description="The exit that such pages are fetched by, or direct.")
     delay: float | Line | None = Field(None, description="Between two requests to the host; rules by host only.")
     rate: float | Line | None = Field(None, description="Requests per second to the host; rules by host only.")

@@ -11,6 +11,7 @@ from shoal.control import actions
 from shoal.core.lane import LaneState
 from shoal.core.run import Run
 from shoal.runs.host_limits import asked_spacing
+from shoal.view.auto_fetch import host_fetching
 from shoal.view.formatting import describe_reason, format_least_time
 from shoal.view.host_evidence import describe_robots, last_answers
 from shoal.web.context import ServerContext
@@ -111,6 +112,7 @@ async def host(request: Request, context: ContextDep, caller: ReaderDep, name: s
             "slow_reason": "" if lane.held_until else describe_reason(lane),
             "runs": runs,
             "answers": await last_answers(context.queue, lane.name, latest),
+            "fetching": await host_fetching(context.queue, lane.name),
             "robots": describe_robots(context.settings, lane.name, found.at / 1e6),
             "has_learnt": lane.learned > 0 or (lane.held_until > found.at and not lane.is_held_indefinitely(found.at)),
             "history": f"/api/v1/history?hours={hours:g}&host={segment(lane.name)}",

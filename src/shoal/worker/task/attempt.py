@@ -32,9 +32,11 @@ class TaskAttempt:
         "_exit",
         "_started",
         "_started_at",
+        "auto_count",
         "context",
         "crawl_delay",
         "deadline",
+        "fetched_by",
         "former",
         "has_fetched_more",
         "is_in_handler",
@@ -68,6 +70,8 @@ class TaskAttempt:
         self.is_unchanged = False  # and still is
         self.has_fetched_more = False  # what its handler yields depends on other pages, too
         self.is_in_handler = False  # whether a failure now is one of the user's code
+        self.fetched_by = ""  # with what, and why, where that was not said beforehand
+        self.auto_count = ""  # likewise, as the run counts it
         self._started = context.clock()
         self._started_at = context.wall_clock()
 
@@ -80,6 +84,24 @@ class TaskAttempt:
         options = self.task.request_options
         own = (options.exit or ("" if options.proxy else run_context.exit)) if options is not None else run_context.exit
         return "" if own == DIRECT else own
+
+    async def has_browser_worker(self) -> bool:
+        """Whether this worker or another has a browser for its run."""
+        run_context = self.run_context
+        if run_context is None or run_context.browser is not None:
+            return run_context is not None
+        return await self.context.browser_workers.can_serve(*run_context.served_by)
+
+    def start_over(self) -> None:
+        """The page is fetched again in another way: how its handler went so far does not count."""
+        self.response = None
+        self.is_in_handler = False
+        self.page_fetch_errors = ()
+
+    def take_back(self, response: Response, fetched_by: str) -> None:
+        """It is the page as it was fetched first that counts."""
+        self.start_over()
+        self.response, self.fetched_by = response, fetched_by
 
     def add_lane_change(self, change: LaneChange | None) -> None:
         if change is not None:
@@ -190,7 +212,7 @@ class TaskAttempt:
             at=self._started_at,
             worker=self.context.worker,
             cause=cause,
-            message=message or (FROM_CACHE if response and response.cache == "hit" else ""),
+            message=message or (FROM_CACHE if response and response.cache == "hit" else self.fetched_by),
             status=response.status if response else 0,
             seconds=round(self.context.clock() - self._started, 6),
             size=len(response.body) if response else 0,

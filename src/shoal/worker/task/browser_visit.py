@@ -10,7 +10,6 @@ from shoal.core.browser_step import BrowserStep, read_steps
 from shoal.core.capability import BROWSER
 from shoal.core.page import Request, Response
 from shoal.core.task import LaneChange
-from shoal.core.task_kind import is_aside
 from shoal.errors import FetchFailed, FetchRefused, GiveUp, Retry, UsageError
 from shoal.extract.memory_limit import measure_again
 from shoal.extract.page import Page
@@ -25,15 +24,6 @@ from shoal.worker.task.request_builder import options_after_redirect, session_of
 
 SEE_OTHER = 303
 T = TypeVar("T")
-
-
-def is_for_browser(attempt: TaskAttempt, run_context: RunContext) -> bool:
-    """Whether a task's page is fetched by a browser: as it says itself, or its handler, or its run."""
-    task = attempt.task
-    if is_aside(task.kind) or not run_context.renders:
-        return False
-    own = task.request_options.fetch if task.request_options is not None else ""
-    return (own or run_context.scraper.fetch_of(task.url, task.kind) or run_context.fetch) == BROWSER
 
 
 async def visit_page(attempt: TaskAttempt, run_context: RunContext, turn: Turn) -> Response:

@@ -6,7 +6,15 @@ from functools import lru_cache
 
 from shoal.core.lane import DIRECT
 from shoal.core.page import Response
-from shoal.core.run_counters import FETCH_PREFIX, UNIQUE_YIELDED, count_empty_page, count_fields, count_hit, count_miss
+from shoal.core.run_counters import (
+    FETCH_PREFIX,
+    UNIQUE_YIELDED,
+    count_auto,
+    count_empty_page,
+    count_fields,
+    count_hit,
+    count_miss,
+)
 from shoal.worker.context import RunContext
 from shoal.worker.task.attempt import TaskAttempt
 from shoal.worker.task.handler_output import HandlerOutput
@@ -29,6 +37,8 @@ def page_counters(attempt: TaskAttempt, output: HandlerOutput | None = None) -> 
             counters |= count_miss(response.cache)
     if output is None:
         return counters
+    if attempt.auto_count:
+        counters |= count_auto(attempt.auto_count)
     if output.records:
         run_context.record_watch.has_records = True
         counters.update(count_fields(output.records))

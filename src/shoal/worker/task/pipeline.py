@@ -6,14 +6,16 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from shoal.core.capability import BROWSER
 from shoal.core.celery_task import after_page, celery_entries
+from shoal.core.fetch_choice import AUTO, HTTP
 from shoal.core.page import Response
 from shoal.core.retry import status_cause
 from shoal.core.sitemap import SITEMAP, is_robots
 from shoal.core.task import GARBLED, LeasedTask, OutboxEntry, Outcome, RequestOptions
 from shoal.core.task_kind import BUILT_IN_PREFIX, is_fetched
 from shoal.core.url import lane_of
-from shoal.errors import FetchFailed, FetchRefused, GiveUp
+from shoal.errors import BrowserNeeded, FetchFailed, FetchRefused, GiveUp
 from shoal.extract.links import AdmittedLinks
 from shoal.extract.page import Page
 from shoal.extract.selection import missed_selectors
@@ -22,11 +24,14 @@ from shoal.logs import bind_lazy
 from shoal.worker.context import RunContext, WorkerContext
 from shoal.worker.task import slot
 from shoal.worker.task.attempt import TaskAttempt, log_fields
-from shoal.worker.task.browser_visit import is_for_browser, live_tools, visit_page
+from shoal.worker.task.auto_needs import need_browsers
+from shoal.worker.task.auto_visit import AutoVisit, Single, fetch_of, visit_in_browser
+from shoal.worker.task.browser_visit import live_tools, visit_page
 from shoal.worker.task.built_in_handlers import PageFunction, page_function
-from shoal.worker.task.exchange import exchange, take_slot
+from shoal.worker.task.exchange import exchange, take_slot, take_turn
 from shoal.worker.task.failure import failure_outcome, is_last_attempt
 from shoal.worker.task.follow_up_tasks import outbox_entries, with_keys
+from shoal.worker.task.hand_on import HandedOn, hand_on
 from shoal.worker.task.handler_output import HandlerOutput
 from shoal.worker.task.handler_runner import HandlerDeadline, run_handler
 from shoal.worker.task.page_counters import page_counters
@@ -56,7 +61,8 @@ async def process_task(task: LeasedTask, context: WorkerContext, start_at: float
             return await run_typed_task(attempt, run_context)
         if task.kind == SITEMAP:
             async with reading_place(attempt):
-                response = await fetch(attempt, run_context, partial(wait_for_turn, attempt, run_context, start_at))
+                turn = partial(wait_for_turn, attempt, run_context, start_at)
+                response = await fetch(attempt, run_context, turn, HTTP)
                 check_status(attempt, run_context, response)
                 found, counted = await read_sitemap(attempt, run_context, response)
             return attempt.success_outcome(HandlerOutput(), found, counters=page_counters(attempt) | counted)
@@ -66,9 +72,11 @@ async def process_task(task: LeasedTask, context: WorkerContext, start_at: float
         if output is None:
             output = await visit(attempt, run_context, start_at)
         found = admit_links(attempt, run_context, output)
-        found = await ask_queue(attempt, run_context, found)
+        found = await need_browsers(attempt, run_context, await ask_queue(attempt, run_context, found))
         counters = page_counters(attempt, output) | remember(attempt, run_context, output)
         return attempt.success_outcome(output, found, follow_ups(attempt, output), counters)
+    except HandedOn as handed:
+        return hand_on(attempt, handed)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and not context.supervised:
             raise
@@ -114,8 +122,26 @@ async def wait_for_slot(attempt: TaskAttempt, run_context: RunContext, start_at:
 
 
 async def visit(attempt: TaskAttempt, run_context: RunContext, start_at: float) -> HandlerOutput:
-    """Fetch the page and see what it gives."""
-    response = await fetch(attempt, run_context, partial(wait_for_turn, attempt, run_context, start_at))
+    """Fetch the page, with what it is to be fetched with, and see what it gives."""
+    by = fetch_of(attempt, run_context)
+    first = partial(wait_for_turn, attempt, run_context, start_at)
+    again = partial(take_turn, attempt, run_context, attempt.task.url)
+
+    async def visit_by(by: Single) -> HandlerOutput:
+        """The first request has the slot of its claim, what else is asked for takes one of its own."""
+        nonlocal first
+        turn, first = first, again
+        return await visit_once(attempt, run_context, turn, by)
+
+    try:
+        return await (AutoVisit(attempt, run_context, visit_by).take() if by == AUTO else visit_by(by))
+    except BrowserNeeded:
+        return await visit_in_browser(attempt, run_context, visit_by)
+
+
+async def visit_once(attempt: TaskAttempt, run_context: RunContext, turn: Turn, by: Single) -> HandlerOutput:
+    """Fetch the page in one way and let its handler read it."""
+    response = await fetch(attempt, run_context, turn, by)
     if (output := take_unchanged(attempt, run_context, response)) is not None:
         attempt.context.refusals.reset(attempt.lane_of(response.url))
         return output
@@ -148,13 +174,13 @@ def remember(attempt: TaskAttempt, run_context: RunContext, output: HandlerOutpu
     return recrawl.remember(task, former, attempt.started_at, response, output, reusable=reusable)
 
 
-async def fetch(attempt: TaskAttempt, run_context: RunContext, turn: Turn) -> Response:
+async def fetch(attempt: TaskAttempt, run_context: RunContext, turn: Turn, by: Single) -> Response:
     """Exchange the task's URL for a response when it is its turn, through redirects that obey the same rules.
 
     What is in the cache need not wait.
     """
     task = attempt.task
-    if is_for_browser(attempt, run_context):
+    if by == BROWSER:
         attempt.response = await visit_page(attempt, run_context, turn)
         return attempt.response
     attempt.response = await exchange(attempt, run_context, task.url, task.request_options, turn, is_task_request=True)
@@ -202,7 +228,13 @@ async def extract(
             return output
     attempt.is_in_handler = True
     attempt.deadline = HandlerDeadline(attempt.context.clock, run_context.handler_timeout)
-    await run_handler(func, page, attempt.step, output, attempt.deadline)
+    try:
+        await run_handler(func, page, attempt.step, output, attempt.deadline)
+    except Exception:
+        if not page.is_browser_needed:  # else whatever it made of that
+            raise
+    if page.is_browser_needed:
+        raise BrowserNeeded(page.url)
     for follow in output.follows:
         if follow.handler:
             run_context.scraper.named_handler(follow.handler)  # says what is wrong while it is the handler's failure
