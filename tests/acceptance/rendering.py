@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,11 @@ from shoal.fetch.base import SessionCookies, VisitRequest
 from shoal.fetch.browser.fetcher import BrowserFetcher
 from shoal.fetch.browser.options import BrowserOptions
 from shoal.fetch.browser.program import missing_reason
+from shoal.fetch.exits.exit_set import ExitSet
+from shoal.fetch.exits.options import ExitOptions
+from shoal.fetch.exits.page_exit import PageExits
 from shoal.fetch.gateway.exit import Direct
+from shoal.fetch.gateway.through_proxy import ThroughProxy
 from shoal.fetch.guard import PrivateNetworkPolicy
 
 __all__ = ["TRICKS", "RenderedSite", "Trick", "browser_fetcher", "need_browser", "rendered_site", "visit_of"]
@@ -46,11 +51,14 @@ def visit_of(
 
 
 @asynccontextmanager
-async def browser_fetcher(site: RenderedSite, *allow: str, **options: Any) -> AsyncIterator[BrowserFetcher]:
+async def browser_fetcher(
+    site: RenderedSite, *allow: str, exits: Sequence[ExitOptions] = (), **options: Any
+) -> AsyncIterator[BrowserFetcher]:
     """A fetcher that may reach the site, and what else is allowed; its names are the site's."""
     need_browser()
     policy = PrivateNetworkPolicy.parse([f"{SITE_ADDRESS}:{site.port}", *allow])
-    fetcher = BrowserFetcher(BrowserOptions(**options), Direct(policy, resolve=site.resolve))
+    ways = PageExits(Direct(policy, resolve=site.resolve), partial(ThroughProxy, policy=policy), ExitSet(exits))
+    fetcher = BrowserFetcher(BrowserOptions(**options), ways)
     try:
         yield fetcher
     finally:

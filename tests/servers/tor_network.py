@@ -114,9 +114,7 @@ def _make_authority(program: str, gencert: str, root: Path, number: int) -> str:
     fingerprint = said.stdout.split(None, 1)[1].replace(" ", "").strip()
     found = re.search(r"^fingerprint (\w+)$", certificate.read_text(), re.MULTILINE)
     assert found is not None
-    return (
-        f"DirAuthority {name} orport={port} no-v2 v3ident={found[1]} 127.0.0.1:{directory_port} {fingerprint}"
-    )
+    return f"DirAuthority {name} orport={port} no-v2 v3ident={found[1]} 127.0.0.1:{directory_port} {fingerprint}"
 
 
 def _command(program: str, folder: Path) -> list[str]:

@@ -15,7 +15,7 @@ from shoal.fetch.process_folder import ProcessFolder
 from shoal.fetch.tor.circuit_keys import CircuitKeys
 from shoal.fetch.tor.options import TorOptions
 from shoal.fetch.tor.process import TorFailed, TorProcess
-from shoal.fetch.tor.status import BootstrapPhase, Circuit
+from shoal.fetch.tor.status import Circuit
 
 log = logging.getLogger("shoal.fetch")
 

@@ -68,7 +68,9 @@ class TorProcess:
         """Raises TorFailed with the phase in which it is stuck."""
         try:
             async with asyncio.timeout(timeout):
-                while not (await self.ask_phase()).is_done:
+                while True:
+                    if (await self.ask_phase()).is_done:
+                        break
                     await asyncio.sleep(BOOTSTRAP_POLL_INTERVAL)
         except TimeoutError as error:
             raise TorFailed(

@@ -28,7 +28,6 @@ class Circuit:
     number: str
     state: str  # BUILT, or on the way to it
     relays: tuple[str, ...]  # their nicknames, the exit last
-    purpose: str
     user: str  # whose streams it is for
 
 
@@ -55,10 +54,9 @@ def read_circuits(text: str) -> list[Circuit]:
             number,
             state,
             tuple(relay.rpartition("~")[2] for relay in path.split(",") if relay),
-            given.get("PURPOSE", ""),
             given.get("SOCKS_USERNAME", ""),
         )
-        if circuit.purpose == "GENERAL" and circuit.user:
+        if circuit.user:
             found.append(circuit)
     return found
 
