@@ -26,11 +26,20 @@ from shoal.fetch.browser.program import missing_reason
 from shoal.fetch.exits.exit_set import ExitSet
 from shoal.fetch.exits.options import ExitOptions
 from shoal.fetch.exits.page_exit import PageExits
-from shoal.fetch.gateway.exit import Direct
+from shoal.fetch.gateway.exit import Direct, Resolve, system_addresses
 from shoal.fetch.gateway.through_proxy import ThroughProxy
 from shoal.fetch.guard import PrivateNetworkPolicy
 
-__all__ = ["TRICKS", "RenderedSite", "Trick", "browser_fetcher", "need_browser", "rendered_site", "visit_of"]
+__all__ = [
+    "TRICKS",
+    "RenderedSite",
+    "Trick",
+    "browser_fetcher",
+    "need_browser",
+    "page_exits",
+    "rendered_site",
+    "visit_of",
+]
 
 
 def need_browser() -> None:
@@ -50,6 +59,10 @@ def visit_of(
     return VisitRequest(url, navigate, read_steps(steps), session, cookies)
 
 
+def page_exits(exits: ExitSet, policy: PrivateNetworkPolicy, resolve: Resolve = system_addresses) -> PageExits:
+    return PageExits(Direct(policy, resolve=resolve), partial(ThroughProxy, policy=policy), exits)
+
+
 @asynccontextmanager
 async def browser_fetcher(
     site: RenderedSite, *allow: str, exits: Sequence[ExitOptions] = (), **options: Any
@@ -57,8 +70,7 @@ async def browser_fetcher(
     """A fetcher that may reach the site, and what else is allowed; its names are the site's."""
     need_browser()
     policy = PrivateNetworkPolicy.parse([f"{SITE_ADDRESS}:{site.port}", *allow])
-    ways = PageExits(Direct(policy, resolve=site.resolve), partial(ThroughProxy, policy=policy), ExitSet(exits))
-    fetcher = BrowserFetcher(BrowserOptions(**options), ways)
+    fetcher = BrowserFetcher(BrowserOptions(**options), page_exits(ExitSet(exits), policy, site.resolve))
     try:
         yield fetcher
     finally:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from wait import HANG, wait_until
 
-from servers.network_namespace import NetworkNamespace, network_namespace
+from servers.network_namespace import ADDRESSES, NetworkNamespace, network_namespace
 from servers.proxy_process import find_program
 
 AUTHORITIES = EXITS = 3
@@ -47,12 +47,16 @@ EXIT = """
 ExitRelay 1
 ExitPolicyRejectPrivate 0
 ExitPolicy accept *:*
+OutboundBindAddressExit {address}
 """
 CLIENT = ("TestingTorNetwork 1", "ClientRejectInternalAddresses 0")
 
 
 class TorNetwork:
     """A client needs `torrc`, and must be started inside the namespace."""
+
+    site_address = f"{ADDRESSES}.1"  # for sites: to those of 127.0.0.0/8 relays bind no address of their own
+    exit_addresses = tuple(f"{ADDRESSES}.{number + 11}" for number in range(EXITS))  # that sites see
 
     def __init__(self, namespace: NetworkNamespace, authorities: list[str]) -> None:
         self.namespace = namespace
@@ -68,10 +72,11 @@ def tor_network() -> Iterator[TorNetwork]:
         with namespace.entered():
             authorities = [_make_authority(program, keys, root, number) for number in range(AUTHORITIES)]
             for number in range(EXITS):
-                _write(root / f"exit{number}", _relay(root, f"exit{number}", 5100 + number) + EXIT)
+                more = EXIT.format(address=TorNetwork.exit_addresses[number])
+                _write(root / f"exit{number}", _relay(root, f"exit{number}", 5100 + number) + more)
             started = [_start(program, folder, authorities) for folder in sorted(root.iterdir())]
         try:
-            wait_until(lambda: _has_consensus(root / "exit0"), HANG, every=0.1)
+            wait_until(lambda: all(_knows_exits(root / f"authority{number}") for number in range(2)), HANG, every=0.1)
             yield TorNetwork(namespace, authorities)
         finally:
             for process in started:
@@ -127,7 +132,7 @@ def _start(program: str, folder: Path, authorities: list[str]) -> subprocess.Pop
     return subprocess.Popen(_command(program, folder), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def _has_consensus(folder: Path) -> bool:
-    """Whether a relay knows all of the network, as clients then do."""
-    log = folder / "log"
-    return log.exists() and "Bootstrapped 100%" in log.read_text()
+def _knows_exits(authority: Path) -> bool:
+    """Whether clients can learn from it about all of the network."""
+    consensus = authority / "cached-microdesc-consensus"
+    return consensus.exists() and len(re.findall(r"^r exit", consensus.read_text(), re.MULTILINE)) == EXITS

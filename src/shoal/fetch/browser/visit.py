@@ -84,6 +84,7 @@ class BrowserVisit:
         self._exit = exit = self._exits.for_page(self._first)
         if not exit.is_direct and not self._session.browser.pid:
             raise FetchRefused("blocked.proxy", "a browser elsewhere goes its own ways, by no proxy or exit of ours")
+        await exit.prepare()
         self._started = time.monotonic()
         port.begin(self._options.page_bytes, exit)
         tab.on_paused = self._decide

@@ -45,6 +45,11 @@ class PageExit:
         if named is not None:
             named.count_request()
 
+    async def prepare(self) -> None:
+        """Before the time of the page begins: a tor may have to be started. Raises FetchFailed (exit)."""
+        if self._named is not None and not self.is_direct:
+            self._proxy = await self._named.choose(self._session, self._host, ())
+
     async def open_connection(self, host: str, port: int) -> Connection:
         return await self._open(lambda way: way.open_connection(host, port), host)
 

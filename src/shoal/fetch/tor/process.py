@@ -22,6 +22,7 @@ POLL_INTERVAL = 0.05
 BOOTSTRAP_POLL_INTERVAL = 0.2
 MAX_OUTPUT = 4_000  # bytes of its log that are looked at
 _port_line = re.compile(r"PORT=127\.0\.0\.1:(\d{1,5})\s*").fullmatch
+_complaint = re.compile(r"\[(?:err|warn)\] (.+)").search
 
 
 class TorFailed(Exception):
@@ -113,24 +114,25 @@ class TorProcess:
             self._process.wait()
 
     async def _take_control(self) -> None:
-        while (port := self._control_port()) is None:
+        while (found := self._control_port_and_cookie()) is None:
             if not self.is_alive:
                 raise self._failure(None)
             await asyncio.sleep(POLL_INTERVAL)
         try:
-            self._control = await TorControl.open(port)
-            await self._control.authenticate((self._folder / COOKIE_FILE).read_bytes())
+            self._control = await TorControl.open(found[0])
+            await self._control.authenticate(found[1])
             await self._control.take_ownership()
-        except (ControlFailed, OSError) as error:
+        except ControlFailed as error:
             raise self._failure(error) from error
 
-    def _control_port(self) -> int | None:
-        """Once it is written; tor moves the file to its place when it is complete."""
+    def _control_port_and_cookie(self) -> tuple[int, bytes] | None:
+        """Once both are written; tor moves such files to their places when they are complete."""
         try:
             found = _port_line((self._folder / CONTROL_PORT_FILE).read_text())
+            cookie = (self._folder / COOKIE_FILE).read_bytes()
         except OSError:
             return None
-        return int(found[1]) if found else None
+        return (int(found[1]), cookie) if found else None
 
     async def _ask(self, name: str) -> str:
         assert self._control is not None
@@ -147,18 +149,17 @@ class TorProcess:
     def _last_complaint(self) -> str:
         with contextlib.suppress(OSError):
             lines = (self._folder / "log").read_bytes()[-MAX_OUTPUT:].decode("utf-8", "replace").splitlines()
-            for mark in ("[err]", "[warn]"):
-                found = [line.partition(mark)[2].strip() for line in lines if mark in line]
-                # The last one only says that it gives up; the one before says why.
-                if why := [line for line in found if "See logs" not in line]:
-                    return "".join(char if char.isprintable() else "?" for char in why[-1])[:300]
+            found = [found[1] for line in lines if (found := _complaint(line)) and "see warnings" not in line]
+            if found:
+                return "".join(char if char.isprintable() else "?" for char in found[-1])[:300]
         return "it does not say why"
 
 
 def _spawn(program: str, options: TorOptions, folder: Path) -> subprocess.Popen[bytes]:
     """In a session of its own: Ctrl-C is for us, and while we finish our pages tor must live."""
     folder.mkdir(mode=0o700, exist_ok=True)
-    (folder / CONTROL_PORT_FILE).unlink(missing_ok=True)
+    for former in (CONTROL_PORT_FILE, COOKIE_FILE):
+        (folder / former).unlink(missing_ok=True)
     (folder / "defaults").write_text("")  # not those of the system's tor
     (folder / "torrc").write_text(torrc_text(folder, options.torrc))
     with (folder / "log").open("wb") as output:
