@@ -101,8 +101,8 @@ class LocalFleet:
 
 
 @contextmanager
-def local_fleet(kind: str, folder: Path) -> Iterator[LocalFleet]:
-    with small_site() as site, ShellUser(folder) as user:
+def local_fleet(kind: str, folder: Path, site_host: str = "127.0.0.1") -> Iterator[LocalFleet]:
+    with small_site(site_host) as site, ShellUser(folder) as user:
         yield LocalFleet(user, site, backend_url(kind, folder, "queue"))
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,23 @@ from shoal.fetch.base import SessionCookies, VisitRequest
 from shoal.fetch.browser.fetcher import BrowserFetcher
 from shoal.fetch.browser.options import BrowserOptions
 from shoal.fetch.browser.program import missing_reason
-from shoal.fetch.gateway.exit import Direct
+from shoal.fetch.exits.exit_set import ExitSet
+from shoal.fetch.exits.options import ExitOptions
+from shoal.fetch.exits.page_exit import PageExits
+from shoal.fetch.gateway.exit import Direct, Resolve, system_addresses
+from shoal.fetch.gateway.through_proxy import ThroughProxy
 from shoal.fetch.guard import PrivateNetworkPolicy
 
-__all__ = ["TRICKS", "RenderedSite", "Trick", "browser_fetcher", "need_browser", "rendered_site", "visit_of"]
+__all__ = [
+    "TRICKS",
+    "RenderedSite",
+    "Trick",
+    "browser_fetcher",
+    "need_browser",
+    "page_exits",
+    "rendered_site",
+    "visit_of",
+]
 
 
 def need_browser() -> None:
@@ -45,12 +59,18 @@ def visit_of(
     return VisitRequest(url, navigate, read_steps(steps), session, cookies)
 
 
+def page_exits(exits: ExitSet, policy: PrivateNetworkPolicy, resolve: Resolve = system_addresses) -> PageExits:
+    return PageExits(Direct(policy, resolve=resolve), partial(ThroughProxy, policy=policy), exits)
+
+
 @asynccontextmanager
-async def browser_fetcher(site: RenderedSite, *allow: str, **options: Any) -> AsyncIterator[BrowserFetcher]:
+async def browser_fetcher(
+    site: RenderedSite, *allow: str, exits: Sequence[ExitOptions] = (), **options: Any
+) -> AsyncIterator[BrowserFetcher]:
     """A fetcher that may reach the site, and what else is allowed; its names are the site's."""
     need_browser()
     policy = PrivateNetworkPolicy.parse([f"{SITE_ADDRESS}:{site.port}", *allow])
-    fetcher = BrowserFetcher(BrowserOptions(**options), Direct(policy, resolve=site.resolve))
+    fetcher = BrowserFetcher(BrowserOptions(**options), page_exits(ExitSet(exits), policy, site.resolve))
     try:
         yield fetcher
     finally:

@@ -25,6 +25,7 @@ class Hit:
     path: str
     headers: Headers  # names in lower case
     body: bytes
+    peer: str = ""  # the address it came from
 
 
 @dataclass
@@ -34,11 +35,12 @@ class SmallSite:
     pages: dict[str, Reply | Callable[[Hit], Reply]] = field(default_factory=dict)
     hits: list[Hit] = field(default_factory=list)
     port: int = 0
+    host: str = "127.0.0.1"
     default: Reply = (404, {}, b"nothing here")
 
     @property
     def lane(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     def url(self, path: str = "/") -> str:
         return f"http://{self.lane}{path}"
@@ -74,7 +76,8 @@ class SmallSite:
             def _any(self) -> None:
                 length = int(self.headers.get("content-length") or 0)
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                hit = Hit(time.monotonic(), self.command, self.path, headers, self.rfile.read(length))
+                body, peer = self.rfile.read(length), str(self.client_address[0])
+                hit = Hit(time.monotonic(), self.command, self.path, headers, body, peer)
                 site.hits.append(hit)
                 status, reply_headers, body = site.answer(hit)
                 self.send_response_only(status)
@@ -98,7 +101,7 @@ class SmallSite:
             def handle_error(self, request: Any, address: Any) -> None: ...
 
         self._connections: list[socket.socket] = []
-        self._server = Server(("127.0.0.1", self.port), Handler)
+        self._server = Server((self.host, self.port), Handler)
         self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
@@ -112,8 +115,8 @@ class SmallSite:
 
 
 @contextmanager
-def small_site() -> Iterator[SmallSite]:
-    site = SmallSite()
+def small_site(host: str = "127.0.0.1") -> Iterator[SmallSite]:
+    site = SmallSite(host=host)
     site.open()
     try:
         yield site

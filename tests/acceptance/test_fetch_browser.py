@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 from rendering import RenderedSite, browser_fetcher, need_browser, rendered_site, visit_of
+from servers.ports import free_port
 from wait import until
 
 from shoal.core.page import Request
-from shoal.errors import FetchFailed, FetchRefused
+from shoal.errors import FetchFailed, FetchRefused, ProxyFailed
 from shoal.fetch.browser.program import find_program
 from shoal.fetch.cookies import Cookie, CookieJar
 
@@ -100,13 +101,23 @@ async def test_what_is_asked_for_is_what_is_said() -> None:
         await live.close()
         assert live.subrequests == 1
 
-        # A run that goes through a proxy does not go without it.
-        async def proxied(url: str) -> Request:
-            return Request(url, proxy="http://proxy.example:3128")
+        # A run that goes through a proxy does not go without it, nor by another one after a redirect.
+        site.requests.clear()
+        nowhere = f"http://127.0.0.1:{free_port()}"
 
-        with pytest.raises(FetchRefused) as caught:
+        async def proxied(url: str) -> Request:
+            return Request(url, proxy=nowhere)
+
+        async def proxied_later(url: str) -> Request:
+            return Request(url, proxy="" if url.endswith("/moved") else nowhere)
+
+        with pytest.raises(ProxyFailed, match="cannot be connected to"):
             await fetcher.visit(visit_of(f"{site.origin}/page/1", navigate=proxied))
+        assert site.requests == []
+        with pytest.raises(FetchRefused) as caught:
+            await fetcher.visit(visit_of(f"{site.origin}/moved", navigate=proxied_later))
         assert caught.value.cause == "blocked.proxy"
+        assert paths(site) == ["/moved"]
         # A step that cannot be taken says which.
         with pytest.raises(FetchFailed, match=r"step 2 \(click #none\)"):
             await fetcher.visit(visit_of(f"{site.origin}/search", "wait #q", "click #none"))

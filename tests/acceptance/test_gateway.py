@@ -19,15 +19,19 @@ from shoal.fetch.guard import PrivateNetworkPolicy
 PLENTY = 10_000_000
 
 
-@asynccontextmanager
-async def gateway(allow: str = "", addresses: Sequence[str] = ("127.0.0.1",)) -> AsyncIterator[GatewayPort]:
-    """A port at which every name has these addresses."""
+def direct(allow: str = "", addresses: Sequence[str] = ("127.0.0.1",)) -> Direct:
+    """Every name has these addresses."""
 
     async def resolve(host: str, port: int) -> Sequence[str]:
         return addresses
 
-    port = await GatewayPort.open(Direct(PrivateNetworkPolicy.parse(allow), resolve=resolve))
-    port.begin(PLENTY)
+    return Direct(PrivateNetworkPolicy.parse(allow), resolve=resolve)
+
+
+@asynccontextmanager
+async def gateway(allow: str = "", addresses: Sequence[str] = ("127.0.0.1",)) -> AsyncIterator[GatewayPort]:
+    port = await GatewayPort.open()
+    port.begin(PLENTY, direct(allow, addresses))
     try:
         yield port
     finally:
@@ -88,10 +92,10 @@ async def test_a_second_request_on_a_connection_is_not_sent_to_the_first_ones_se
 
 async def test_beyond_its_bytes_a_page_gets_nothing_more() -> None:
     async with serving(Site(plain(b"x" * 500_000), close=True)) as site, gateway("127.0.0.1") as port:
-        port.begin(100_000)
+        port.begin(100_000, direct("127.0.0.1"))
         assert len(await ask(port, get("shop.example", site.port))) < 500_000
         assert port.is_exceeded
-        port.begin(PLENTY)
+        port.begin(PLENTY, direct("127.0.0.1"))
         assert len(await ask(port, get("shop.example", site.port))) > 500_000
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -19,7 +20,11 @@ from shoal.queue.base import Queue
 from shoal.sources.url_text import with_scheme
 from shoal.view.exits import ExitView, exit_views
 
+if TYPE_CHECKING:
+    from shoal.commands.exits import ProxyTrial
+
 SHOWN_SETTINGS = {"allow_private", "ca_file", "debug", "exits_file", "timeout", "user_agent"}  # that a test depends on
+_TOR_WORKS = ("Tor does not work.", "Tor works.")
 NONE = 'No exits here: name proxies in [exits] of shoal.toml, such as office = "http://proxy.example:3128".'
 
 
@@ -58,11 +63,18 @@ def _workers(settings: Settings) -> list[WorkerStatus]:
         return []
 
 
+def _tor_words(one: ExitView) -> str:
+    words = [f"{count(one.tors)} ready, {count(one.circuits, 'circuit')}"] if one.tors else []
+    if one.bootstrap:
+        words.append(f"bootstrapping: {clean(one.bootstrap)}")
+    return "; ".join(words) or "not started"
+
+
 def _show(views: list[ExitView]) -> None:
     rows = [
         (
             clean(one.name),
-            count(one.proxies) if one.proxies else "direct",
+            "tor" if one.tor else count(one.proxies) if one.proxies else "direct",
             count(one.cooling),
             count(one.workers),
             count(one.requests),
@@ -74,6 +86,14 @@ def _show(views: list[ExitView]) -> None:
     ]
     head = ("exit", "proxies", "cooling", "workers", "requests", "failed", "traffic", "last error")
     print_table(head, rows, right="proxies cooling workers requests failed traffic")
+    for one in views:
+        if one.tor:
+            print_line(f"{clean(one.name)}, tor of each worker process: {_tor_words(one)}")
+
+
+def _circuit_words(trial: ProxyTrial) -> str:
+    by = f"; circuit {' - '.join(map(clean, trial.circuit))}" if trial.circuit else ""
+    return f"; bootstrapped in {trial.bootstrap_seconds:.1f} s{by}" if trial.bootstrap_seconds else ""
 
 
 @exits.command(
@@ -87,8 +107,11 @@ def _show(views: list[ExitView]) -> None:
 @as_json
 @click_options("run", without=set(SETTINGS) - SHOWN_SETTINGS)
 def test(settings: Settings, exit_name: str, url: str, as_json: bool) -> int:
-    """Send one request through each proxy of exit NAME; exit status 1 if one of them does not work."""
-    from shoal.commands.exits import ProxyTrial, try_proxies
+    """Send one request through each proxy of exit NAME, or by a tor that is started for it.
+
+    The exit status is 1 if one of them does not work.
+    """
+    from shoal.commands.exits import try_proxies, try_tor
 
     exit = settings.exits.get(exit_name)
     if exit is None:
@@ -98,16 +121,17 @@ def test(settings: Settings, exit_name: str, url: str, as_json: bool) -> int:
     found: list[ProxyTrial] = []
 
     async def job() -> None:
-        async for trial in try_proxies(settings, exit, target):
+        trials = try_tor(settings, exit, target) if exit.tor else try_proxies(settings, exit, target)
+        async for trial in trials:
             found.append(trial)
             if not as_json:
                 words = f"works, {trial.seconds:.2f} s, status {trial.status}" if trial.works else trial.error
-                print_line(f"{clean(trial.proxy)}  {clean(words)}")
+                print_line(f"{clean(trial.proxy)}  {clean(words)}{_circuit_words(trial)}")
 
     asyncio.run(job())
     if as_json:
         print_json([msgspec.structs.asdict(one) for one in found])
     else:
         working = sum(one.works for one in found)
-        print_line(f"{count(working)} of {count(len(found))} proxies work.")
+        print_line(f"{count(working)} of {count(len(found))} proxies work." if not exit.tor else _TOR_WORKS[working])
     return 0 if all(one.works for one in found) else 1

@@ -1,4 +1,4 @@
-"""Tests of exits: one request to a URL by each proxy of an exit."""
+"""Tests of exits: one request to a URL by each proxy of an exit, or by a tor that is started for it."""
 
 from __future__ import annotations
 
@@ -7,17 +7,22 @@ import time
 from collections.abc import AsyncIterator
 
 import msgspec
+from msgspec.structs import replace
 
 from shoal.config.load import Settings
 from shoal.core.page import Request
+from shoal.core.url import host_of
 from shoal.errors import FetchFailed, FetchRefused, ProxyFailed
 from shoal.fetch.base import Fetcher
+from shoal.fetch.exits.exit_set import ExitSet
 from shoal.fetch.exits.options import ExitOptions
-from shoal.fetch.proxy import validate_proxy
+from shoal.fetch.proxy import proxy_address, validate_proxy
+from shoal.fetch.tor.status import Circuit
 from shoal.launch.fetchers import http_fetcher
 
 AT_ONCE = 8
 FIRST_BYTES = 4096
+TOR = "tor"
 
 
 class ProxyTrial(msgspec.Struct, frozen=True):
@@ -29,6 +34,8 @@ class ProxyTrial(msgspec.Struct, frozen=True):
     seconds: float
     status: int = 0
     error: str = ""
+    bootstrap_seconds: float = 0.0  # of a tor
+    circuit: tuple[str, ...] = ()  # the relays that it took, the exit last
 
 
 async def try_proxies(settings: Settings, exit: ExitOptions, url: str) -> AsyncIterator[ProxyTrial]:
@@ -49,6 +56,33 @@ async def try_proxies(settings: Settings, exit: ExitOptions, url: str) -> AsyncI
             task.cancel()
         await asyncio.gather(*trials, return_exceptions=True)
         await fetcher.close()
+
+
+async def try_tor(settings: Settings, exit: ExitOptions, url: str) -> AsyncIterator[ProxyTrial]:
+    """One trial, by a tor of this process."""
+    fetcher, exits, began = http_fetcher(settings), ExitSet([exit]), time.monotonic()
+    try:
+        try:
+            proxy = await exits.find(exit.name).choose("", host_of(url), ())
+        except FetchFailed as error:
+            yield ProxyTrial(exit.name, TOR, False, time.monotonic() - began, error=str(error))
+            return
+        bootstrapped = time.monotonic() - began
+        trial = await _try(fetcher, settings, exit.name, proxy.url, url)
+        circuits = await _circuits(exits, exit.name)
+        taken = next((one.relays for one in circuits if one.user == proxy_address(proxy.url).user), ())
+        yield replace(trial, proxy=TOR, bootstrap_seconds=bootstrapped, circuit=taken)
+    finally:
+        await fetcher.close()
+        await exits.close()
+
+
+async def _circuits(exits: ExitSet, name: str) -> list[Circuit]:
+    tor = exits.find(name).tor
+    try:
+        return await tor.circuits() if tor is not None else []
+    except FetchFailed:
+        return []
 
 
 async def _try(fetcher: Fetcher, settings: Settings, exit: str, proxy: str, url: str) -> ProxyTrial:

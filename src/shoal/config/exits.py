@@ -1,4 +1,4 @@
-"""Exits as people write them: names and proxies, in the settings file, a cluster file or a file of their own."""
+"""Exits as people write them: names and proxies or tor, in the settings file, a cluster file or a file of their own."""
 
 from __future__ import annotations
 
@@ -14,17 +14,27 @@ from shoal.core.lane import DIRECT, is_exit_name
 from shoal.errors import UsageError
 from shoal.fetch.exits.options import ExitOptions
 from shoal.fetch.proxy import validate_proxy
+from shoal.fetch.tor.options import TorOptions
+from shoal.fetch.tor.torrc import check_torrc
 
 MAX_EXITS = 32
 MAX_PROXIES = 10_000  # of one exit
 MAX_FILE = 2_000_000  # bytes
 EXAMPLE = 'a line such as: office = "http://user:password@proxy.example:3128", or a list of them'
-_OPTIONS: dict[str, tuple[Callable[[object], Any], str]] = {
+_Option = tuple[Callable[[object], Any], str]  # how it is read, and what it accepts
+_OPTIONS: dict[str, _Option] = {
     "sticky": (units.one_of("host", "session", "none"), "host, session or none"),
     "failures": (units.integer(1), "a whole number above 0"),
     "cool_down": (units.seconds(), 'a duration such as "30s"'),
 }
-_KEYS = ("proxies", "file", *_OPTIONS)
+_TOR_OPTIONS: dict[str, _Option] = {
+    "program": (units.text, "the name or path of a program"),
+    "torrc": (lambda value: check_torrc(_torrc_lines(value)), "lines of a torrc, as a text or a list"),
+    "bootstrap_timeout": (units.seconds(), 'a duration such as "2m"'),
+    "rotate": (units.seconds(zero=True), 'a duration such as "10m", or 0'),
+    "new_circuit_after": (units.integer(0), "a whole number, 0 or more"),
+}
+_KEYS = ("proxies", "file", "tor", *_OPTIONS, *_TOR_OPTIONS)
 
 Secret = Callable[[str], str | None]  # the value of a secret, by its name
 
@@ -48,15 +58,40 @@ def _read_exit(name: str, value: object, where: str, folder: Path, secret: Secre
     for key in given:
         if key not in _KEYS:
             raise UsageError(f"{where}: {key!r} is not known", hint=f"known are: {', '.join(_KEYS)}")
+    options = _options(given, _OPTIONS, where)
+    if "tor" in given:
+        return ExitOptions(name, tor=_read_tor(given, where), **options)
+    for key in _TOR_OPTIONS:
+        if key in given:
+            raise UsageError(f"{where}: {key} is for Tor", hint="tor = true beside it, or leave it out")
     if ("proxies" in given) == ("file" in given):
-        raise UsageError(f"{where}: give either proxies or a file of them", hint=EXAMPLE)
+        raise UsageError(f"{where}: give proxies, a file of them, or tor = true", hint=EXAMPLE)
     texts = _file_lines(given["file"], where, folder) if "file" in given else _texts(given["proxies"], where)
-    options = {
+    return ExitOptions(name, () if texts == [DIRECT] else _proxies(texts, where, secret), **options)
+
+
+def _options(given: Mapping[str, object], known: Mapping[str, _Option], where: str) -> dict[str, Any]:
+    return {
         key: read_value(parse, given[key], f"{where}: {key}", accepts)
-        for key, (parse, accepts) in _OPTIONS.items()
+        for key, (parse, accepts) in known.items()
         if key in given
     }
-    return ExitOptions(name, () if texts == [DIRECT] else _proxies(texts, where, secret), **options)
+
+
+def _read_tor(given: Mapping[str, object], where: str) -> TorOptions:
+    if given["tor"] is not True:
+        raise UsageError(f"{where}: tor can only be true", hint="leave it out where there is no Tor")
+    for key in ("proxies", "file", "failures"):
+        if key in given:
+            raise UsageError(f"{where}: {key} goes with proxies, and Tor has none", hint="leave it out")
+    return TorOptions(**_options(given, _TOR_OPTIONS, where))
+
+
+def _torrc_lines(value: object) -> list[str]:
+    lines = value.splitlines() if isinstance(value, str) else value
+    if not isinstance(lines, list | tuple) or not all(isinstance(line, str) for line in lines):
+        raise ValueError("not lines")
+    return list(lines)
 
 
 def _texts(value: object, where: str) -> list[str]:

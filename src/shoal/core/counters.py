@@ -41,6 +41,9 @@ class ExitCounters(msgspec.Struct, array_like=True, gc=False):
     proxies: int = 0
     cooling: int = 0  # of the proxies: left alone for a while
     last_error: str = ""
+    tors: int = 0  # that are ready, of processes; with their circuits
+    circuits: int = 0
+    bootstrap: str = ""  # how far one is that is not ready yet
 
 
 class Counters(msgspec.Struct, omit_defaults=True):
@@ -146,6 +149,9 @@ def _add_exit(one: ExitCounters | None, other: ExitCounters | None) -> ExitCount
         max(one.proxies, other.proxies),
         max(one.cooling, other.cooling),
         other.last_error or one.last_error,
+        one.tors + other.tors,
+        one.circuits + other.circuits,
+        other.bootstrap or one.bootstrap,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import lru_cache
 from urllib.parse import unquote, urlsplit
 
@@ -16,6 +17,20 @@ _SCHEME_HINTS = {
     "socks4a": "socks5h://…",
     "socks": "socks5h://…",
 }
+_USUAL_PORTS = {"https": 443}  # as libcurl has them
+_USUAL_PORT = 1080
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyAddress:
+    """A proxy as one connects to it."""
+
+    scheme: str
+    host: str
+    port: int
+    user: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
+    shown: str = ""  # as it may be shown to people
 
 
 @lru_cache(maxsize=256)
@@ -51,6 +66,15 @@ def redact_proxy(proxy: str) -> str:
         return validate_proxy(proxy)
     except UsageError as error:
         raise FetchRefused("blocked.proxy", f"{error}; {error.hint}") from error
+
+
+def proxy_address(proxy: str) -> ProxyAddress:
+    """Its parts; a refusal if it is not one that can be used."""
+    shown = redact_proxy(proxy)
+    parts = urlsplit(proxy)
+    user, password = (unquote(part or "") for part in (parts.username, parts.password))
+    port = parts.port or _USUAL_PORTS.get(parts.scheme, _USUAL_PORT)
+    return ProxyAddress(parts.scheme, parts.hostname or "", port, user, password, shown)
 
 
 def check_proxy_target(url: str, private_policy: PrivateNetworkPolicy) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from shoal.config.load import SETTINGS, Settings
@@ -12,13 +13,16 @@ from shoal.fetch.base import Browser
 from shoal.fetch.browser.fetcher import BrowserFetcher
 from shoal.fetch.browser.options import BrowserOptions
 from shoal.fetch.browser.program import INSTALL_HINT, missing_reason
+from shoal.fetch.exits.exit_set import ExitSet
+from shoal.fetch.exits.page_exit import PageExits
 from shoal.fetch.gateway.exit import Direct
+from shoal.fetch.gateway.through_proxy import ThroughProxy
 from shoal.fetch.guard import PrivateNetworkPolicy
 
 _BROWSER_SETTINGS = tuple(name for name, setting in SETTINGS.items() if setting.connection)
 
 
-def browser_fetcher(settings: Settings) -> BrowserFetcher:
+def browser_fetcher(settings: Settings, exits: ExitSet) -> BrowserFetcher:
     options = BrowserOptions(
         browser=settings.browser,
         user_agent=settings.user_agent,
@@ -29,8 +33,14 @@ def browser_fetcher(settings: Settings) -> BrowserFetcher:
         max_body=settings.max_body,
         timeout=settings.browser_timeout,
     )
-    policy = PrivateNetworkPolicy.parse(settings.allow_private)
-    return BrowserFetcher(options, Direct(policy, connect_timeout=settings.connect_timeout))
+    return BrowserFetcher(options, page_exits(settings, exits))
+
+
+def page_exits(settings: Settings, exits: ExitSet) -> PageExits:
+    """How pages in browsers leave this machine."""
+    policy, timeout = PrivateNetworkPolicy.parse(settings.allow_private), settings.connect_timeout
+    through = partial(ThroughProxy, policy=policy, connect_timeout=timeout, ca_file=settings.ca_file)
+    return PageExits(Direct(policy, connect_timeout=timeout), through, exits)
 
 
 def own_capabilities(settings: Settings) -> tuple[str, ...]:
@@ -48,7 +58,9 @@ def check_browser(settings: Settings, scraper: Scraper) -> None:
 
 
 class BrowserSet:
-    def __init__(self) -> None:
+    def __init__(self, exits: ExitSet) -> None:
+        """exits: those of this process, which plain requests use, too."""
+        self._exits = exits
         self._browsers: dict[tuple[Any, ...], BrowserFetcher] = {}
         self._keys_by_run: dict[int, tuple[Any, ...]] = {}
 
@@ -56,7 +68,7 @@ class BrowserSet:
         key = tuple(getattr(settings, name) for name in _BROWSER_SETTINGS)
         self._keys_by_run[run] = key
         if key not in self._browsers:
-            self._browsers[key] = browser_fetcher(settings)
+            self._browsers[key] = browser_fetcher(settings, self._exits)
         return self._browsers[key]
 
     def release(self, run: int) -> Browser | None:

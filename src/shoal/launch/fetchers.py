@@ -37,7 +37,9 @@ def http_fetcher(settings: Settings, exits: ExitSet | None = None) -> Fetcher:
         http2=settings.http2,
         ca_file=settings.ca_file,
     )
-    return ExitFetcher(plain, exits or ExitSet(settings.exits.values())) if settings.exits else plain
+    if not settings.exits:
+        return plain
+    return ExitFetcher(plain, exits or ExitSet(settings.exits.values()), owns_exits=exits is None)
 
 
 def webhook_fetcher(settings: Settings, timeout: float) -> Fetcher:

@@ -16,7 +16,10 @@ from shoal.extract.scraper import Scraper
 from shoal.fetch import proxy
 from shoal.fetch.auth import authorization_header
 from shoal.fetch.cookies import CookieJars as OwnSessions
+from shoal.fetch.tor.program import find_tor
 from shoal.worker.task.request_builder import CookieStores, RequestBuilder, origin_of, proxy_origin
+
+TOR_RELAYS = ("tor://relays",)  # of strangers, and the last of a circuit reads what is not encrypted
 
 
 def request_builder_for(
@@ -60,7 +63,7 @@ def request_builder_for(
             may_code_use_secret=keys.allows_code,
             connections=connections,
             cache=settings.cache_age,
-            exit_proxies={one.name: one.proxies for one in settings.exits.values()},
+            exit_proxies={one.name: TOR_RELAYS if one.tor else one.proxies for one in settings.exits.values()},
         )
     except GiveUp as error:
         raise UsageError(str(error), hint="or name it in [secrets] of shoal.toml") from error
@@ -75,6 +78,9 @@ def check_exits(settings: Settings, scraper: Scraper) -> None:
                 f"there is no exit called {name} on this machine",
                 hint=f"name its proxies in [exits] of shoal.toml; known are: {known}",
             )
+        tor = settings.exits[name].tor if name in settings.exits else None
+        if tor is not None:
+            find_tor(tor.program)
 
 
 def _origins(start: Iterable[str]) -> Iterator[str]:

@@ -81,13 +81,17 @@ async def build_worker_context(
     fetchers = run_fetchers(
         job, lambda: http_fetcher(settings, exits), RawStores(settings), ResponseCache(queue, settings)
     )
-    page_states, browsers = PageStateBuffer(queue), BrowserSet()
+    page_states, browsers = PageStateBuffer(queue), BrowserSet(exits)
     if not missing_reason(settings.browser):
         fetchers = dataclasses.replace(fetchers, browser=browsers.for_run(job.run.id, settings))
     run_context = build_run_context(job, scraper, fetchers, queue, page_states)
 
     async def serve_run(_: int) -> RunContext:
         return run_context
+
+    async def close() -> None:
+        await browsers.close()
+        await exits.close()
 
     context = WorkerContext(
         worker=note.worker,
@@ -101,7 +105,7 @@ async def build_worker_context(
         budget=ParseBudget(settings.parse_timeout),
         supervised=supervised,
         start_limit=start_rate(settings, file_name_of(job.run.name)),
-        on_close=browsers.close,
+        on_close=close,
     )
     context.counters.exits = exits.counters
     return context
@@ -114,7 +118,7 @@ class FleetContextFactory:
         self._queue = queue
         self._exits = ExitSet(fleet_job.settings.exits.values())
         self._fetcher_pool = FetcherPool(fleet_job.settings, self._exits)
-        self._browsers = BrowserSet()
+        self._browsers = BrowserSet(self._exits)
         self._budgets: dict[float, ParseBudget] = {}
         self._raw_stores = RawStores(fleet_job.settings)
         self._page_states = PageStateBuffer(queue)
@@ -268,6 +272,7 @@ class FleetContextFactory:
     async def _close(self) -> None:
         self._response_cache.close()
         await self._browsers.close()
+        await self._exits.close()
         if self._start_rate is not None:
             self._start_rate.close()
         for budget in self._budgets.values():

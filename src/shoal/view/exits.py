@@ -14,6 +14,9 @@ from shoal.core.counters import ExitCounters, combine_exits, decode
 from shoal.core.lane import WorkerStatus
 from shoal.core.run import Run
 from shoal.core.run_counters import exit_bytes
+from shoal.errors import UsageError
+from shoal.fetch.exits.options import ExitOptions
+from shoal.fetch.tor.program import find_tor, tor_version
 from shoal.queue.base import Finding
 
 
@@ -29,6 +32,10 @@ class ExitView(msgspec.Struct, frozen=True):
     failures: int
     bytes: int
     last_error: str
+    tor: bool = False  # the workers have a tor each, in place of proxies
+    tors: int = 0  # that are ready
+    circuits: int = 0
+    bootstrap: str = ""  # how far one is that is not ready
 
 
 def fleet_exits(statuses: Iterable[WorkerStatus]) -> dict[str, ExitCounters]:
@@ -57,6 +64,10 @@ def exit_views(settings: Settings, statuses: Iterable[WorkerStatus] = ()) -> lis
                 found.failures,
                 found.bytes,
                 found.last_error,
+                own.tor is not None if own else bool(found.tors or found.bootstrap),
+                found.tors,
+                found.circuits,
+                found.bootstrap,
             )
         )
     return views
@@ -69,8 +80,26 @@ def exit_findings(settings: Settings) -> list[Finding]:
         return [Finding("exits", "wrong", words, "name its proxies in [exits] of shoal.toml")]
     if not settings.exits:
         return []
-    found = ", ".join(f"{one.name} ({len(one.proxies) or 'direct'})" for one in settings.exits.values())
-    return [Finding("exits", "ok", f"exits, with their proxies: {found}; test them: shoal exits test NAME --url URL")]
+    found = ", ".join(f"{one.name} ({_kind(one)})" for one in settings.exits.values())
+    words = f"exits, with their proxies: {found}; test them: shoal exits test NAME --url URL"
+    programs = dict.fromkeys(one.tor.program for one in settings.exits.values() if one.tor is not None)
+    return [Finding("exits", "ok", words), *map(_tor_finding, programs)]
+
+
+def _kind(exit: ExitOptions) -> str:
+    return "tor" if exit.tor is not None else str(len(exit.proxies) or "direct")
+
+
+def _tor_finding(program: str) -> Finding:
+    """Which tor was found; it is not started: that would reach for the network."""
+    try:
+        path = find_tor(program)
+    except UsageError as error:
+        return Finding("tor", "wrong", str(error), error.hint)
+    version = tor_version(path)
+    if not version:
+        return Finding("tor", "wrong", f"{path} does not say that it is tor", "install Debian's package tor")
+    return Finding("tor", "ok", f"tor {version} ({path}), one for each worker process that uses its exit")
 
 
 def spent_exit_budget(run: Run, counters: dict[str, int]) -> int:

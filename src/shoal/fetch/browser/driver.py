@@ -11,8 +11,8 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from shoal.errors import UsageError
-from shoal.fetch.browser.folder import BrowserFolder
 from shoal.fetch.browser.program import INSTALL_HINT
+from shoal.fetch.process_folder import ProcessFolder
 
 if TYPE_CHECKING:
     from playwright.async_api import Playwright
@@ -24,7 +24,7 @@ class BrowserDriver:
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
         self._playwright: Playwright | None = None
-        self.folder: BrowserFolder | None = None
+        self.folder: ProcessFolder | None = None
 
     async def playwright(self) -> Playwright:
         async with self._lock:
@@ -33,7 +33,7 @@ class BrowserDriver:
                     from playwright.async_api import async_playwright
                 except ImportError:
                     raise UsageError("Playwright is not installed", hint=INSTALL_HINT) from None
-                self.folder = await asyncio.to_thread(BrowserFolder.make)
+                self.folder = await asyncio.to_thread(ProcessFolder.make, "browsers")
                 with _node_by(await asyncio.to_thread(_write_start_script, self.folder.path)):
                     self._playwright = await async_playwright().start()
             return self._playwright

@@ -15,23 +15,24 @@ from shoal.fetch.browser.pool import BrowserPool
 from shoal.fetch.browser.process import BrowserProcess
 from shoal.fetch.browser.program import is_remote
 from shoal.fetch.browser.visit import BrowserVisit
-from shoal.fetch.gateway.exit import Exit
+from shoal.fetch.exits.page_exit import PageExits
 
 log = logging.getLogger("shoal.fetch")
 
 
 class BrowserFetcher:
-    def __init__(self, options: BrowserOptions, exit: Exit) -> None:
+    def __init__(self, options: BrowserOptions, exits: PageExits) -> None:
         self._options = options
+        self._exits = exits
         self._driver = BrowserDriver()
-        self.pool = BrowserPool(options, exit, partial(self._start))
+        self.pool = BrowserPool(options, partial(self._start))
 
     async def visit(self, request: VisitRequest) -> BrowserVisit:
         if not request.url.startswith(("http://", "https://")):
             raise FetchRefused("blocked.scheme", f"only http and https are fetched: {request.url[:200]}")
         origin = request.url[: len(request.url) - len(path_of(request.url))]
         session = await self.pool.take(request.session, origin)
-        visit = BrowserVisit(request, session, self.pool, self._options)
+        visit = BrowserVisit(request, session, self.pool, self._exits, self._options)
         try:
             await visit.open()
         except BaseException:

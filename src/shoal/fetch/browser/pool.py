@@ -11,7 +11,6 @@ from shoal.fetch.browser.failures import BROWSER
 from shoal.fetch.browser.options import BrowserOptions
 from shoal.fetch.browser.process import BrowserProcess
 from shoal.fetch.browser.session import BrowserSession
-from shoal.fetch.gateway.exit import Exit
 
 log = logging.getLogger("shoal.fetch")
 
@@ -20,9 +19,8 @@ Start = Callable[[], Awaitable[BrowserProcess]]
 
 
 class BrowserPool:
-    def __init__(self, options: BrowserOptions, exit: Exit, start: Start) -> None:
+    def __init__(self, options: BrowserOptions, start: Start) -> None:
         self._options = options
-        self._exit = exit
         self._start = start
         self._places = asyncio.Semaphore(options.pages)
         self._lock = asyncio.Lock()
@@ -104,7 +102,7 @@ class BrowserPool:
         browser = await self._browser()
         browser.enter()  # now: one that is not in use may be ended at any moment
         try:
-            return await BrowserSession.open(key, browser, self._exit, self._options)
+            return await BrowserSession.open(key, browser, self._options)
         except BaseException as error:
             browser.leave()
             browser.failed_pages += 1

@@ -10,7 +10,6 @@ from shoal.fetch.browser.cookie_sync import CookieSync
 from shoal.fetch.browser.options import BrowserOptions
 from shoal.fetch.browser.process import BrowserProcess
 from shoal.fetch.browser.tab import Tab
-from shoal.fetch.gateway.exit import Exit
 from shoal.fetch.gateway.port import GatewayPort
 
 if TYPE_CHECKING:
@@ -35,8 +34,8 @@ class BrowserSession:
         self._options = options
 
     @classmethod
-    async def open(cls, key: str, browser: BrowserProcess, exit: Exit, options: BrowserOptions) -> BrowserSession:
-        port = await GatewayPort.open(exit)
+    async def open(cls, key: str, browser: BrowserProcess, options: BrowserOptions) -> BrowserSession:
+        port = await GatewayPort.open()
         try:
             async with asyncio.timeout(OPEN_TIMEOUT):
                 context = await browser.new_context(port.url)

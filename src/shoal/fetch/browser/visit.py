@@ -23,6 +23,7 @@ from shoal.fetch.browser.pool import BrowserPool
 from shoal.fetch.browser.session import BrowserSession
 from shoal.fetch.browser.step_runner import run_steps
 from shoal.fetch.browser.tab import Tab
+from shoal.fetch.exits.page_exit import PageExit, PageExits
 
 if TYPE_CHECKING:
     from playwright.async_api import Response as PlaywrightResponse
@@ -37,13 +38,22 @@ _DROPPED_HEADERS = frozenset(("content-encoding", "content-length", "transfer-en
 
 class BrowserVisit:
     def __init__(
-        self, request: VisitRequest, session: BrowserSession, pool: BrowserPool, options: BrowserOptions
+        self,
+        request: VisitRequest,
+        session: BrowserSession,
+        pool: BrowserPool,
+        exits: PageExits,
+        options: BrowserOptions,
     ) -> None:
         assert session.tab is not None
         self._request = request
         self._session = session
         self._tab: Tab = session.tab
         self._pool = pool
+        self._exits = exits
+        self._exit: PageExit | None = None  # how it leaves, with all that it loads
+        self._exit_names = ("", "")  # as its first request says
+        self._transferred = 0  # bytes, when it was last read
         self._options = options
         self._events = PageEvents(self._tab, counts_subrequests=request.counts_subrequests)
         self._first: Request | None = None  # the navigation that we begin with, until it is sent
@@ -69,9 +79,14 @@ class BrowserVisit:
     async def open(self) -> None:
         """Navigate, take the steps, and read the page."""
         request, tab, port = self._request, self._tab, self._session.port
-        self._first = _without_proxy(await request.navigate(request.url))
+        self._first = await request.navigate(request.url)
+        self._exit_names = (self._first.exit, self._first.proxy)
+        self._exit = exit = self._exits.for_page(self._first)
+        if not exit.is_direct and not self._session.browser.pid:
+            raise FetchRefused("blocked.proxy", "a browser elsewhere goes its own ways, by no proxy or exit of ours")
+        await exit.prepare()
         self._started = time.monotonic()
-        port.begin(self._options.page_bytes)
+        port.begin(self._options.page_bytes, exit)
         tab.on_paused = self._decide
         async with self._limited():
             if request.cookies is not None:
@@ -132,6 +147,9 @@ class BrowserVisit:
         if document.status in _BLOCKED:
             self._session.is_spoilt = self._session.browser.is_blocked = True
         headers = [(name, value) for name, value in document.headers.items() if name not in _DROPPED_HEADERS]
+        assert self._exit is not None
+        transferred, before, self._transferred = self._session.port.bytes, self._transferred, self._session.port.bytes
+        self._exit.note_response(document.status, transferred - before)
         return Response(
             _canonical(self._tab.page.url),
             document.status,
@@ -139,6 +157,7 @@ class BrowserVisit:
             body,
             time.monotonic() - self._started,
             redirects=tuple(self._redirects),
+            transferred=0 if self._exit.is_direct else transferred,
         )
 
     async def _decide(self, event: dict[str, Any]) -> None:
@@ -177,7 +196,10 @@ class BrowserVisit:
             if not self._has_loaded:
                 self._redirects.append(self._last_url)
             self._last_url = _canonical(url, "redirects")
-            return _without_proxy(await self._request.navigate(self._last_url))
+            found = await self._request.navigate(self._last_url)
+            if (found.exit, found.proxy) != self._exit_names:
+                raise FetchRefused("blocked.proxy", "it leads to where a page goes by another exit or proxy")
+            return found
         finally:
             if timer is not None and left is not None and timer is self._timer and not timer.expired():
                 timer.reschedule(asyncio.get_running_loop().time() + left)
@@ -193,10 +215,12 @@ class BrowserVisit:
         except TimeoutError as error:
             self._session.is_spoilt = True
             self._raise_refusal("")
+            if self._exit is not None:
+                self._exit.note_failure("timeout.total: the page took too long")
             raise FetchFailed("timeout.total", f"the page took more than {self._options.timeout:g} s") from error
         except Error as error:
             self._session.is_spoilt = True
-            self._raise_refusal(self._request.url)
+            self._raise_refusal(self._last_url)
             raise browser_failure(str(error)) from error
         finally:
             self._timer = None
@@ -232,15 +256,6 @@ def _continued(event: dict[str, Any], request: Request) -> dict[str, Any]:
     if request.body is not None and not event.get("redirectedRequestId"):
         found["postData"] = base64.b64encode(request.body).decode()
     return found
-
-
-def _without_proxy(request: Request) -> Request:
-    """A run that must go through a proxy does not go without it because a browser cannot."""
-    if request.proxy or request.exit:
-        raise FetchRefused(
-            "blocked.proxy", "pages in a browser go through no proxy or exit: fetch=http, or exit=direct"
-        )
-    return request
 
 
 def _canonical(url: str, cause: str = "blocked.scheme") -> str:

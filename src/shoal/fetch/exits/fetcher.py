@@ -16,9 +16,11 @@ _OWN_FAULTS = ("stalled", "closed")
 
 
 class ExitFetcher:
-    def __init__(self, plain: Fetcher, exits: ExitSet) -> None:
+    def __init__(self, plain: Fetcher, exits: ExitSet, *, owns_exits: bool = False) -> None:
+        """owns_exits: nobody else uses them, so that they are closed with it."""
         self._plain = plain
         self._exits = exits
+        self._owns_exits = owns_exits
 
     async def fetch(self, request: Request) -> Response:
         """Where a proxy itself fails, the site was not asked: the next one is tried at once."""
@@ -29,7 +31,7 @@ class ExitFetcher:
             return await self._fetch(request, exit, None, host)
         tried: list[ProxyState] = []
         while True:
-            proxy = exit.choose(request.session, host, tried)
+            proxy = await exit.choose(request.session, host, tried)
             try:
                 return await self._fetch(request, exit, proxy, host)
             except ProxyFailed as error:
@@ -44,6 +46,8 @@ class ExitFetcher:
 
     async def close(self) -> None:
         await self._plain.close()
+        if self._owns_exits:
+            await self._exits.close()
 
     async def _fetch(self, request: Request, exit: NamedExit, proxy: ProxyState | None, host: str) -> Response:
         exit.count_request()
@@ -55,5 +59,6 @@ class ExitFetcher:
             if error.cause not in _OWN_FAULTS:
                 exit.note_site_failure(proxy, host, f"{error.cause}: {error}")
             raise
-        exit.note_response(proxy, response.transferred or len(response.body))
+        size = response.transferred or len(response.body)
+        exit.note_response(proxy, request.session, host, response.status, size)
         return response

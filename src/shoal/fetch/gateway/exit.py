@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Protocol
 
 from shoal.errors import FetchFailed, FetchRefused
+from shoal.fetch.gateway.request_head import RequestHead
 from shoal.fetch.guard import PrivateNetworkPolicy, non_public_reason, private_hint
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -17,10 +19,25 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]  # the addresses of a h
 MAX_ADDRESSES = 8  # of one name that are tried
 
 
+def accept_any(answer: bytes) -> None:
+    """Whatever a site says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarding:
+    """A connection for one request that is not encrypted."""
+
+    connection: Connection
+    head: bytes  # what is sent in place of the request's own head
+    check: Callable[[bytes], None] = accept_any  # of the first bytes of the answer; raises what is wrong with it
+
+
 class Exit(Protocol):
-    async def open_connection(self, host: str, port: int) -> Connection:
-        """Raises FetchRefused (blocked.private) or FetchFailed (dns, connect, timeout.connect)."""
-        ...
+    """Both raise FetchRefused (blocked.private) or FetchFailed (dns, connect, timeout.connect; ProxyFailed)."""
+
+    async def open_connection(self, host: str, port: int) -> Connection: ...
+
+    async def open_forwarding(self, head: RequestHead) -> Forwarding: ...
 
 
 async def system_addresses(host: str, port: int) -> Sequence[str]:
@@ -46,6 +63,9 @@ class Direct:
                 return await self._connect(host, port)
         except TimeoutError as error:
             raise FetchFailed("timeout.connect", f"{host}:{port} did not answer in time") from error
+
+    async def open_forwarding(self, head: RequestHead) -> Forwarding:
+        return Forwarding(await self.open_connection(head.host, head.port), head.forwarded)
 
     async def _connect(self, host: str, port: int) -> Connection:
         try:

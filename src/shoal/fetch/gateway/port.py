@@ -11,8 +11,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 from shoal.errors import FetchFailed, FetchRefused
-from shoal.fetch.gateway.exit import Exit
-from shoal.fetch.gateway.request_head import MAX_HEAD, BadRequest, read_request_head
+from shoal.fetch.gateway.exit import Exit, Forwarding
+from shoal.fetch.gateway.request_head import MAX_HEAD, BadRequest, RequestHead, read_request_head
 from shoal.files.peer_user import peer_uid
 
 log = logging.getLogger("shoal.fetch")
@@ -30,8 +30,8 @@ Way = Coroutine[Any, Any, None]
 class GatewayPort:
     """A proxy server of its own. `begin` starts a page's budget; beyond it everything is cut off."""
 
-    def __init__(self, exit: Exit) -> None:
-        self._exit = exit
+    def __init__(self) -> None:
+        self._exit: Exit | None = None  # of the page
         self._server: asyncio.Server | None = None
         self._transfers: set[asyncio.Task[None]] = set()
         self._max_bytes = 0  # before the first page nothing may pass
@@ -41,8 +41,8 @@ class GatewayPort:
         self.refusals: dict[tuple[str, int], Refusal] = {}
 
     @classmethod
-    async def open(cls, exit: Exit) -> GatewayPort:
-        port = cls(exit)
+    async def open(cls) -> GatewayPort:
+        port = cls()
         port._server = await asyncio.start_server(port._accept, "127.0.0.1", 0, limit=MAX_HEAD)
         host, number = port._server.sockets[0].getsockname()
         port._address = host, number
@@ -56,9 +56,10 @@ class GatewayPort:
     def is_exceeded(self) -> bool:
         return self.bytes > self._max_bytes
 
-    def begin(self, max_bytes: int) -> None:
-        """A new page: counts begin at zero; connections that are open stay so."""
+    def begin(self, max_bytes: int, exit: Exit) -> None:
+        """A new page, which leaves by this exit with all that it loads: counts begin at zero."""
         self._max_bytes = max_bytes
+        self._exit = exit
         self.bytes = 0
         self.bytes_by_host.clear()
         self.refusals.clear()
@@ -107,37 +108,66 @@ class GatewayPort:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with asyncio.timeout(HEAD_TIMEOUT):
             head = read_request_head(await reader.readuntil(b"\r\n\r\n"))
+        assert self._exit is not None
         try:
-            theirs, server = await self._exit.open_connection(head.host, head.port)
+            if head.is_tunnel:
+                await self._tunnel(self._exit, head, reader, writer)
+            else:
+                await self._forward(await self._exit.open_forwarding(head), head, reader, writer)
         except (FetchRefused, FetchFailed) as error:
             if len(self.refusals) < MAX_HOSTS:
                 self.refusals[(head.host, head.port)] = error
             status = "403 Forbidden" if isinstance(error, FetchRefused) else "502 Bad Gateway"
             writer.write(f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".encode())
-            await writer.drain()
-            return
-        host = head.host if head.host in self.bytes_by_host or len(self.bytes_by_host) < MAX_HOSTS else OTHER_HOSTS
+        await writer.drain()
+
+    async def _tunnel(
+        self, exit: Exit, head: RequestHead, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        theirs, server = await exit.open_connection(head.host, head.port)
+        host = self._counted_host(head.host)
         try:
-            if head.is_tunnel:
-                writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                await self._both_ways(self._copy(reader, server, host), self._copy(theirs, writer, host))
-            else:
-                server.write(head.forwarded)
-                body = self._send_body(reader, server, head.length, host)
-                await self._both_ways(body, self._copy(theirs, writer, host))
-            await writer.drain()
+            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            await self._both_ways(self._copy(reader, server, host), self._copy(theirs, writer, host))
         finally:
             _abort(server)
 
+    async def _forward(
+        self, way: Forwarding, head: RequestHead, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        theirs, server = way.connection
+        host = self._counted_host(head.host)
+
+        async def answer() -> None:
+            """A proxy that refuses us is not the site: its words never reach the page."""
+            first = await theirs.read(CHUNK)
+            way.check(first)
+            self._count(host, len(first))
+            writer.write(first)
+            await self._copy(theirs, writer, host)
+
+        try:
+            server.write(way.head)
+            self._count(host, len(way.head))
+            await self._both_ways(self._send_body(reader, server, head.length, host), answer())
+        finally:
+            _abort(server)
+
+    def _counted_host(self, host: str) -> str:
+        return host if host in self.bytes_by_host or len(self.bytes_by_host) < MAX_HOSTS else OTHER_HOSTS
+
     async def _both_ways(self, upload: Way, download: Way) -> None:
         """Until one side has closed: neither a browser nor a server goes on alone."""
-        ways = {asyncio.create_task(upload), asyncio.create_task(download)}
+        ways = [asyncio.create_task(upload), asyncio.create_task(download)]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for way in ways:
                 way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
+            ends = await asyncio.gather(*ways, return_exceptions=True)
+        for end in ends:
+            if isinstance(end, FetchFailed):
+                raise end
 
     async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str) -> None:
         while data := await reader.read(CHUNK):

@@ -23,6 +23,15 @@ class RequestHead(msgspec.Struct, frozen=True):
     forwarded: bytes = b""  # what the server is sent in place of it
     length: int = 0  # of the body
 
+    def for_proxy(self, authorization: str) -> bytes:
+        """What a proxy is sent in place of it: the whole URL, and our login there if we have one."""
+        method, path, rest = self.forwarded.split(b" ", 2)
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        place = f"http://{host}:{self.port}" if self.port != 80 else f"http://{host}"
+        version, _, lines = rest.partition(b"\r\n")
+        login = f"Proxy-Authorization: {authorization}\r\n".encode() if authorization else b""
+        return b"%s %s%s %s\r\n%s%s" % (method, place.encode(), path, version, login, lines)
+
 
 def read_request_head(head: bytes) -> RequestHead:
     """Raises BadRequest."""

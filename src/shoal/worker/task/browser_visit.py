@@ -31,7 +31,9 @@ async def visit_page(attempt: TaskAttempt, run_context: RunContext, turn: Turn) 
     task, options, builder = attempt.task, attempt.task.request_options, run_context.request_builder
     if run_context.browser is None:
         raise Retry(BROWSER, "this page is fetched by a browser, and this worker has none")
-    navigations, exit = 0, attempt.exit_of(run_context)
+    navigations, exit, budget = 0, attempt.exit_of(run_context), run_context.exit_budget
+    if exit and budget is not None:
+        await budget.check()
 
     async def navigate(url: str) -> Request:
         """Robots and pace hold for whatever the page itself is replaced by, too."""
@@ -53,19 +55,23 @@ async def visit_page(attempt: TaskAttempt, run_context: RunContext, turn: Turn) 
         task.url,
         navigate,
         _checked_steps(steps),
-        session=f"{run_context.name}\0{session_of(options)}",
+        session="\0".join((run_context.name, session_of(options), exit, options.proxy if options else "")),
         cookies=builder.session_cookies(options),
         counts_subrequests=run_context.counts_subrequests and bool(task.spacing),
     )
     try:
         live = await run_context.browser.visit(request)
     except FetchFailed as error:
-        if navigations and error.cause != BROWSER:
+        if error.cause == "exit":
+            attempt.record_exit_failure(attempt.lane_of(task.url), error)
+        elif navigations and error.cause != BROWSER:
             attempt.record_no_response(attempt.lane_of(task.url), error.cause)
         raise
     measure_again()  # to start a browser takes libraries and threads
     attempt.live = live
     attempt.record_response(live.response)
+    if exit and budget is not None:
+        budget.add(live.response.transferred or len(live.response.body))
     if live.subrequests:
         wait = live.subrequests * task.spacing
         attempt.add_lane_change(LaneChange(attempt.lane, hold_for=wait, reason="what its pages load"))

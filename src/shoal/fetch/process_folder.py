@@ -1,4 +1,4 @@
-"""BrowserFolder: where all browsers of this process keep their profiles, and who removes them when it dies."""
+"""ProcessFolder: where the programs that this process starts keep their files, and who removes them when it dies."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from shoal.fetch.browser import folder_watch
+from shoal.fetch import folder_watch
 from shoal.files import flock
 
 CLOSE_TIMEOUT = 10.0  # seconds
 
 
-class BrowserFolder:
+class ProcessFolder:
     """A folder of this process. Short, as sockets are kept in it, and locked, so that others know it is in use."""
 
     def __init__(self, path: Path, lock: int, watch: subprocess.Popen[bytes]) -> None:
@@ -26,8 +26,9 @@ class BrowserFolder:
         self._watch = watch
 
     @classmethod
-    def make(cls) -> BrowserFolder:
-        root = Path(tempfile.gettempdir()) / f"shoal-browsers-{os.getuid()}"
+    def make(cls, kind: str) -> ProcessFolder:
+        """kind: of the programs, such as browsers; what was left of the same kind is removed."""
+        root = Path(tempfile.gettempdir()) / f"shoal-{kind}-{os.getuid()}"
         root.mkdir(mode=0o700, exist_ok=True)
         if root.stat().st_uid != os.getuid() or root.is_symlink():
             raise PermissionError(13, "the folder belongs to somebody else", str(root))

@@ -1,4 +1,4 @@
-"""Run by itself, beside a worker: when the worker is gone, ends what is left of its browsers and removes their folder.
+"""Run by itself, beside a worker: when it is gone, ends what is left of its browsers or tors and removes their folder.
 
 It imports nothing of shoal, so that it starts at once and stays small.
 """
