@@ -35,6 +35,11 @@ def test_ids_slugs_and_values_do_not_count(path: str, shape: str) -> None:
     assert finest_shape(SITE + path) == shape
 
 
+@pytest.mark.parametrize("url", ["task:x/1", "https://host", "", "://", "//"])
+def test_what_is_no_canonical_url_has_a_shape_all_the_same(url: str) -> None:
+    assert finest_shape(url) == "/"
+
+
 @pytest.mark.parametrize(
     ("shape", "steps"),
     [

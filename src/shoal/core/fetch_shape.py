@@ -32,8 +32,8 @@ def fetch_shape(url: str, known: Collection[str] = ()) -> str:
 
 
 def finest_shape(url: str) -> str:
-    path, mark, query = url[url.index("/", 8) :].partition("?")
-    segments = [_generalised(segment) for segment in path[1:].split("/")]
+    path, mark, query = url.partition("://")[2].partition("/")[2].partition("?")
+    segments = [_generalised(segment) for segment in path.split("/")]
     if len(segments) > MAX_SEGMENTS:
         segments = [*segments[: MAX_SEGMENTS - 1], REST]
     shape = "/" + "/".join(segments)
