@@ -25,6 +25,9 @@ from wait import HANG, until, wait_until
 
 from shoal.app import opened_queue
 from shoal.config.load import load
+from shoal.errors import UsageError
+from shoal.integrations.celery.page_runs import PageRuns
+from shoal.queue.sqlite import SqliteQueue
 from shoal.sources.start_task import start_task
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "celery" / "shop.py"
@@ -106,6 +109,17 @@ def test_what_cannot_be_done_fails_and_says_why(
         assert result.state == "FAILURE" and words in str(found)
     else:
         assert result.state == "SUCCESS"  # the page is; the task after it is not allowed, and never sent
+
+
+async def test_who_asks_for_a_private_host_is_told_what_allows_it(tmp_path: Path) -> None:
+    queue = await SqliteQueue.open(str(tmp_path / "queue.db"))
+    with pytest.raises(UsageError, match="is a loopback address") as refused:
+        await PageRuns(queue, None, load({}, env={})).add("message", "http://127.0.0.1:1/", {}, "")
+    assert "SHOAL_ALLOW_PRIVATE" in refused.value.hint
+    with pytest.raises(UsageError) as refused:
+        await PageRuns(queue, None, load({}, env={})).add("message", "ftp://shop.example/", {}, "")
+    assert "https://" in refused.value.hint
+    await queue.close()
 
 
 def test_a_page_that_is_retried_gives_its_process_back_meanwhile(shop: Shop) -> None:

@@ -14,8 +14,9 @@ from broker_relay import relaying, take_all
 from servers import rabbitmq
 from wait import until
 
-from shoal.amqp.errors import ConnectionLost
-from shoal.amqp.message import Outgoing
+from shoal.amqp.channel import Channel
+from shoal.amqp.errors import INTERNAL_ERROR, ConnectionLost
+from shoal.amqp.message import Message, Outgoing
 from shoal.control import broker_duties, letter_copies
 from shoal.control.carrier.relay import BrokerRelay
 from shoal.control.letter_copies import LetterCopies, Position
@@ -127,6 +128,47 @@ async def test_copies_of_which_the_broker_kept_only_some_are_neither_missing_nor
         await until(lambda: _dead_of(queue, run, 30))
         deaths = await copied(queue, run)
     assert await copies(broker) == Counter(deaths) and killed
+
+
+@pytest.mark.parametrize("can_be_deleted", [True, False])
+async def test_a_queue_of_ids_that_the_broker_cannot_read_is_made_anew_or_done_without(
+    queue: Queue, broker: str, monkeypatch: pytest.MonkeyPatch, can_be_deleted: bool
+) -> None:
+    monkeypatch.setattr(letter_copies, "PASS_INTERVAL", 0.05)
+    monkeypatch.setattr(letter_copies, "PAGE_SIZE", 10)
+    run = await queue.start_run(NewRun("books", "key", name="run"))
+    await queue.add(run.id, [page(f"short {n}", ttl=0.01) for n in range(30)])
+    publish, get_many, delete = LetterCopies._publish, Channel.get_many, Channel.delete_queue
+    killed, deleted = False, 0
+
+    async def publish_all_and_die_once(self: LetterCopies, channel: Channel, messages: list[Outgoing]) -> None:
+        nonlocal killed
+        await publish(self, channel, messages)
+        if not killed:
+            killed = True
+            raise ConnectionLost("the broker was killed")
+
+    async def get_many_or_fail(self: Channel, name: str, count: int) -> list[Message]:
+        if name.endswith(".recent") and not deleted:
+            raise ConnectionLost("INTERNAL_ERROR - Cannot get a message from queue", INTERNAL_ERROR)
+        return await get_many(self, name, count)
+
+    async def delete_or_fail(self: Channel, name: str) -> int:
+        nonlocal deleted
+        if not can_be_deleted:
+            raise ConnectionLost("the broker did not answer within 30 s")
+        deleted += 1
+        return await delete(self, name)
+
+    monkeypatch.setattr(LetterCopies, "_publish", publish_all_and_die_once)
+    monkeypatch.setattr(Channel, "get_many", get_many_or_fail)
+    monkeypatch.setattr(Channel, "delete_queue", delete_or_fail)
+    async with relaying(queue, broker):
+        await until(lambda: _dead_of(queue, run, 30))
+        deaths = await copied(queue, run)
+    assert await copies(broker) == Counter(deaths) and killed and deleted == can_be_deleted
+    ids = await asyncio.to_thread(take_all, broker, "shoal.dead.recent")
+    assert len(ids) == (30 if can_be_deleted else 0)
 
 
 async def _dead_of(queue: Queue, run: Run, count: int) -> bool:

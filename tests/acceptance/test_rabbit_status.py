@@ -58,9 +58,9 @@ def test_depths_types_and_the_smaller_ttl_are_shown(user: ShellUser, vhost: str)
     settings = load(dict(zip(("queue", "rabbitmq_management"), options(server, vhost)[1::2], strict=True)))
 
     def is_known() -> bool:
-        """Depths and policies come with a delay each."""
+        """Depths, a policy's name and what it means come with a delay each."""
         status = asyncio.run(broker_status(settings))
-        return status.totals == (3, 0) and all(queue.policy for queue in status.queues)
+        return [(it.ready, it.ttl, it.policy) for it in status.queues] == [(3, 60.0, "short")]
 
     wait_until(is_known, every=0.1)
     told = user.shoal("rabbit", "status", "--json", *options(server, vhost)).json

@@ -15,13 +15,14 @@ from wait import HANG, until
 
 from shoal.amqp.connection import Connection
 from shoal.amqp.errors import ConnectionLost
+from shoal.control.broker_queues import BrokerQueues
 from shoal.control.carrier import audit, holdings
 from shoal.control.carrier.leases import RELAY
 from shoal.core.lane import UNLIMITED_PACE, Pace
 from shoal.core.run import NewRun, Run
 from shoal.core.stats import Stats
 from shoal.core.task import LeasedTask, Outcome, Task, digest
-from shoal.errors import QueueUnavailable
+from shoal.errors import QueueRefused, QueueUnavailable
 from shoal.queue import rabbitmq as queue_rabbitmq
 from shoal.queue.base import Queue
 from shoal.queue.broker import names
@@ -327,7 +328,20 @@ async def test_a_queue_with_other_arguments_is_named_with_the_difference_and_the
     assert (await carried.stats(run)).done == 3
     said = carried.relay.said[0]
     assert "its x-max-length is " in said
-    assert f"rabbitmqctl delete_queue -p '/' '{carried.queue_name()}'" in said
+    assert f"rabbitmqctl delete_queue -p '/' '{carried.queue_name()}', and nothing is lost" in said
+
+
+async def test_nobody_is_told_to_delete_messages_that_are_nowhere_else(carried: Carried) -> None:
+    url = carried.relay.url
+    queues = BrokerQueues(f"{url.namespace}-other")
+    connection = await Connection.open(url.address)
+    channel = await connection.channel(confirms=False)
+    await channel.declare_queue(queues.intake, arguments={"x-queue-type": "classic"})
+    with pytest.raises(QueueRefused, match="is another than shoal would make: its x-") as refused:
+        await queues.declare(connection)
+    assert refused.value.hint.startswith("if it is shoal's: empty it, because its messages are nowhere else, then")
+    assert f"rabbitmqctl delete_queue -p '/' '{queues.intake}'" in refused.value.hint
+    await connection.close()
 
 
 async def test_a_repeated_request_returns_its_own_batch_whatever_else_was_delivered(carried: Carried) -> None:

@@ -75,19 +75,22 @@ class Relays:
     def __init__(self, folder: Path, url: str) -> None:
         self._command = [sys.executable, "-m", "shoal", "relay", "--queue", url]
         self._folder = folder
-        self.processes = [self._start(), self._start()]
+        self._logs = [folder / "relay-0.log", folder / "relay-1.log"]
+        self.processes = [self._start(0), self._start(1)]
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        with (self._folder / "relay.log").open("ab") as log:
+    def _start(self, number: int) -> subprocess.Popen[bytes]:
+        with self._logs[number].open("wb") as log:
             return subprocess.Popen(self._command, cwd=self._folder, stdout=log, stderr=log)
 
     def kill_one(self) -> None:
         chosen = random.randrange(2)
         self.processes[chosen].send_signal(signal.SIGKILL)
         self.processes[chosen].wait(HANG)
-        self.processes[chosen] = self._start()
+        self.processes[chosen] = self._start(chosen)
 
     def stop(self) -> None:
+        for log in self._logs:  # one that has just been started does not know yet how to stop
+            wait_until(lambda log=log: b"relay \xc2\xb7 " in log.read_bytes(), every=0.1)
         for process in self.processes:
             process.terminate()
         for process in self.processes:

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 from pathlib import Path
 
+import pytest
 from servers import rabbitmq
 from wait import HANG, until
 
@@ -14,13 +15,17 @@ from shoal.amqp.channel import Channel
 from shoal.amqp.connection import Connection
 from shoal.amqp.message import Outgoing
 from shoal.config.load import load
+from shoal.errors import QueueUnavailable
+from shoal.queue import rabbitmq as queue_rabbitmq
+from shoal.queue.broker import names
+from shoal.queue.rabbitmq import RabbitmqQueue
 from shoal.view.doctor import run_checks
 
 PAGE = (Path(__file__).parents[2] / "docs" / "troubleshooting.md").read_text("utf-8")
 WORDS = "RabbitMQ blocks whoever publishes until that is over"
 
 
-async def test_blocked_connection(tmp_path: Path) -> None:
+async def test_blocked_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert WORDS in PAGE
     with rabbitmq.own_server(("vm_memory_high_watermark.absolute = 10MB",)) as server:
         settings = load({"queue": str(tmp_path / "q.db"), "rabbitmq_management": server.management_url})
@@ -38,6 +43,14 @@ async def test_blocked_connection(tmp_path: Path) -> None:
         publishing = asyncio.ensure_future(_publish_twice(channel))
         await until(lambda: connection.blocked)
         assert not publishing.done()
+        monkeypatch.setattr(queue_rabbitmq, "HELLO_BUDGET", 10 * HANG)
+        relay = await Connection.open(BrokerAddress.parse(server.url()))  # one that the broker does not hear either
+        asked = await relay.channel()
+        await asked.declare_queue(names.requests("shoal"), arguments=names.REQUEST_ARGUMENTS)
+        await asked.consume(names.requests("shoal"), lambda message: None, tag="asked")
+        with pytest.raises(QueueUnavailable, match="takes no messages: low on memory"):
+            async with asyncio.timeout(HANG):
+                await RabbitmqQueue.open(server.url(ledger="relay"), hurry=True)
         control = [rabbitmq.program("rabbitmqctl"), "set_vm_memory_high_watermark", "0.6"]
         subprocess.run(control, env=server.environment, check=True, capture_output=True, timeout=HANG)
         await asyncio.wait_for(publishing, HANG)
@@ -46,6 +59,7 @@ async def test_blocked_connection(tmp_path: Path) -> None:
             return not await is_named()
 
         await until(is_gone, every=0.5)
+        await relay.close()
         await connection.close()
 
 

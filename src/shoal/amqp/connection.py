@@ -13,7 +13,7 @@ from shoal.amqp import frames
 from shoal.amqp.address import BrokerAddress
 from shoal.amqp.channel import Channel
 from shoal.amqp.encoding import Reader, long_string, short_string, table
-from shoal.amqp.errors import AmqpError, ConnectionLost, ConnectionRefused, NotAmqp
+from shoal.amqp.errors import INTERNAL_ERROR, AmqpError, ConnectionLost, ConnectionRefused, NotAmqp
 
 CONNECT_TIMEOUT = 10.0  # seconds for the whole handshake
 CLOSE_TIMEOUT = 2.0
@@ -244,7 +244,7 @@ class Connection(asyncio.Protocol):
             self.send(frames.method_frame(0, frames.CLOSE_OK))
             self._flush()
             # 320: it is being shut down, or somebody closed this connection in its management
-            self._end(ConnectionLost(text) if code in (320, 541) else ConnectionRefused(code, text))
+            self._end(ConnectionLost(text, code) if code in (320, INTERNAL_ERROR) else ConnectionRefused(code, text))
             if self._transport is not None:
                 self._transport.close()
         elif method == frames.CLOSE_OK:

@@ -13,6 +13,7 @@ NOT_FOUND = 404
 RESOURCE_LOCKED = 405
 PRECONDITION_FAILED = 406
 ACCESS_REFUSED = 403
+INTERNAL_ERROR = 541
 NO_ROUTE = 312
 NACKED = 0  # of a message that the broker could not store
 
@@ -22,7 +23,9 @@ class AmqpError(Exception):
 
 
 class ConnectionLost(AmqpError):
-    pass
+    def __init__(self, text: str, code: int = 0) -> None:
+        super().__init__(text)
+        self.code = code  # INTERNAL_ERROR: what was asked for made the broker fail
 
 
 class ConnectionRefused(AmqpError):

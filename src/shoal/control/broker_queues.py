@@ -45,10 +45,10 @@ class BrokerQueues(msgspec.Struct, frozen=True):
     async def declare(self, connection: Connection) -> None:
         kept = QUORUM | {"x-message-ttl": round(self.letter_ttl * 1000)}
         rejected = kept | {"x-max-length": MAX_REJECTED, "x-overflow": "drop-head"}
-        await declare_queue(connection, self.rejected, rejected)
+        await declare_queue(connection, self.rejected, rejected, only_copies=False)
         # What expires before a relay takes it is not lost in silence.
         routed = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": self.rejected}
-        await declare_queue(connection, self.intake, QUORUM | routed)
+        await declare_queue(connection, self.intake, QUORUM | routed, only_copies=False)
         await declare_queue(connection, self.dead, kept)
         bounded = {"x-max-length": RECENT_LETTERS, "x-overflow": "drop-head"}
         await declare_queue(connection, self.recent, QUORUM | bounded)

@@ -13,6 +13,10 @@ A copy can come a second time, with the same message id, only if another program
 id was written, a few milliseconds after it got there, and relay or broker died in these; or if a relay died while it
 looked through the queue, and the broker took longer than RETURN_DELAY to put back what it had. If the ledger's clock
 is set back, deaths of the time that comes again may be left out.
+
+A broker that was killed may be unable to read a quorum queue any more (seen with 3.10: basic.get fails after a minute,
+again and again). The queue of ids is then made anew, once, and done without if that does not help; what is in doubt is
+looked for among the copies.
 """
 
 from __future__ import annotations
@@ -25,12 +29,13 @@ import msgspec
 
 from shoal.amqp.channel import Channel
 from shoal.amqp.connection import Connection
-from shoal.amqp.errors import RESOURCE_LOCKED, ChannelClosed, ConnectionLost, NotAmqp
+from shoal.amqp.errors import INTERNAL_ERROR, RESOURCE_LOCKED, ChannelClosed, ConnectionLost, NotAmqp
 from shoal.amqp.message import PERSISTENT, Message, Outgoing, Properties
 from shoal.control.broker_queues import BrokerQueues
 from shoal.core.letter import MAX_WORDS, Letter
 from shoal.core.run import Run
 from shoal.core.typed_task import TYPE_PREFIX, payload_of
+from shoal.logs import log
 from shoal.queue import document_kinds as kinds
 from shoal.queue.base import Queue, TaskView
 
@@ -65,11 +70,14 @@ class LetterCopies:
         self._version = 0
         self._saved_at = float("-inf")
         self._is_in_doubt = False  # the next page may have been copied, all or in part
+        self._unreadable = 0  # how often the broker could not read the queue of ids
         self.copied = 0  # by this process
 
     async def serve(self, connection: Connection) -> None:
         """Copy letters for as long as the connection lasts, when it is this one's turn."""
         channel = await self._own(connection)
+        if self._unreadable == 1:
+            await self._renew_ids(connection)
         await self._load(channel)
         while True:
             began, was_in_doubt = time.monotonic(), self._is_in_doubt
@@ -94,6 +102,21 @@ class LetterCopies:
                 await asyncio.sleep(LOCK_INTERVAL)
             else:
                 return channel
+
+    async def _renew_ids(self, connection: Connection) -> None:
+        name = self._queues.recent
+        log(
+            "letters.unreadable",
+            "warning",
+            queue=name,
+            hint="RabbitMQ cannot read it: it is made anew, or done without",
+        )
+        self._unreadable += 1  # whatever comes of it: once
+        channel = await connection.channel()
+        await channel.delete_queue(name)
+        await channel.close()
+        await self._queues.declare(connection)
+        self._unreadable = 0
 
     async def _load(self, channel: Channel) -> None:
         document = await self._queue.document(kinds.LETTER_COPIES, CURSOR)
@@ -120,6 +143,15 @@ class LetterCopies:
         if last:
             channel.nack(last, multiple=True, requeue=True)
         return found
+
+    async def _find_ids(self, channel: Channel, names: set[str]) -> set[str]:
+        if self._unreadable:
+            return set()
+        try:
+            return await self._find(channel, self._queues.recent, names)
+        except ConnectionLost as error:
+            self._unreadable += error.code == INTERNAL_ERROR
+            raise
 
     async def _pass(self, channel: Channel) -> None:
         """Look at every dead letter once."""
@@ -177,11 +209,12 @@ class LetterCopies:
         if self._is_in_doubt:
             await asyncio.sleep(RETURN_DELAY)
             names = {letter.name for letter in letters}
-            noted = await self._find(channel, self._queues.recent, names)
+            noted = await self._find_ids(channel, names)
             copied = await self._find(channel, self._queues.dead, names - noted)
         await self._publish(channel, [self._message(it) for it in letters if it.name not in noted | copied])
         ids = [Properties(delivery_mode=PERSISTENT, message_id=it.name) for it in letters if it.name not in noted]
-        await self._publish(channel, [Outgoing(self._queues.recent, b"", properties) for properties in ids])
+        if not self._unreadable:
+            await self._publish(channel, [Outgoing(self._queues.recent, b"", properties) for properties in ids])
         self._is_in_doubt = False
         self.copied += len(letters)
         self._position = msgspec.structs.replace(self._position, run=run.id, after=letters[-1].letter)

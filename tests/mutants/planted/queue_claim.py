@@ -115,6 +115,13 @@ MUTANTS = (
         _REPEAT,
     ),
     Mutant(
+        "PostgreSQL: reap waits for what is just being settled, which waits for it",
+        "queue/postgres/schema/0001/06_reap.sql",
+        " FOR UPDATE SKIP LOCKED);\n  FOR v IN",
+        ");\n  FOR v IN",
+        "conformance/test_postgres_waits.py::test_what_is_being_settled_when_its_lease_has_expired_is_not_waited_for",
+    ),
+    Mutant(
         "reap takes what a heartbeat has kept meanwhile (PostgreSQL)",
         "queue/postgres/schema/0001/06_reap.sql",
         "number = ANY (v_leases) AND (expires_at <= v_now OR worker = ANY (p_workers)) ORDER",

@@ -23,6 +23,27 @@ MUTANTS = (
         LETTERS,
     ),
     Mutant(
+        "a queue of ids that the broker cannot read stops the copying of letters",
+        "control/letter_copies.py",
+        "            self._unreadable += error.code == INTERNAL_ERROR",
+        "            self._unreadable += 0",
+        LETTERS,
+    ),
+    Mutant(
+        "ids are written to a queue that the broker cannot read",
+        "control/letter_copies.py",
+        "        if not self._unreadable:\n",
+        "        if True:\n",
+        LETTERS,
+    ),
+    Mutant(
+        "a person is told to delete messages that are nowhere else",
+        "control/broker_queues.py",
+        "self.intake, QUORUM | routed, only_copies=False)",
+        "self.intake, QUORUM | routed)",
+        "acceptance/test_rabbitmq_deliveries.py::test_nobody_is_told_to_delete_messages_that_are_nowhere_else",
+    ),
+    Mutant(
         "a published task waits longer than its TTL",
         "control/carrier/ahead.py",
         "expiration=left)",

@@ -35,6 +35,9 @@ from shoal.web.submit.url_lists import StoredUrls, UrlList
 FIRST_PAUSE, MAX_PAUSE = 0.02, 0.5  # seconds between two looks at a page
 DELAY_WORTH_WAITING = 2.0  # seconds; for a longer retry delay the message goes back to the broker
 MAX_URL = 8_192
+REFUSED = "refused"
+URL_HINT = "give a URL such as https://shop.example/"
+PRIVATE_HINT = "SHOAL_ALLOW_PRIVATE=HOST:PORT for the worker, if this is intended"
 MAX_CONTENT = 1_000_000  # letters of a page's content in a result
 KIND_SECONDS = 300.0  # after which templates are looked up again: they change, and go when nobody uses them
 MAX_KINDS = 200  # sets of options that are remembered
@@ -76,10 +79,11 @@ class PageRuns:
     async def add(self, message: str, url: str, options: dict[str, Any], then: str) -> tuple[int, UrlResults]:
         """Put a page into the queue, once per message; its number, and who reads its result."""
         kind = await self._kind(options, then)
-        policy = UrlPolicy(kind.settings)
+        policy = UrlPolicy(kind.settings, refused=REFUSED)
         made = policy.make_task(1, _checked_url(url), kind.priority)
         if isinstance(made, str):
-            raise UsageError(f"not fetched: {made}", hint="give a URL such as https://shop.example/")
+            is_private = made.startswith(f"{REFUSED}: ")
+            raise UsageError(f"not fetched: {made}", hint=PRIVATE_HINT if is_private else URL_HINT)
         task: Task = msgspec.structs.replace(made, digest=digest(f"celery {message} {made.digest.hex()}"))
         (number,) = await self._daily.add(kind.name, [task], policy.paces([task]), keyed=[True])
         urls = UrlList(StoredUrls((url,)), kind.settings)

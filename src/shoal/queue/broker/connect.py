@@ -34,6 +34,11 @@ class Link:
         """The connection, if there is one."""
         return self._connection if self._connection is not None and self._connection.is_open else None
 
+    @property
+    def blocked(self) -> str:
+        """Why the broker takes no messages; nothing while it does."""
+        return self._connection.blocked if self._connection is not None and self._connection.is_open else ""
+
     async def connection(self) -> Connection:
         """QueueUnavailable while the broker is away, QueueRefused if it does not want us."""
         if (current := self.current) is not None:

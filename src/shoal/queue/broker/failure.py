@@ -6,7 +6,15 @@ import ssl
 from typing import TypeGuard
 
 from shoal.amqp.address import BrokerAddress
-from shoal.amqp.errors import ACCESS_REFUSED, NOT_FOUND, ChannelClosed, ConnectionRefused, NotAmqp
+from shoal.amqp.errors import (
+    ACCESS_REFUSED,
+    INTERNAL_ERROR,
+    NOT_FOUND,
+    ChannelClosed,
+    ConnectionLost,
+    ConnectionRefused,
+    NotAmqp,
+)
 from shoal.errors import ActionRequired, QueueRefused, QueueUnavailable
 
 NOT_ALLOWED = 530  # no such virtual host, or not for this user
@@ -37,6 +45,11 @@ def translate(address: BrokerAddress, error: Exception) -> ActionRequired:
         return QueueRefused(f"{address}: {error}", hint=AMQP_PORTS)
     if isinstance(error, ChannelClosed) and error.code == NOT_FOUND:
         return QueueUnavailable(f"{address}: {error.text}", hint="is a relay running? shoal relay --queue …")
+    if isinstance(error, ConnectionLost) and error.code == INTERNAL_ERROR:
+        return QueueUnavailable(
+            f"{address} failed: {error}",
+            hint="its log says more; a queue that it cannot read any more helps nobody: rabbitmqctl delete_queue",
+        )
     return QueueUnavailable(
         f"{address} cannot be reached ({error})", hint=f"check that RabbitMQ runs there; {AMQP_PORTS}"
     )

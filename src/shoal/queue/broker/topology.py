@@ -16,14 +16,25 @@ _DIFFERENCE = re.compile(
 )
 
 
-async def declare_queue(connection: Connection, name: str, arguments: dict[str, Any]) -> DeclaredQueue:
-    """A durable queue with exactly these arguments; QueueRefused names a difference and what cures it."""
+async def declare_queue(
+    connection: Connection, name: str, arguments: dict[str, Any], *, only_copies: bool = True
+) -> DeclaredQueue:
+    """A durable queue with exactly these arguments; QueueRefused names a difference and what cures it.
+
+    only_copies: what is in it is in the ledger, too, so that it may be deleted as it is.
+    """
     channel = await connection.channel(confirms=False)
     try:
         return await channel.declare_queue(name, arguments=arguments)
     except ChannelClosed as error:
         if error.code == PRECONDITION_FAILED:
-            raise _different(connection, "queue", name, error) from error
+            vhost = connection.address.vhost
+            cure = f"rabbitmqctl delete_queue -p '{vhost}' '{name}'"
+            if only_copies:
+                cure += ", and nothing is lost: the ledger has what is in it"
+            else:
+                cure = f"empty it, because its messages are nowhere else, then {cure}"
+            raise _different(connection, f"queue {name}", cure, error) from error
         raise translate(connection.address, error) from error
     except AmqpError as error:
         raise translate(connection.address, error) from error
@@ -37,7 +48,8 @@ async def declare_exchange(connection: Connection, name: str, kind: str) -> None
         await channel.declare_exchange(name, kind)
     except ChannelClosed as error:
         if error.code == PRECONDITION_FAILED:
-            raise _different(connection, "exchange", name, error) from error
+            cure = f"rabbitmqadmin --vhost='{connection.address.vhost}' delete exchange name='{name}'"
+            raise _different(connection, f"exchange {name}", cure, error) from error
         raise translate(connection.address, error) from error
     except AmqpError as error:
         raise translate(connection.address, error) from error
@@ -45,17 +57,12 @@ async def declare_exchange(connection: Connection, name: str, kind: str) -> None
         await channel.close()
 
 
-def _different(connection: Connection, what: str, name: str, error: ChannelClosed) -> QueueRefused:
-    vhost = connection.address.vhost
+def _different(connection: Connection, what: str, cure: str, error: ChannelClosed) -> QueueRefused:
     found = _DIFFERENCE.search(error.text)
     difference = error.text
     if found:
         difference = f"its {found['name']} is {found['found']}, and shoal needs {found['wanted']}"
-    cure = f"rabbitmqctl delete_queue -p '{vhost}' '{name}'"
-    if what == "exchange":
-        cure = f"rabbitmqadmin --vhost='{vhost}' delete exchange name='{name}'"
     return QueueRefused(
-        f"the {what} {name} of {connection.address} is another than shoal would make: {difference}",
-        hint=f"if it is shoal's: {cure} (the ledger publishes what was in it again);"
-        " if not, take another namespace: &namespace=…",
+        f"the {what} of {connection.address} is another than shoal would make: {difference}",
+        hint=f"if it is shoal's: {cure}; if not, take another namespace: &namespace=…",
     )

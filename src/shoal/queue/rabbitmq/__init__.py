@@ -34,7 +34,7 @@ class RabbitmqQueue(RemoteQueue):
 
     def __init__(self, url: BrokerUrl, ca_file: str = "", *, hurry: bool = False) -> None:
         self._url = url
-        self._relay_budget = HURRY_BUDGET if hurry else HELLO_BUDGET
+        self._hurry = hurry
         self._link = Link(url.address, name=f"shoal {socket.gethostname()}", ca_file=ca_file)
         self._requests = Requests(self._link, url.namespace)
         self._deliveries = Deliveries(self._link, url.namespace, self._requests.ask)
@@ -59,8 +59,8 @@ class RabbitmqQueue(RemoteQueue):
             raise self.not_understood(f"its answer to {name} is not understood: {error}") from error
 
     async def hello(self) -> bytes:
-        await self._requests.wait_for_relay(self._relay_budget)
-        return await self._requests.ask(HELLO, b"", HELLO_BUDGET)
+        await self._requests.wait_for_relay(HURRY_BUDGET if self._hurry else HELLO_BUDGET)
+        return await self._requests.ask(HELLO, b"", HELLO_BUDGET, hurry=self._hurry)
 
     def not_understood(self, why: str) -> QueueRefused:
         return QueueRefused(f"the relay behind {self._url}: {why}", hint="run the same version of shoal on both sides")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Coroutine
+from typing import Any
 
 import msgspec
 
@@ -22,6 +24,7 @@ from shoal.queue.wire import MEDIA_TYPE
 REPLY_TO = "amq.rabbitmq.reply-to"
 BUDGET = 30.0  # seconds in which a request is repeated; every verb may be
 NO_RELAY_PAUSE = 0.2  # seconds after which a request that no queue took is sent again
+BLOCKED_INTERVAL = 0.2  # seconds between two looks at whether the broker takes messages
 UPLOAD_SPEED = 1_000_000  # bytes a second: a large request is given that much longer
 START_RELAY = "start one where the ledger can be reached: shoal relay --queue 'amqp://…?ledger=redis://…'"
 
@@ -30,6 +33,10 @@ Answer = tuple[str, bytes]  # its kind, and what it says
 
 class NoRelay(Exception):
     """The broker has no queue for requests: no relay has been here."""
+
+
+class Blocked(Exception):
+    """The broker takes no messages, and whoever asks does not wait for that to end."""
 
 
 class Requests:
@@ -41,17 +48,21 @@ class Requests:
         self._numbers = itertools.count(1)
         self._waiting: dict[str, _Expected] = {}
 
-    async def ask(self, verb: str, body: bytes, budget: float = BUDGET) -> bytes:
-        """The answer to a verb. Repeated while none comes; raises what the relay refused it with."""
+    async def ask(self, verb: str, body: bytes, budget: float = BUDGET, *, hurry: bool = False) -> bytes:
+        """The answer to a verb. Repeated while none comes; raises what the relay refused it with.
+
+        hurry: a broker that takes no messages is not waited for.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + budget
         while True:
             try:
-                kind, answer = await self._exchange(verb, body, max(0.1, min(REQUEST_SECONDS, deadline - loop.time())))
+                exchange = self._exchange(verb, body, max(0.1, min(REQUEST_SECONDS, deadline - loop.time())))
+                kind, answer = await (self._unless_blocked(exchange) if hurry else exchange)
+            except Blocked:
+                raise self._no_answer() from None
             except TimeoutError:
-                problem: ActionRequired = QueueUnavailable(
-                    f"no relay answers behind {self._link.address}", hint=START_RELAY
-                )
+                problem: ActionRequired = self._no_answer()
             except NoRelay:
                 problem = QueueUnavailable(f"no relay has been at {self._link.address}", hint=START_RELAY)
                 await asyncio.sleep(min(NO_RELAY_PAUSE, max(0.0, deadline - loop.time())))
@@ -63,6 +74,26 @@ class Requests:
                 return answer
             if isinstance(problem, QueueRefused) or loop.time() >= deadline:
                 raise problem
+
+    async def _unless_blocked(self, exchange: Coroutine[Any, Any, Answer]) -> Answer:
+        exchanging = asyncio.ensure_future(exchange)
+        try:
+            while True:
+                await asyncio.wait((exchanging,), timeout=BLOCKED_INTERVAL)
+                if exchanging.done():
+                    return exchanging.result()
+                if self._link.blocked:
+                    raise Blocked
+        finally:
+            exchanging.cancel()
+            await asyncio.wait((exchanging,))
+
+    def _no_answer(self) -> QueueUnavailable:
+        address = self._link.address
+        if self._link.blocked:
+            words = f"{address} takes no messages: {self._link.blocked}"
+            return QueueUnavailable(words, hint="free memory or disk on it; shoal rabbit status shows its alarms")
+        return QueueUnavailable(f"no relay answers behind {address}", hint=START_RELAY)
 
     async def wait_for_relay(self, budget: float) -> None:
         """QueueUnavailable if none listens: that is known at once, while an answer might only be late."""

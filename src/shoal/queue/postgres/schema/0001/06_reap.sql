@@ -9,6 +9,7 @@ DECLARE
   v_leases bigint[];
   v_runs integer[];
   v_lanes integer[];
+  v_tasks bigint[];
   v record;
 BEGIN
   o_returned := 0;
@@ -26,10 +27,12 @@ BEGIN
   PERFORM lock_lanes(v_lanes);
   -- Again under the locks: a lease may have been extended or settled meanwhile.
   v_leases := ARRAY(SELECT number FROM leases WHERE number = ANY (v_leases) AND (expires_at <= v_now OR worker = ANY (p_workers)) ORDER BY number FOR UPDATE);
+  -- What is just being settled is left alone: a settle has its tasks before it waits for the lanes, which are ours.
+  v_tasks := ARRAY(SELECT id FROM leased WHERE lease = ANY (v_leases) AND lane = ANY (v_lanes) FOR UPDATE SKIP LOCKED);
   FOR v IN
     WITH gone AS (
       DELETE FROM leased t USING leases x
-      WHERE t.lease = ANY (v_leases) AND x.number = t.lease AND t.lane = ANY (v_lanes)
+      WHERE t.id = ANY (v_tasks) AND x.number = t.lease
       RETURNING t.*, x.worker, CASE
         WHEN t.cancelled OR t.auto_ack THEN false
         WHEN x.worker = ANY (p_workers) THEN EXISTS (SELECT 1 FROM unnest(p_exec_workers, p_exec_tasks) e(worker, task) WHERE e.worker = x.worker AND e.task = t.id)
