@@ -147,6 +147,7 @@ class LocalRun:
         self._reread = Reread(settings, request, is_wanted=reread, on_message=ui.message)
         self._changes: list[SettingChange] = []
         self._began = time.monotonic()
+        self._waiting: tuple[str, ...] = ()  # what its last pages wait for, if they wait for a person
 
     async def run(self, fresh: bool, confirm: ConfirmEnd | None = None) -> int:
         request, settings = self._request, self._settings
@@ -202,6 +203,7 @@ class LocalRun:
             history = record_history(queue, stale_after=settings.stale_after)
             async with keep_renewed(lock, driver.stop), self._exporting_metrics(run), history:
                 stats = await driver.drive()
+            self._waiting = tuple(map(str, driver.waiting_for))
             return await self._finish(queue, driver.run, stats, exporter)
         finally:
             if outputs:
@@ -406,6 +408,7 @@ class LocalRun:
         summary = await summarize_run(
             queue, run, stats, self._request, self._settings, self._outputs, exporter, output=self._output
         )
-        summary = msgspec.structs.replace(summary, is_reread=self._reread.is_only, seconds=seconds)
+        warnings = (*summary.warnings, *self._waiting)
+        summary = msgspec.structs.replace(summary, is_reread=self._reread.is_only, seconds=seconds, warnings=warnings)
         self._ui.finish(msgspec.structs.replace(summary, resume_command=self._resume_command))
         return EXIT_CODES[summary.end]

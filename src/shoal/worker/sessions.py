@@ -27,6 +27,7 @@ from shoal.fetch.sessions.seal import SealBroken, SessionSeal
 from shoal.queue.base import Queue
 from shoal.queue.sessions import change_session, load_session, release_session_lanes, swap_session
 from shoal.worker.postponed import TaskPostponed
+from shoal.worker.task.request_builder import Identities, RequestIdentity
 
 log = logging.getLogger("shoal.worker")
 
@@ -54,9 +55,21 @@ class Attendance:
     """A login that is this worker's to make."""
 
     options: SessionOptions
-    state: SessionState
-    version: int
+    token: str
     is_lost: bool = False
+
+
+class BoundIdentity:
+    """The identity of one attempt: whoever logs in anew meanwhile, its requests are of one visitor."""
+
+    def __init__(self, identity: Identity, others: Identities | None = None) -> None:
+        self._identity = identity
+        self._others = others
+
+    def identity(self, name: str, url: str) -> RequestIdentity | None:
+        if name == self._identity.options.name:
+            return self._identity if self._identity.options.covers(url) else None
+        return self._others.identity(name, url) if self._others is not None else None
 
 
 @dataclass(slots=True)
@@ -144,16 +157,19 @@ class SharedSessions:
         while True:
             await asyncio.sleep(RENEW_EVERY)
             try:
-                now = await self._queue.now()
-                state = rules.begun(login.state, token=login.state.login_token, by=self._worker, now=now)
-                version = await swap_session(self._queue, login.options.name, state, login.version)
+                renewed = await self._renew(login)
             except ActionRequired:
                 continue  # it holds for a while
-            if version is None:
+            if renewed is None:
                 login.is_lost = True
                 on_lost()
                 return
-            login.state, login.version = state, version
+
+    async def _renew(self, login: Attendance) -> SessionState | None:
+        now = await self._queue.now()
+        return await self._change_own(
+            login, lambda state: rules.begun(state, token=login.token, by=self._worker, now=now)
+        )
 
     async def succeed(self, login: Attendance, identity: Identity) -> Identity:
         """The login is made: everybody goes on with it. Raises SessionWaits where it was not ours any more."""
@@ -161,8 +177,12 @@ class SharedSessions:
         identity.take_news()
         identity.storage = storage_within(identity.storage, login.options)
         sealed = self._seal.seal(name, identity.values())
-        state = rules.logged_in(login.state, identity=identity.id, sealed=sealed, key=self._seal.fingerprint, now=now)
-        if not await self._finish(login, state):
+        fingerprint = self._seal.fingerprint
+
+        def log_in(state: SessionState) -> SessionState:
+            return rules.logged_in(state, identity=identity.id, sealed=sealed, key=fingerprint, now=now)
+
+        if await self._finish(login, log_in) is None:
             raise SessionWaits(name, LOGIN_WAIT, "another worker has logged in meanwhile")
         known = self._known[name]
         known.identity, known.unreadable, known.exit_failures = identity, "", 0
@@ -172,9 +192,12 @@ class SharedSessions:
 
     async def fail(self, login: Attendance, error: str, *, counts: bool) -> SessionWaits:
         """The login came to nothing; says how long its tasks wait."""
-        name, now = login.options.name, await self._queue.now()
-        state = rules.login_failed(login.state, error, now=now, counts=counts, most=login.options.failures)
-        await self._finish(login, state)
+        name, most, now = login.options.name, login.options.failures, await self._queue.now()
+        state = await self._finish(
+            login, lambda state: rules.login_failed(state, error, now=now, counts=counts, most=most)
+        )
+        if state is None:
+            return SessionWaits(name, LOGIN_WAIT, "another worker logs in")
         if state.state == "person":
             log.error("session_needs_person", extra={"session": name, "why": state.error, "hint": person_hint(name)})
             return SessionWaits(name, PERSON_WAIT, f"a person is needed: {state.error}")
@@ -183,7 +206,7 @@ class SharedSessions:
 
     async def give_up(self, login: Attendance) -> None:
         """Whoever made the login was stopped: others may make it at once."""
-        await self._finish(login, rules.given_up(login.state))
+        await self._finish(login, rules.given_up)
 
     def leave(self, login: Attendance) -> None:
         """Nobody here is making this login any more, whatever became of it."""
@@ -273,7 +296,8 @@ class SharedSessions:
         return replace(state, sealed=self._seal.seal(name, values))
 
     async def _begin(self, options: SessionOptions, known: _Known, now: int) -> Attendance:
-        state = rules.begun(known.state, token=secrets.token_hex(8), by=self._worker, now=now)
+        token = secrets.token_hex(8)
+        state = rules.begun(known.state, token=token, by=self._worker, now=now)
         version = await swap_session(self._queue, options.name, state, known.version)
         if version is None:
             known.read_at = float("-inf")
@@ -281,15 +305,22 @@ class SharedSessions:
         known.state, known.version, known.logging_in = state, version, True
         if known.unreadable:
             log.warning("session_unreadable", extra={"session": options.name, "why": known.unreadable})
-        return Attendance(options, state, version)
+        return Attendance(options, token)
 
-    async def _finish(self, login: Attendance, state: SessionState) -> bool:
+    async def _finish(self, login: Attendance, change: Callable[[SessionState], SessionState]) -> SessionState | None:
+        """None: it is not ours any more."""
         known = self._known[login.options.name]
         known.logging_in, known.read_at = False, float("-inf")
-        version = None if login.is_lost else await swap_session(self._queue, login.options.name, state, login.version)
-        if version is not None:
-            known.state, known.version, known.read_at = state, version, self._clock()
-        return version is not None
+        return None if login.is_lost else await self._change_own(login, change)
+
+    async def _change_own(
+        self, login: Attendance, change: Callable[[SessionState], SessionState]
+    ) -> SessionState | None:
+        """Only who has begun a login goes on with it: its token is that of nobody else."""
+        known = self._known[login.options.name]
+        return await self._change(
+            login.options.name, known, lambda state: change(state) if state.login_token == login.token else None
+        )
 
     async def _ask_person(self, options: SessionOptions, known: _Known, why: str) -> None:
         if known.state.state != "person":
@@ -304,8 +335,9 @@ class SharedSessions:
         changed = await change_session(self._queue, name, change)
         if changed is None:
             return None
-        known.state, known.version = changed
-        return known.state
+        if changed[1] > known.version:
+            known.state, known.version = changed
+        return changed[0]
 
     def _is_fresh(self, known: _Known) -> bool:
         return self._clock() < known.read_at + REFRESH_SECONDS
@@ -317,6 +349,8 @@ class SharedSessions:
         known.read_at = self._clock()
         if version == known.version and known.identity is not None:
             return
+        if version and version < known.version:
+            return  # read before we changed it ourselves
         known.state, known.version, known.unreadable = state, version, ""
         if state.state != "in":
             return

@@ -29,11 +29,10 @@ from shoal.fetch.base import VisitRequest
 from shoal.fetch.sessions.identity import Identity
 from shoal.worker.context import RunContext
 from shoal.worker.postponed import TaskPostponed
-from shoal.worker.sessions import Attendance, SessionWaits, SharedSessions
+from shoal.worker.sessions import Attendance, BoundIdentity, SessionWaits, SharedSessions
 from shoal.worker.task.attempt import TaskAttempt
 from shoal.worker.task.exchange import exchange, take_slot
 from shoal.worker.task.failure import ExcludedByRule
-from shoal.worker.task.request_builder import RequestIdentity
 from shoal.worker.task.session_check import logged_out_reason, login_problem, password_form
 
 LOGIN_TIMEOUT = 120.0  # seconds for all of its steps
@@ -42,16 +41,6 @@ MAX_TOKEN = 8_000  # letters
 
 class LoginFailed(ShoalError):
     """The site has not let us in."""
-
-
-class _Making:
-    """The identity that is being made, for all requests of its login."""
-
-    def __init__(self, identity: Identity) -> None:
-        self._identity = identity
-
-    def identity(self, name: str, url: str) -> RequestIdentity | None:
-        return self._identity if self._identity.options.covers(url) else None
 
 
 def _check_request(session: SessionOptions, readers: Callable[[str], list[str]], request: Request) -> None:
@@ -116,7 +105,7 @@ async def _take_steps(
         raise LoginFailed(f"this machine has no secret {session.secret}: set SHOAL_SECRET_{session.secret.upper()}")
     identity = Identity.new(session)
     plain = run_context.request_builder
-    builder = plain.for_login(_Making(identity), partial(_check_request, session, plain.proxies_of))
+    builder = plain.with_identities(BoundIdentity(identity), partial(_check_request, session, plain.proxies_of))
     context = dataclasses.replace(run_context, request_builder=builder, robots=None)
     if session.login.kind == "browser":
         response = await _by_browser(attempt, context, session, identity, secret)

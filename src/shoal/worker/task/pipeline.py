@@ -61,14 +61,14 @@ async def process_task(task: LeasedTask, context: WorkerContext, start_at: float
                 await wait_for_slot(attempt, run_context, start_at)
             return await run_typed_task(attempt, run_context)
         if task.kind == SITEMAP:
-            await enter_session(attempt, run_context)
+            run_context = await enter_session(attempt, run_context)
             async with reading_place(attempt):
                 turn = partial(wait_for_turn, attempt, run_context, start_at)
                 response = await fetch(attempt, run_context, turn, HTTP)
                 check_status(attempt, run_context, response)
                 found, counted = await read_sitemap(attempt, run_context, response)
             return attempt.success_outcome(HandlerOutput(), found, counters=page_counters(attempt) | counted)
-        await enter_session(attempt, run_context)
+        run_context = await enter_session(attempt, run_context)
         if run_context.recrawl is not None:
             attempt.former = await run_context.recrawl.recall(task)
         output = take_unchanged(attempt, run_context, None)

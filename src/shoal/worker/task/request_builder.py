@@ -110,8 +110,8 @@ class RequestBuilder:
         if auth:
             self._secret(auth)  # said now, not on the first page
 
-    def for_login(self, identities: Identities, check: Callable[[Request], None]) -> RequestBuilder:
-        """The same for a login that is being made. check: raises for a request that is not to be sent."""
+    def with_identities(self, identities: Identities, check: Callable[[Request], None] | None = None) -> RequestBuilder:
+        """The same for others. check: raises for a request that is not to be sent."""
         found = copy(self)
         found._identities, found._check = identities, check
         return found

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from shoal.core.page import Response
 from shoal.errors import FetchFailed, Retry
 from shoal.worker.context import RunContext
-from shoal.worker.sessions import Attendance
+from shoal.worker.sessions import Attendance, BoundIdentity
 from shoal.worker.task.attempt import TaskAttempt
 from shoal.worker.task.login import log_in
 from shoal.worker.task.session_check import logged_out_reason
@@ -13,18 +15,20 @@ from shoal.worker.task.session_check import logged_out_reason
 CAUSE = "session"
 
 
-async def enter_session(attempt: TaskAttempt, run_context: RunContext) -> None:
-    """Wait for nobody: log in, if that is this worker's to do, or raise what lets the task wait."""
+async def enter_session(attempt: TaskAttempt, run_context: RunContext) -> RunContext:
+    """The context for who is logged in. Log in, if that is this worker's to do, or raise what lets the task wait."""
     sessions = run_context.sessions
     session = sessions.of_task(attempt.task) if sessions is not None else None
     if sessions is None or session is None:
-        return
+        return run_context
     can_log_in = session.login.kind != "browser" or run_context.browser is not None
     found = await sessions.enter(session, can_log_in=can_log_in)
     if isinstance(found, Attendance):
         secret = run_context.secrets.get(session.secret) if session.secret else ""
         found = await log_in(attempt, run_context, sessions, found, secret)
     attempt.identity = found.id
+    builder = run_context.request_builder.with_identities(BoundIdentity(found, sessions))
+    return dataclasses.replace(run_context, request_builder=builder)
 
 
 async def check_session(attempt: TaskAttempt, run_context: RunContext, response: Response) -> None:
