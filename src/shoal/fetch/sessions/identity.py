@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated
 
 import msgspec
 
+from shoal.core.host_pattern import host_matches
 from shoal.core.session import identity_key
 from shoal.core.session_options import SessionOptions
 from shoal.fetch.cookies import Cookie, CookieJar
@@ -97,9 +98,11 @@ class Identity:
                 self._changed[_key(cookie)] = cookie
 
     def _is_ours(self, cookie: Cookie) -> bool:
-        """Whether one of its hosts may have set it."""
-        return self.options.covers_host(cookie.domain) or any(
-            host == cookie.domain or host.endswith("." + cookie.domain) for host in _plain_hosts(self.options.hosts)
+        """Whether one of its hosts may have set it: cookies know no ports, and those of a domain are for all below."""
+        patterns = [_without_port(pattern) for pattern in self.options.hosts]
+        return any(
+            host_matches(pattern, cookie.domain) or pattern.removeprefix("*").endswith(f".{cookie.domain}")
+            for pattern in (*patterns, *(f".{pattern}" for pattern in patterns))
         )
 
 
@@ -121,10 +124,9 @@ def storage_within(storage: Mapping[str, Mapping[str, str]], options: SessionOpt
     return found
 
 
-def _plain_hosts(patterns: Iterable[str]) -> Iterator[str]:
-    for pattern in patterns:
-        host, colon, port = pattern.removeprefix("*.").rpartition(":")
-        yield host if colon and port.isdecimal() else pattern.removeprefix("*.")
+def _without_port(pattern: str) -> str:
+    host, colon, port = pattern.rpartition(":")
+    return host if colon and port.isdecimal() else pattern
 
 
 def _key(cookie: Cookie) -> tuple[str, str, str]:
