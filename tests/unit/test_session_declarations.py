@@ -102,7 +102,7 @@ def test_names_that_no_session_has(name: str) -> None:
 
 def test_a_bound_secret_is_not_declared_for_another_host() -> None:
     assert read(GOOD, bound=("shop.test",)).secret_hosts == ("shop.test",)
-    with pytest.raises(UsageError, match="the secret shop is not for shop.test"):
+    with pytest.raises(UsageError, match="the secret shop is not for"):
         read(GOOD, bound=("elsewhere.test",))
 
 

@@ -16,6 +16,7 @@ import msgspec
 
 from shoal.errors import ActionRequired, UsageError
 from shoal.fetch.sessions.identity import IdentityValues
+from shoal.version import install_hint
 
 _PREFIX = "v1."
 _NONCE = 12  # bytes
@@ -34,9 +35,7 @@ class SessionSeal:
         try:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         except ImportError as error:
-            raise UsageError(
-                "sessions need the package cryptography", hint="install it with: pip install 'shoal[sessions]'"
-            ) from error
+            raise UsageError("sessions need the package cryptography", hint=install_hint("sessions")) from error
         key = _derived(secret)
         self._cipher = AESGCM(key)
         self.fingerprint = hashlib.sha256(b"fingerprint\0" + key).hexdigest()[:12]
