@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from shoal.core.lane import CACHE_PREFIX, UNLIMITED_PACE, Pace, host_of_lane
 from shoal.core.name_format import file_name_of
 from shoal.core.routes import Routes
 from shoal.core.run import Run
+from shoal.core.session_options import SessionOptions
 from shoal.core.task import Task
 from shoal.core.task_kind import is_fetched
 from shoal.core.typed_task import TYPE_PREFIX
@@ -128,17 +129,31 @@ def route_rules(settings: Settings, scraper: Scraper | None = None) -> Routes:
             lambda url, kind: scraper.fetch_of(url, kind) or settings.fetch,
             lambda url, kind: scraper.exit_of(url, kind) or settings.exit,
             exits_have_own_pace=settings.exit_pace == "exit",
+            sessions=settings.sessions,
+            session=settings.session,
+        )
+    if settings.sessions or settings.session:
+        return _make_routes(
+            settings.routes, settings.fetch, settings.exit, settings.exit_pace, settings.sessions, settings.session
         )
     return _routes(settings.routes, settings.fetch, settings.exit, settings.exit_pace)
 
 
 @lru_cache(maxsize=16)  # asked for several times for each run
 def _routes(lines: tuple[str, ...], fetch: str, exit: str, exit_pace: str) -> Routes:
+    return _make_routes(lines, fetch, exit, exit_pace, {}, "")
+
+
+def _make_routes(
+    lines: tuple[str, ...], fetch: str, exit: str, exit_pace: str, sessions: Mapping[str, SessionOptions], session: str
+) -> Routes:
     return Routes(
         lines,
         (lambda url, kind: fetch) if fetch == BROWSER else None,
         (lambda url, kind: exit) if exit else None,
         exits_have_own_pace=exit_pace == "exit",
+        sessions=sessions,
+        session=session,
     )
 
 

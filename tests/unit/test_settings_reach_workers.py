@@ -42,6 +42,7 @@ SPECIAL: dict[str, Any] = {
     "fetch": "browser",
     "exit": "de",
     "exit_pace": "host",
+    "session": "shop",
     "steps": ("wait .item",),
     "browser_load": ("images",),
 }
@@ -124,7 +125,7 @@ async def test_every_setting_of_a_run_is_used_where_the_run_is_served(
 
 @pytest.mark.parametrize("name", [it.name for it in SETTINGS.values() if it.scope == "machine"])
 async def test_no_setting_of_a_machine_goes_with_a_run(name: str) -> None:
-    text = {"trusted_proxies": "10.0.0.1", "exits_file": os.devnull}.get(name, "1")
+    text = {"trusted_proxies": "10.0.0.1", "exits_file": os.devnull, "session_key": "x" * 16}.get(name, "1")
     assert name not in settings_to_spec(load({name: SETTINGS[name].default or text}, env={}))
 
 

@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "drain": ("drain", "Let a worker finish its tasks and exit."),
     "hosts": ("hosts", "List hosts and change their rate limits."),
     "exits": ("exits", "List the exits that requests can leave by, and test their proxies."),
+    "session": ("session", "Shared sessions: who is logged in; log in anew, import a browser's cookies."),
     "seen": ("seen", "List seen-sets: URLs that later runs skip; forget or clear them."),
     "shards": ("shards", "Show the shards of a queue, and add one."),
     "cache": ("cache", "Responses that runs share (--cache): list, show or clear them."),

@@ -31,7 +31,7 @@ from shoal.extract.scraper import Mode
 from shoal.launch.browsers import check_browser
 from shoal.launch.debugger import for_debugger
 from shoal.launch.job import RunJob, pool_size
-from shoal.launch.request_options import check_exits, request_builder_for
+from shoal.launch.request_options import check_exits, check_sessions, request_builder_for
 from shoal.launch.worker_pool import worker_pool
 from shoal.queue.base import Queue
 from shoal.runs.cleanup import remove_leftovers
@@ -121,6 +121,7 @@ def run_command(
     request_builder_for(settings, request.scraper)
     check_browser(settings, request.scraper)
     check_exits(settings, request.scraper)
+    check_sessions(settings)
     settings = for_debugger(settings) if settings.workers == 0 else settings
     return asyncio.run(LocalRun(settings, request, place, ui, again, from_raw, reread).run(fresh, confirm))
 
@@ -146,6 +147,7 @@ class LocalRun:
         self._reread = Reread(settings, request, is_wanted=reread, on_message=ui.message)
         self._changes: list[SettingChange] = []
         self._began = time.monotonic()
+        self._waiting: tuple[str, ...] = ()  # what its last pages wait for, if they wait for a person
 
     async def run(self, fresh: bool, confirm: ConfirmEnd | None = None) -> int:
         request, settings = self._request, self._settings
@@ -201,6 +203,7 @@ class LocalRun:
             history = record_history(queue, stale_after=settings.stale_after)
             async with keep_renewed(lock, driver.stop), self._exporting_metrics(run), history:
                 stats = await driver.drive()
+            self._waiting = tuple(map(str, driver.waiting_for))
             return await self._finish(queue, driver.run, stats, exporter)
         finally:
             if outputs:
@@ -405,6 +408,7 @@ class LocalRun:
         summary = await summarize_run(
             queue, run, stats, self._request, self._settings, self._outputs, exporter, output=self._output
         )
-        summary = msgspec.structs.replace(summary, is_reread=self._reread.is_only, seconds=seconds)
+        warnings = (*summary.warnings, *self._waiting)
+        summary = msgspec.structs.replace(summary, is_reread=self._reread.is_only, seconds=seconds, warnings=warnings)
         self._ui.finish(msgspec.structs.replace(summary, resume_command=self._resume_command))
         return EXIT_CODES[summary.end]

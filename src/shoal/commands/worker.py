@@ -23,6 +23,7 @@ from shoal.core.run import Run
 from shoal.errors import UsageError
 from shoal.launch.broker_relay import relaying, require_carried
 from shoal.launch.job import FleetJob, pool_size
+from shoal.launch.request_options import check_sessions
 from shoal.launch.scraper_set import ScraperSet
 from shoal.launch.service_manager import ReportReady, reported_service
 from shoal.launch.signals import stop_on_signals
@@ -89,6 +90,7 @@ async def work(settings: Settings, *, targets: tuple[str, ...] = (), ui: WorkerU
 
 def _fleet_worker(fleet_job: FleetJob, ui: WorkerUi | None, *, exit_when_done: bool = False) -> FleetWorker:
     opentelemetry.check_installed(fleet_job.settings)
+    check_sessions(fleet_job.settings)
     scraper_set = ScraperSet.load(fleet_job)  # what is wrong with the code is said before anything else
     return FleetWorker(fleet_job, scraper_set, ui or PlainWorkerUi(), exit_when_done=exit_when_done)
 

@@ -7,6 +7,7 @@
     storage:     {type: postgresql, url: postgresql://store.internal/results}
     scrapers:    [books.py, shops/]
     exits:       {office: office_proxy}                      names and proxies, as in shoal.toml
+    sessions:    {shop: {secret: shop, login: {form: …}}}    names and logins, as in shoal.toml
     routes:      ["*/urgent/* priority=10 ttl=30m"]          rules by host or URL
     settings:    {rate: 2, user_agent: ...}                  any setting of shoal
 
@@ -56,6 +57,7 @@ class ClusterConfig(msgspec.Struct, frozen=True):
     scrapers: tuple[str, ...] = ()
     settings: dict[str, Any] = {}  # as they were written
     exits: dict[str, Any] | None = None  # likewise, with files by their full names
+    sessions: dict[str, Any] | None = None  # likewise
     file: str = ""  # its path
 
     @property
@@ -104,7 +106,8 @@ def cluster_settings(cluster: ClusterConfig, own: Settings | None = None) -> Set
     owner = cluster.source or "the cluster"
     named = (*own.named_files, owner)  # it is never just found: an argument or a variable says which
     settings = load.with_defaults(replace(own, sources=kept, named_files=named), from_file, owner)
-    return load.with_exits(settings, cluster.exits, Path(cluster.file or owner))
+    file = Path(cluster.file or owner)
+    return load.with_sessions(load.with_exits(settings, cluster.exits, file), cluster.sessions, file)
 
 
 class KeySpec(msgspec.Struct, frozen=True):
@@ -159,7 +162,7 @@ SCHEMA: dict[str, dict[str, KeySpec]] = {
 }
 LIST_KEYS = ("scrapers",)
 OPEN_SECTIONS = ("settings",)  # whose keys are the settings of shoal
-KNOWN_KEYS = (*SCHEMA, *LIST_KEYS, "routes", "exits", *OPEN_SECTIONS)
+KNOWN_KEYS = (*SCHEMA, *LIST_KEYS, "routes", "exits", "sessions", *OPEN_SECTIONS)
 
 
 def _from_env(env: Mapping[str, str]) -> dict[tuple[str, str], tuple[str, str]]:
@@ -198,10 +201,10 @@ class _Reader:
             else:
                 found[section][key] = SCHEMA[section][key].read(value, variable)
         config = self._build(found, scrapers, settings)
-        if "exits" not in written:
+        tables = {key: self._table(written[key], key) for key in ("exits", "sessions") if key in written}
+        if not tables:
             return config
-        exits = self._table(written["exits"], "exits")
-        return msgspec.structs.replace(config, exits=exits, file=str(self._folder / self._source))
+        return msgspec.structs.replace(config, **tables, file=str(self._folder / self._source))
 
     def _build(
         self, found: Mapping[str, dict[str, Any]], scrapers: tuple[str, ...], settings: dict[str, Any]

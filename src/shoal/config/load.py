@@ -19,6 +19,7 @@ from shoal.config.server_variables import queue_from_variables
 from shoal.config.setting import PREFIX, Setting
 from shoal.config.settings import SETTINGS, SETTINGS_FILE, STATE_FILE, STATE_FOLDER, Settings
 from shoal.core.capability import exit_capability
+from shoal.core.session_options import session_capability
 from shoal.errors import UsageError
 
 __all__ = [
@@ -37,11 +38,11 @@ SECRET_PREFIX = "secret_"  # noqa: S105 - SHOAL_SECRET_SHOP is the secret called
 _SECRET_EXAMPLE = 'a line such as: shop = "user:password"'  # noqa: S105
 _BOUND_EXAMPLE = 'a line such as: shop = {value = "user:password", hosts = ["shop.example", "*.shop.example"]}'
 # A host, all below one, or one with its port.
-_is_host_pattern = re.compile(
+is_host_pattern = re.compile(
     r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?(:[0-9]{1,5})?|\[[0-9a-f:.]+\](:[0-9]{1,5})?"
 ).fullmatch
 
-_TABLES = ("secrets", "exits")  # of the settings file, which are no settings themselves
+_TABLES = ("secrets", "exits", "sessions")  # of the settings file, which are no settings themselves
 
 Layer = dict[str, tuple[Any, str]]  # name -> (parsed value, where it was given)
 
@@ -62,7 +63,19 @@ def load(
     secrets, secret_hosts = _secrets(path, env)
     named = (Path(path).name,) if path else ()
     settings = _apply(Settings(secrets=secrets, secret_hosts=secret_hosts, named_files=named), chosen)
-    return with_exits(settings, _read_file(path).get("exits"), Path(path or SETTINGS_FILE))
+    place, tables = Path(path or SETTINGS_FILE), _read_file(path)
+    return with_sessions(with_exits(settings, tables.get("exits"), place), tables.get("sessions"), place)
+
+
+def with_sessions(settings: Settings, table: object, file: Path) -> Settings:
+    """The same with the sessions of a file; its workers have them."""
+    if table is None:
+        return settings
+    from shoal.config.sessions import read_sessions  # late: few have any
+
+    found = dict(settings.sessions) | read_sessions(table, f"{file.name}: sessions", settings.secret_hosts)
+    has = tuple(dict.fromkeys((*settings.has, *map(session_capability, found))))
+    return replace(settings, sessions=found, has=has)
 
 
 def with_exits(settings: Settings, table: object, file: Path) -> Settings:
@@ -122,7 +135,7 @@ def _secrets(path: str, env: Mapping[str, str]) -> tuple[dict[str, str], dict[st
 def _hosts(name: str, table: Mapping[str, object]) -> tuple[str, ...]:
     """The hosts that a secret is bound to."""
     given = table.get("hosts")
-    known = isinstance(given, list) and all(isinstance(it, str) and _is_host_pattern(it.lower()) for it in given)
+    known = isinstance(given, list) and all(isinstance(it, str) and is_host_pattern(it.lower()) for it in given)
     if set(table) - {"value", "hosts"} or not isinstance(given, list) or not given or not known:
         raise UsageError(f"secrets: {name} is not understood", hint=_BOUND_EXAMPLE)
     return tuple(str(it).lower() for it in given)

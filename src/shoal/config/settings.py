@@ -24,7 +24,9 @@ from shoal.core.name_format import RUN_ID_FORMAT, RUN_ID_PARTS, WORKER_ID_FORMAT
 from shoal.core.queue_url import SHARDS, is_sharded, queue_url, split_urls
 from shoal.core.request_header import header_lines
 from shoal.core.seen_set import NAME_RULE, is_name
+from shoal.core.session_options import SessionOptions
 from shoal.core.sitemap import is_date
+from shoal.errors import UsageError
 from shoal.fetch.exits.options import ExitOptions
 from shoal.version import __version__
 
@@ -33,6 +35,7 @@ STATE_FOLDER = ".shoal"
 STATE_FILE = "shoal.db"
 DEFAULT_LISTEN = "127.0.0.1:8080"
 MAX_UNIQUE_FIELDS = 10
+MIN_SESSION_KEY = 16  # letters
 HTTP_CACHE = "http"  # of the setting cache: by the headers of each response
 UNLIMITED = "a whole number; 0 is no limit"
 SCALE_POLICIES = ("claimable", "jobs_per_worker", "per_pending")
@@ -56,6 +59,23 @@ def _parse_exit(value: object) -> str:
     if not is_exit_name(name) or len(name) > MAX_EXIT_NAME:
         raise ValueError(value)
     return name
+
+
+def _parse_session(value: object) -> str:
+    from shoal.core.session_options import is_session_name  # late, as above
+
+    name = units.text(value)
+    if not is_session_name(name):
+        raise ValueError(value)
+    return name
+
+
+def _parse_session_key(value: object) -> str:
+    """Whoever can read the queue can try keys for as long as they like."""
+    key = units.text(value)
+    if len(key) < MIN_SESSION_KEY:
+        raise UsageError(f"it has fewer than {MIN_SESSION_KEY} letters", hint="make one: openssl rand -hex 32")
+    return key
 
 
 def _parse_dashboard(value: object) -> str:
@@ -402,6 +422,25 @@ class Settings:
         scope="machine",
         accepts="a file name",
         commands="all",
+    )
+    session: str = declare(
+        "",
+        "Fetch pages as a session of [sessions] in shoal.toml, on its hosts.",
+        "Requests",
+        scope="run",
+        parse=_parse_session,
+        accepts="the name of a session: up to 24 small letters, digits, dots, dashes and underscores",
+        replay="",
+    )
+    session_key: str = declare(
+        "",
+        "What sessions are encrypted with in the queue; better set as SHOAL_SESSION_KEY.",
+        "Requests",
+        scope="machine",
+        parse=_parse_session_key,
+        accepts="a long random text, the same on all machines: openssl rand -hex 32",
+        commands="all",
+        hidden=True,
     )
     auth: str = declare(
         "",
@@ -945,6 +984,7 @@ class Settings:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     secret_hosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by name of the secret
     exits: Mapping[str, ExitOptions] = field(default_factory=dict, repr=False)  # by name
+    sessions: Mapping[str, SessionOptions] = field(default_factory=dict)  # by name
     named_files: tuple[str, ...] = ()  # files with settings that somebody named, as `sources` calls them
 
     def is_set(self, *names: str) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from typing import Literal
 
 from shoal.config.load import Settings
+from shoal.core.host_pattern import host_matches
 from shoal.errors import UsageError
 
 SubmittedAs = Literal["code", "template", None]
@@ -69,17 +70,6 @@ class SecretPolicy:
 
 def _is_from_queue(settings: Settings, name: str) -> bool:
     return settings.sources.get(name, "").startswith(_QUEUE_SOURCES)
-
-
-def host_matches(pattern: str, netloc: str) -> bool:
-    """Whether "shop.example", "*.shop.example" or "shop.example:8443" means this host and port."""
-    host, colon, port = netloc.rpartition(":")
-    if not colon or not port.isdecimal():
-        host = netloc
-    wanted = netloc if pattern.rpartition(":")[2].isdecimal() and ":" in pattern else host
-    if pattern.startswith("*."):
-        return wanted.endswith(pattern[1:])
-    return wanted == pattern
 
 
 def _host_of(origin: str) -> str:

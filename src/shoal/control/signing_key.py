@@ -13,7 +13,7 @@ import hmac
 import secrets
 from collections.abc import Mapping
 
-from shoal.control.secret_policy import host_matches
+from shoal.core.host_pattern import host_matches
 from shoal.core.url import canonical, lane_of
 from shoal.errors import InvalidUrl, ShoalError
 from shoal.queue import document_kinds as kinds

@@ -47,11 +47,12 @@ class BrowserStep(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str = ""  # to fill in, or the key to press
     until: str = ""  # the selector that ends it
     times: int = DEFAULT_TIMES
+    only_at: tuple[str, ...] = ()  # its text is a secret: filled in on pages of these hosts alone, and never shown
 
     def __str__(self) -> str:
         """The step as a line, from which the same step is read."""
         if self.action == "fill":
-            return f"fill {self.at} = {self.text}"
+            return f"fill {self.at} = {'…' if self.only_at else self.text}"
         if self.action == "press":
             return f"press {self.text}" + (f" in {self.at}" if self.at else "")
         words = [self.action, self.at, f"until {self.until}" if self.until else ""]

@@ -115,6 +115,7 @@ _CLASS_OF = {
     "bad_field": "content", "not_a_sitemap": "content", "handler": "handler", "handler_timeout": "handler",
     "memory": "handler", "client": "handler", "no_handler": "handler", "error": "handler", "worker_lost": "worker_lost",
     "unacknowledged": "worker_lost", "expired": "expired", "exit": "connect",
+    "session": "refused",
 }  # fmt: skip
 
 

@@ -20,3 +20,14 @@ def host_pattern(text: str) -> str:
 def covers_host(pattern: str, other: str) -> bool:
     """Whether a pattern matches every host that another matches; a host is a pattern of itself alone."""
     return pattern in ("*", other) or (pattern[:2] == "*." and other != "*" and other.endswith(pattern[1:]))
+
+
+def host_matches(pattern: str, netloc: str) -> bool:
+    """Whether "shop.example", "*.shop.example" or "shop.example:8443" means this host and port."""
+    host, colon, port = netloc.rpartition(":")
+    if not colon or not port.isdecimal():
+        host = netloc
+    wanted = netloc if pattern.rpartition(":")[2].isdecimal() and ":" in pattern else host
+    if pattern.startswith("*."):
+        return wanted.endswith(pattern[1:])
+    return wanted == pattern

@@ -2,7 +2,8 @@
 
 A lane is named `host`, or `host@exit` where its requests leave by an exit of their own: the host sees other
 visitors there, so each has a pace of its own. The name of a task's lane is fixed when it is admitted; with `cache:`
-before it, it is for pages that were in the cache then.
+before it, it is for pages that were in the cache then. Requests of a session that the fleet shares (core/session.py)
+have the lane `host@session:NAME`: it has a pace of its own, and waits alone while nobody is logged in.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import msgspec
 
 EXIT_RULE = "1 to 63 small letters, digits, dots, dashes and underscores, beginning with a letter or a digit"
 DIRECT = "direct"  # the exit of requests that leave their worker's machine by itself
+SESSION_MARK = "session:"  # after the @, before the name of a session: no exit is called so
 CACHE_PREFIX = "cache:"  # no host is called so: what follows a colon there is a port
 _EXIT = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
@@ -35,8 +37,25 @@ def host_of_lane(lane: str) -> str:
 
 
 def exit_of_lane(lane: str) -> str:
-    """The exit by which its requests leave; empty: the usual way."""
-    return lane.partition("@")[2]
+    """The exit by which its requests leave; empty: the usual way, or as its session says."""
+    owner = lane.partition("@")[2]
+    return "" if owner.startswith(SESSION_MARK) else owner
+
+
+def session_lane(host: str, session: str) -> str:
+    return f"{host}@{SESSION_MARK}{session}"
+
+
+def session_of_lane(lane: str) -> str:
+    """The session whose requests have this lane; empty: of none."""
+    owner = lane.partition("@")[2]
+    return owner.removeprefix(SESSION_MARK) if owner.startswith(SESSION_MARK) else ""
+
+
+def same_owner_lane(host: str, lane: str) -> str:
+    """The lane of another host for requests of whoever has this one: by the same exit, or of the same session."""
+    owner = lane.partition("@")[2]
+    return f"{host}@{owner}" if owner else host
 
 
 def cache_lane(lane: str) -> str:

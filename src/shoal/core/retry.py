@@ -41,6 +41,7 @@ RULES: dict[str, RetryRule] = {
     "browser": RetryRule(2),
     "client": RetryRule(inf, base=2.0, max_delay=60.0),  # what its handler works with cannot be opened: not its fault
     "exit": RetryRule(inf, base=5.0, max_delay=300.0),  # no proxy of its exit works: not its fault
+    "session": RetryRule(1, base=30.0),  # the page is for nobody who is logged in
     "robots_unreachable": RetryRule(5, base=60.0, max_delay=MAX_RETRY_DELAY, min_delay=60.0),
     "lane_busy": RetryRule(inf, base=1.0, max_delay=60.0),  # a host it leads to has no slot for us: not its fault
     "stalled": RetryRule(inf, base=1.0, max_delay=10.0),  # our own fault, not the task's: never counted

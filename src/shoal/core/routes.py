@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -11,9 +11,11 @@ import msgspec
 from shoal.core.capability import BROWSER, capability_names, exit_capability
 from shoal.core.glob import Glob, url_glob
 from shoal.core.host_pattern import covers_host
-from shoal.core.lane import DIRECT, Pace, host_of_lane, lane_name
+from shoal.core.lane import DIRECT, Pace, host_of_lane, lane_name, lane_without_cache, session_lane, session_of_lane
 from shoal.core.needs import MAX_NEEDS_SETS
 from shoal.core.route import Route, read_route
+from shoal.core.session import sharing
+from shoal.core.session_options import SessionOptions, session_capability
 from shoal.core.task import RequestOptions, Task
 from shoal.core.task_kind import is_aside, is_fetched
 from shoal.core.url import lane_of
@@ -69,8 +71,36 @@ def with_exit(task: Task, exit_of: ExitOf | None = None, *, has_own_pace: bool =
     if exit != DIRECT:
         needs = capability_names({*needs, exit_capability(exit)})
     lane = lane_name(host, exit) if has_own_pace and exit != DIRECT else host
+    if session_of_lane(task.lane):
+        lane = task.lane
     return msgspec.structs.replace(
         task, lane=lane, needs=needs, request_options=msgspec.structs.replace(options, exit=exit)
+    )
+
+
+def with_session(task: Task, sessions: Mapping[str, SessionOptions], default: str = "") -> Task:
+    """A task of a session that the fleet shares needs a worker that has it, and waits in a lane of that session.
+
+    default: of pages that are on one of its hosts, where nobody has named another; of all pages, where this machine
+    does not have it and cannot know.
+    """
+    options = task.request_options or RequestOptions()
+    host, own = host_of_lane(lane_without_cache(task.lane)), options.session or options.rule_session
+    name = own or default
+    found = sessions.get(name)
+    if not name or (own and found is None) or (not own and found is not None and not found.covers_host(host)):
+        return task
+    exit = found.exit if found is not None else ""
+    return msgspec.structs.replace(
+        task,
+        lane=session_lane(host, name),
+        needs=capability_names({*task.needs, session_capability(name)}),
+        request_options=msgspec.structs.replace(
+            options,
+            rule_session="" if options.session else name,
+            exit=exit or options.exit,
+            proxy="" if exit else options.proxy,
+        ),
     )
 
 
@@ -84,8 +114,15 @@ class Routes:
         exit_of: ExitOf | None = None,
         *,
         exits_have_own_pace: bool = True,
+        sessions: Mapping[str, SessionOptions] | None = None,
+        session: str = "",
     ) -> None:
-        """fetch_of, exit_of: for pages of which neither they nor a rule say so."""
+        """fetch_of, exit_of, session: for pages of which neither they nor a rule say so.
+
+        sessions: those that this machine has, by name.
+        """
+        self._sessions = sessions or {}
+        self._session = session
         self.routes = tuple(map(read_route, lines))
         self._fetch_of = fetch_of
         self._exit_of = exit_of
@@ -95,7 +132,7 @@ class Routes:
         self._by_lane: dict[str, _Decision] = {}
 
     def __bool__(self) -> bool:
-        return bool(self.routes) or self._fetch_of is not None or self._exit_of is not None
+        return bool(self.routes or self._session) or self._fetch_of is not None or self._exit_of is not None
 
     def find(self, url: str, lane: str) -> Route | None:
         """The rule for a canonical URL on a lane."""
@@ -114,6 +151,8 @@ class Routes:
         route = self.find(task.url, task.lane) if self.routes else None
         if route is not None:
             task = route.applied(task, keep_priority=keep_priority, keep_ack=keep_ack)
+        if self._session or (self._sessions and task.request_options is not None):
+            task = with_session(task, self._sessions, self._session)
         if self._exit_of is not None or task.request_options is not None:
             task = with_exit(task, self._exit_of, has_own_pace=self._exits_have_own_pace)
         if not self._may_need_browser and task.request_options is None:
@@ -123,6 +162,8 @@ class Routes:
     def pace(self, lane: str, usual: Pace) -> Pace:
         """What the run asks of a lane: by the first rule for its host, whatever rules by URL come before it."""
         host = host_of_lane(lane)
+        if session := self._sessions.get(session_of_lane(lane)):
+            return _session_pace(session, self._sessions.values(), host, self.pace(host, usual))
         for route in self.routes:
             if route.is_by_host and covers_host(route.match, host):
                 spacing, limit = route.spacing, route.in_flight
@@ -232,6 +273,16 @@ def _check_reached(earlier: Sequence[_Reach], last: _Reach) -> None:
                 f"{match} is never reached: {one.route.match} comes first and matches all of it",
                 hint=f"move it above {one.route.match}",
             )
+
+
+def _session_pace(session: SessionOptions, others: Iterable[SessionOptions], host: str, usual: Pace) -> Pace:
+    """Its own, or its part of the host's: sessions behind one exit are one visitor to a site's own limits."""
+    parts = max(1, sharing(session, others, host))
+    limit = max(1, usual.max_in_flight // parts) if usual.max_in_flight else 0
+    return Pace(
+        usual.spacing * parts if session.delay is None else session.delay,
+        limit if session.in_flight is None else session.in_flight,
+    )
 
 
 def _url_rule(route: Route) -> _UrlRule:

@@ -47,19 +47,20 @@ class Form:
         for none. values: the same for any name, also one that the form does not have. button: the one to press, by
         name, value or text; else the first, and "" presses none.
         """
-        url, more = self._request(values or {}, button, fields)
+        url, more = self.request(values or {}, button, fields)
         return self._page.follow([url], **more | self._options)
 
     async def fetch(
         self, values: Mapping[str, Any] | None = None, /, *, button: str | None = None, **fields: Any
     ) -> Page:
         """Send the form from inside a handler and give back the answer, as page.fetch does."""
-        url, more = self._request(values or {}, button, fields)
+        url, more = self.request(values or {}, button, fields)
         return await self._page.fetch(url, **more | self._options)
 
-    def _request(
+    def request(
         self, values: Mapping[str, Any], button: str | None, fields: Mapping[str, Any]
     ) -> tuple[str, dict[str, Any]]:
+        """The URL and the options of the request that sends it, as page.fetch takes them."""
         pressed = self._button(button)
         pairs = [*self._filled({**values, **self._checked(fields)}), *(pressed.pairs if pressed else ())]
         action, method, enctype = self._attributes(pressed)
@@ -119,7 +120,7 @@ class Form:
         raise UsageError(f"the form has no button {wanted!r}; it has: {have}", hint="Name one of these, or none.")
 
     def _refuse_downgrade(self, url: str) -> None:
-        if not url.startswith("https:") and self._page.url.startswith("https:") and self._has_password:
+        if not url.startswith("https:") and self._page.url.startswith("https:") and self.has_password:
             raise UsageError(
                 f"the form would send a password unencrypted, to {url}",
                 hint="Send it with page.fetch(…) if it must be.",
@@ -133,7 +134,8 @@ class Form:
         return "utf-8" if codec in (None, REPLACEMENT, USER_DEFINED) or codec.startswith("utf-16") else codec
 
     @property
-    def _has_password(self) -> bool:
+    def has_password(self) -> bool:
+        """Whether it asks for one."""
         return any(field.type == "password" for field in self.fields)
 
     def __repr__(self) -> str:

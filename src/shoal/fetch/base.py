@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from shoal.core.browser_step import BrowserStep
@@ -65,6 +65,7 @@ class VisitRequest:
     steps: tuple[BrowserStep, ...] = ()
     session: str = ""  # whose context it is; those of others are never used
     cookies: SessionCookies | None = None
+    storage: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # what a new context has, by origin
     counts_subrequests: bool = False
 
 
@@ -81,6 +82,10 @@ class LivePage(Protocol):
 
     @property
     def console_errors(self) -> Sequence[str]: ...
+
+    async def storage(self) -> dict[str, dict[str, str]]:
+        """What its scripts keep, by origin."""
+        ...
 
     async def perform(self, steps: Sequence[BrowserStep]) -> Response:
         """Take more steps; the page as it is then."""

@@ -53,7 +53,7 @@ class SharedCookieJars:
 
     def add(self, name: str, cookies: Iterable[Cookie], now: float) -> None:
         jar = self._jars.jar(name)
-        changed = [cookie for cookie in cookies if _is_change(cookie, jar.existing(cookie))]
+        changed = [cookie for cookie in cookies if is_change(cookie, jar.existing(cookie))]
         for cookie in changed:
             jar.set_cookie(cookie, now)
         if not changed or self._is_unavailable:
@@ -201,7 +201,7 @@ class SharedCookieJar:
         self._sessions.add(self._name, cookies, now)
 
 
-def _is_change(cookie: Cookie, before: Cookie | None) -> bool:
+def is_change(cookie: Cookie, before: Cookie | None) -> bool:
     if before is None:
         return True
     if (cookie.value, cookie.secure, cookie.host_only) != (before.value, before.secure, before.host_only):

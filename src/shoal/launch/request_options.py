@@ -16,8 +16,9 @@ from shoal.extract.scraper import Scraper
 from shoal.fetch import proxy
 from shoal.fetch.auth import authorization_header
 from shoal.fetch.cookies import CookieJars as OwnSessions
+from shoal.fetch.sessions.seal import SessionSeal
 from shoal.fetch.tor.program import find_tor
-from shoal.worker.task.request_builder import CookieStores, RequestBuilder, origin_of, proxy_origin
+from shoal.worker.task.request_builder import CookieStores, Identities, RequestBuilder, origin_of, proxy_origin
 
 TOR_RELAYS = ("tor://relays",)  # of strangers, and the last of a circuit reads what is not encrypted
 
@@ -30,6 +31,7 @@ def request_builder_for(
     start: Iterable[str] | None = None,
     sent: SubmittedAs = None,
     connections: str = "",
+    identities: Identities | None = None,
 ) -> RequestBuilder:
     """start: where the run begins, if not where its scraper says.
 
@@ -63,10 +65,30 @@ def request_builder_for(
             may_code_use_secret=keys.allows_code,
             connections=connections,
             cache=settings.cache_age,
+            identities=identities,
+            session=settings.session if identities is not None else "",
             exit_proxies={one.name: TOR_RELAYS if one.tor else one.proxies for one in settings.exits.values()},
         )
     except GiveUp as error:
         raise UsageError(str(error), hint="or name it in [secrets] of shoal.toml") from error
+
+
+def check_sessions(settings: Settings) -> None:
+    """Raise UsageError where a session is asked for that this machine cannot keep, or whose exit it does not have."""
+    if settings.session and settings.session not in settings.sessions:
+        known = ", ".join(settings.sessions) or "none"
+        raise UsageError(
+            f"there is no session called {settings.session} on this machine",
+            hint=f"describe it in [sessions] of shoal.toml; known are: {known}",
+        )
+    for one in settings.sessions.values():
+        if one.exit and one.exit != DIRECT and one.exit not in settings.exits:
+            raise UsageError(
+                f"the session {one.name} leaves by {one.exit}, and there is no exit of that name on this machine",
+                hint="name its proxies in [exits] of shoal.toml",
+            )
+    if settings.sessions:
+        SessionSeal(settings.session_key)
 
 
 def check_exits(settings: Settings, scraper: Scraper) -> None:

@@ -30,6 +30,7 @@ from shoal.queue.base import Queue
 from shoal.version import __version__
 from shoal.worker.context import RunContext
 from shoal.worker.page_states import PageStateBuffer
+from shoal.worker.sessions import SharedSessions
 from shoal.worker.task.exit_budget import ExitBudget
 from shoal.worker.task.recrawl import Recrawl
 from shoal.worker.task.request_builder import RequestBuilder
@@ -42,6 +43,7 @@ def build_run_context(
     queue: Queue,
     page_states: PageStateBuffer,
     budget: ParseBudget | None = None,
+    sessions: SharedSessions | None = None,
 ) -> RunContext:
     settings = job.settings
     pace = pace_rule(settings)
@@ -52,7 +54,9 @@ def build_run_context(
     request_builder = (
         RequestBuilder(is_offline=True)
         if job.from_raw or job.folder
-        else request_builder_for(settings, scraper, cookies, start=job.start, sent=job.sent, connections=job.run.name)
+        else request_builder_for(
+            settings, scraper, cookies, start=job.start, sent=job.sent, connections=job.run.name, identities=sessions
+        )
     )
     robots = _robots(settings, _via_proxy(request_builder.proxy, fetchers.robots), queue)
     links = LinkFilter(
@@ -97,6 +101,8 @@ def build_run_context(
         budget=budget,
         exit=settings.exit,
         exit_budget=ExitBudget(queue, job.run, settings.exit_budget) if settings.exit_budget else None,
+        sessions=None if job.from_raw or job.folder else sessions,
+        secrets=settings.secrets,
         recrawl=_recrawl(job, scraper, queue, page_states) if settings.changed_only and not job.from_raw else None,
     )
 

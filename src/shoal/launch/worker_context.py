@@ -27,6 +27,7 @@ from shoal.extract.parse_budget import ParseBudget
 from shoal.extract.scraper import Scraper
 from shoal.fetch.browser.program import missing_reason
 from shoal.fetch.exits.exit_set import ExitSet
+from shoal.fetch.sessions.seal import SessionSeal
 from shoal.launch.browsers import BrowserSet
 from shoal.launch.fetchers import FetcherPool, http_fetcher, run_fetchers
 from shoal.launch.job import FleetJob, RunJob, guard_policy
@@ -43,6 +44,7 @@ from shoal.worker.page_states import PageStateBuffer
 from shoal.worker.plan import WorkerPlan
 from shoal.worker.pool.crash_note import CrashNote
 from shoal.worker.run_list import MAX_RUNS, RunList
+from shoal.worker.sessions import SharedSessions
 from shoal.worker.start_rate import StartRate
 
 log = logging.getLogger("shoal.worker")
@@ -84,7 +86,8 @@ async def build_worker_context(
     page_states, browsers = PageStateBuffer(queue), BrowserSet(exits)
     if not missing_reason(settings.browser):
         fetchers = dataclasses.replace(fetchers, browser=browsers.for_run(job.run.id, settings))
-    run_context = build_run_context(job, scraper, fetchers, queue, page_states)
+    sessions = shared_sessions(settings, queue, note.worker)
+    run_context = build_run_context(job, scraper, fetchers, queue, page_states, sessions=sessions)
 
     async def serve_run(_: int) -> RunContext:
         return run_context
@@ -105,6 +108,7 @@ async def build_worker_context(
         budget=ParseBudget(settings.parse_timeout),
         supervised=supervised,
         start_limit=start_rate(settings, file_name_of(job.run.name)),
+        sessions=sessions,
         on_close=close,
     )
     context.counters.exits = exits.counters
@@ -128,6 +132,7 @@ class FleetContextFactory:
         self._refused: dict[int, str] = {}
         self._closing_fetchers: set[asyncio.Task[None]] = set()
         self._tools: WorkerContext | None = None
+        self._sessions: SharedSessions | None = None
         self._start_rate = start_rate(fleet_job.settings, fleet_job.rate_name or fleet_job.name)
         limit = fleet_job.settings.outbox_limit if fleet_job.settings.store else 0
         self._run_list = RunList(
@@ -141,6 +146,7 @@ class FleetContextFactory:
 
     def worker_context(self, note: CrashNote) -> WorkerContext:
         settings = self._settings
+        self._sessions = shared_sessions(settings, self._queue, note.worker)
         self._tools = WorkerContext(
             worker=note.worker,
             queue=self._queue,
@@ -154,6 +160,7 @@ class FleetContextFactory:
             run_list=self._run_list,
             on_close=self._close,
             start_limit=self._start_rate,
+            sessions=self._sessions,
         )
         self._tools.counters.exits = self._exits.counters
         return self._tools
@@ -229,7 +236,9 @@ class FleetContextFactory:
         if BROWSER in self._settings.has:
             fetchers = dataclasses.replace(fetchers, browser=self._browsers.for_run(run.id, settings))
         budget = self._budget(settings.parse_timeout)
-        return build_run_context(job, scraper, fetchers, self._queue, self._page_states, budget)
+        return build_run_context(
+            job, scraper, fetchers, self._queue, self._page_states, budget, sessions=self._sessions
+        )
 
     async def _scraper(self, run: Run) -> Scraper:
         name = run.spec.get("template")
@@ -277,6 +286,13 @@ class FleetContextFactory:
             self._start_rate.close()
         for budget in self._budgets.values():
             await budget.close()
+
+
+def shared_sessions(settings: Settings, queue: Queue, worker: str) -> SharedSessions | None:
+    """The sessions of this machine; None if it has none."""
+    if not settings.sessions:
+        return None
+    return SharedSessions(queue, settings.sessions, SessionSeal(settings.session_key), worker)
 
 
 def start_rate(settings: Settings, worker: str) -> StartRate | None:

@@ -33,6 +33,7 @@ CELERY_WORK = "celery-work"  # by number: a message that lets a process of Celer
 FINAL_COUNTS = "final"  # by worker that has ended: what it counted last
 SCALE = "scale"  # the scaler: its state, its history, what people asked of it
 FETCHING = "fetching."  # by host: which of its pages need a browser, as workers have learned
+SESSION = "session"  # by name: who is logged in, encrypted by the workers
 WORKER_PORT = "worker-port"  # by supervisor: where tasks can be pushed to its workers
 
 # RabbitMQ

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from shoal.config.load import Settings
 from shoal.config.run_settings import SETTINGS_KEY, settings_for_run
 from shoal.core.cache_rules import cache_key, is_fresh, is_shareable_request
-from shoal.core.lane import DIRECT, cache_lane
+from shoal.core.lane import DIRECT, cache_lane, session_of_lane
 from shoal.core.page import Request
 from shoal.core.request_header import parse_header_line
 from shoal.core.run import Run
@@ -34,7 +34,11 @@ def free_cached_starts(queue: Cache, settings: Settings) -> FreeCached:
         chosen = {
             cache_key(Request(task.url, headers=headers, exit=_exit(task)), settings.user_agent): at
             for at, task in enumerate(tasks)
-            if not is_off and is_fetched(task.kind) and is_plain(task.request_options) and not task.delay
+            if not is_off
+            and is_fetched(task.kind)
+            and is_plain(task.request_options)
+            and not session_of_lane(task.lane)
+            and not task.delay
         }
         freed, keys = list(tasks), list(chosen)
         try:

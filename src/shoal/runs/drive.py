@@ -22,6 +22,7 @@ from shoal.runs.missing_capabilities import find_missing
 from shoal.runs.outputs import RunOutputs
 from shoal.runs.progress import RunProgress, RunUi
 from shoal.runs.seed import ListSeeder
+from shoal.runs.waiting_sessions import WaitingSession, find_waiting_sessions
 
 POLL_EVERY = 0.25
 EXPORT_EVERY = 1.0
@@ -83,6 +84,7 @@ class RunDriver:
         self._send_celery_tasks = send_celery_tasks
         self._outbox_waits_since = 0.0
         self._discovery = Discovery(queue)
+        self.waiting_for: Sequence[WaitingSession] = ()  # that need a person: nothing else was left to do
 
     def stop(self) -> None:
         self._stopped.set()
@@ -134,6 +136,10 @@ class RunDriver:
             self._outbox_waits_since = 0.0
         if ended or (stats.is_over and is_seeded and not await identity.is_seeding(self.queue, self.run)):
             return True
+        if is_seeded:
+            self.waiting_for = await find_waiting_sessions(self.queue, self.run, stats)
+            if self.waiting_for:
+                return True  # for whoever is at this terminal to act; what waits is kept
         if self._output and time.monotonic() - self._last_export > EXPORT_EVERY:
             await self._output.drain()
             self._last_export = time.monotonic()

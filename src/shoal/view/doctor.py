@@ -40,6 +40,7 @@ EXTRAS = {backend.extra: backend.module for backend in BACKENDS if backend.extra
     "parquet": "pyarrow",
     "xlsx": "openpyxl",
     "browser": "playwright",
+    "sessions": "cryptography",
     "pandas": "pandas",
     "polars": "polars",
 }

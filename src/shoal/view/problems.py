@@ -18,6 +18,7 @@ from shoal.view.formatting import ago, clean, count, describe_reason, first_and_
 from shoal.view.hosts import hold_reason
 from shoal.view.recommendation import Recommendation, RecommendedStep, host_step
 from shoal.view.run_state import workers_for_run
+from shoal.view.sessions import waits_for
 from shoal.view.snapshot import Snapshot
 from shoal.view.status import code_version_warnings
 from shoal.view.workers import mixed_code_warnings, worker_state
@@ -38,6 +39,7 @@ def find_problems(
     yield from _stalled_runs(snapshot, series)
     yield from _missing_capabilities(snapshot)
     yield from _parked_hosts(snapshot)
+    yield from _waiting_sessions(snapshot)
     yield from _stale_workers(snapshot)
     yield from _code_differences(snapshot)
     yield from _waiting_records(snapshot)
@@ -193,6 +195,25 @@ def _parked_host_problem(lane: LaneState, now: int) -> Recommendation:
         host=lane.name,
         actions=(host_step("release it", lane.name, "release", f"shoal hosts release {clean(lane.name)}"),),
     )
+
+
+def _waiting_sessions(snapshot: Snapshot) -> Iterator[Recommendation]:
+    lanes = (*snapshot.hosts, *snapshot.parked)
+    for name, state in list(snapshot.sessions.items())[:MAX_SHOWN]:
+        pages = waits_for({lane.name: lane for lane in lanes}.values(), [name])
+        tried = f"{count(state.failures, 'login')} in a row failed" if state.failures else "nobody is logged in"
+        yield Recommendation(
+            "session_needs_person",
+            "act",
+            f"Session {clean(name)} needs a person",
+            f"{tried}{f': {clean(state.error)}' if state.error else ''}; {count(pages, 'page')} waiting, at no cost",
+            {"session": name, "failures": state.failures, "error": state.error, "waiting": pages},
+            actions=(
+                RecommendedStep("see what is wrong", f"shoal session show {clean(name)}"),
+                RecommendedStep("log in anew when it is mended", f"shoal session renew {clean(name)}"),
+                RecommendedStep("or go on as your browser", f"shoal session import {clean(name)} FILE"),
+            ),
+        )
 
 
 def _stale_workers(snapshot: Snapshot) -> Iterator[Recommendation]:

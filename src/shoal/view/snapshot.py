@@ -14,6 +14,7 @@ from shoal.control.recent_rates import RunRate, recent_rates
 from shoal.core.forecast import Forecast, forecast
 from shoal.core.lane import LaneState, WorkerStatus
 from shoal.core.run import Run, RunState
+from shoal.core.session import SessionState
 from shoal.core.stats import Stats, sum_stats
 from shoal.queue import document_kinds as kinds
 from shoal.queue.base import CacheStats, Queue
@@ -24,6 +25,7 @@ from shoal.view.ended_runs import ENDED_STATES, EndedRuns
 from shoal.view.rates import RateMeter
 from shoal.view.run_state import display_state, filter_live, live_workers_for_run, resume_hint
 from shoal.view.scale import ScaleStatus, scale_status
+from shoal.view.sessions import needing_person
 from shoal.view.status import Status, limiting_factors
 
 MAX_OPEN_RUNS, MAX_ENDED_RUNS, MAX_HOSTS = 200, 20, 50
@@ -72,6 +74,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     cache: CacheStats = CacheStats(0, 0)
     scale: ScaleStatus = ScaleStatus()
     intake: IntakeCounts = IntakeCounts()
+    sessions: dict[str, SessionState] = {}  # that wait for a person
 
     @property
     def alive(self) -> list[WorkerStatus]:
@@ -142,6 +145,7 @@ class FleetMonitor:
             cache=await read_stats(queue),
             scale=await scale_status(queue),
             intake=await intake_counts(queue),
+            sessions=await needing_person(queue),
         )
 
     def rate_of(self, run: int) -> float | None:

@@ -23,7 +23,7 @@ log = logging.getLogger("shoal.web")
 API_MODULES = (
     "health", "stats", "runs", "tasks", "hosts", "dead_letters", "records", "changes", "templates", "workers",
     "schedules", "advice", "scale", "history", "events", "submit", "batch", "jobs", "job_stats", "seen_sets", "cache",
-    "tokens", "webhooks", "queue",
+    "sessions", "tokens", "webhooks", "queue",
 )  # fmt: skip
 
 

@@ -31,6 +31,7 @@ from shoal.worker.fetch_learning import FetchLearning
 from shoal.worker.page_states import PageStateBuffer
 from shoal.worker.pool.crash_note import CrashNote
 from shoal.worker.run_list import RunList
+from shoal.worker.sessions import SharedSessions
 from shoal.worker.start_rate import StartLimit
 from shoal.worker.task.clients import HandlerClients
 from shoal.worker.task.recrawl import Recrawl
@@ -121,6 +122,8 @@ class RunContext:
     celery_task: str = ""  # sent after each page; empty: none
     exit: str = ""  # by which requests leave of whose task nobody has said so
     exit_budget: ByteBudget | None = None  # None: no limit
+    sessions: SharedSessions | None = None  # None: this machine has none
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # of this machine, for their logins
     recrawl: Recrawl | None = None  # None: pages are not compared with those of the run before
 
     @property
@@ -220,6 +223,7 @@ class WorkerContext:
     fast_responses: int = 0  # answers that came at once, from hosts without a pace
     budget: ParseBudget | None = None  # None: pages are parsed whatever it may cost
     run_list: RunList | None = None  # None: the plan says what is served, once and for all
+    sessions: SharedSessions | None = None  # None: this machine has none
     on_close: Callable[[], Awaitable[None]] | None = None  # what else is to be closed
     start_limit: StartLimit | None = None  # how many tasks it may start, beside what lanes allow
     clients: HandlerClients = field(default_factory=HandlerClients)  # of handlers of typed tasks
@@ -252,9 +256,13 @@ class WorkerContext:
         if self.page_states is not None:
             await self.page_states.flush()
         await self.fetch_learning.share_due()
+        if self.sessions is not None:
+            await self.sessions.share_due()
 
     async def close(self) -> None:
         await self.fetch_learning.share_all()
+        if self.sessions is not None:
+            await self.sessions.share_all()
         await self.clients.close()
         await self.fetcher.close()
         if self.budget is not None:

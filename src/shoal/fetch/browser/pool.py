@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from shoal.errors import FetchFailed
 from shoal.fetch.browser.failures import BROWSER
@@ -36,11 +36,11 @@ class BrowserPool:
     def browsers(self) -> frozenset[BrowserProcess]:
         return frozenset(self._browsers)
 
-    async def take(self, key: str, origin: str) -> BrowserSession:
+    async def take(self, key: str, origin: str, storage: Mapping[str, Mapping[str, str]]) -> BrowserSession:
         """A context with an open tab for pages of an origin, as soon as there is room for one more."""
         await self._places.acquire()
         try:
-            session = self._pop_idle(key, origin) or await self._open(key)
+            session = self._pop_idle(key, origin) or await self._open(key, storage)
             self._busy.add(session)
         except BaseException:
             self._places.release()
@@ -96,13 +96,13 @@ class BrowserPool:
             found.browser.enter()
         return found
 
-    async def _open(self, key: str) -> BrowserSession:
+    async def _open(self, key: str, storage: Mapping[str, Mapping[str, str]]) -> BrowserSession:
         while self._idle and len(self._idle) + len(self._busy) >= self._options.pages:
             await self._idle.pop(0).close()
         browser = await self._browser()
         browser.enter()  # now: one that is not in use may be ended at any moment
         try:
-            return await BrowserSession.open(key, browser, self._options)
+            return await BrowserSession.open(key, browser, self._options, storage)
         except BaseException as error:
             browser.leave()
             browser.failed_pages += 1

@@ -7,8 +7,8 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from shoal.errors import FetchFailed
 from shoal.fetch.browser.driver import BrowserDriver
@@ -105,14 +105,15 @@ class BrowserProcess:
     def is_connected(self) -> bool:
         return self._browser.is_connected()
 
-    async def new_context(self, proxy: str) -> BrowserContext:
-        """A context of its own, whose traffic goes through this proxy."""
+    async def new_context(self, proxy: str, storage: Mapping[str, Mapping[str, str]]) -> BrowserContext:
+        """A context of its own, whose traffic goes through this proxy. storage: what its scripts find, by origin."""
         return await self._browser.new_context(
             user_agent=self._options.user_agent or None,
             # A browser elsewhere cannot reach our gateway.
             proxy={"server": proxy, "bypass": "<-loopback>"} if self.pid else None,
             accept_downloads=False,
             service_workers="block",
+            storage_state=_storage_state(storage) if storage else None,
         )
 
     def enter(self) -> None:
@@ -184,3 +185,12 @@ def _environment() -> dict[str, str | float | bool]:
 def _kill(pid: int) -> None:
     with contextlib.suppress(OSError):
         os.kill(pid, signal.SIGKILL)
+
+
+def _storage_state(storage: Mapping[str, Mapping[str, str]]) -> Any:
+    """As Playwright writes it; cookies come with each page."""
+    origins = [
+        {"origin": origin, "localStorage": [{"name": name, "value": value} for name, value in items.items()]}
+        for origin, items in storage.items()
+    ]
+    return {"cookies": [], "origins": origins}

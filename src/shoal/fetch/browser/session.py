@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from shoal.fetch.browser.cookie_sync import CookieSync
@@ -34,11 +35,13 @@ class BrowserSession:
         self._options = options
 
     @classmethod
-    async def open(cls, key: str, browser: BrowserProcess, options: BrowserOptions) -> BrowserSession:
+    async def open(
+        cls, key: str, browser: BrowserProcess, options: BrowserOptions, storage: Mapping[str, Mapping[str, str]]
+    ) -> BrowserSession:
         port = await GatewayPort.open()
         try:
             async with asyncio.timeout(OPEN_TIMEOUT):
-                context = await browser.new_context(port.url)
+                context = await browser.new_context(port.url, storage)
         except BaseException:
             await port.close()
             raise
@@ -54,6 +57,11 @@ class BrowserSession:
                 self.tab = await Tab.open(self._context, self._options, origin)
         self.tab.uses += 1
         return self.tab
+
+    async def storage(self) -> dict[str, dict[str, str]]:
+        """What scripts keep in this context, by origin."""
+        state = await self._context.storage_state()
+        return {one["origin"]: {it["name"]: it["value"] for it in one["localStorage"]} for one in state["origins"]}
 
     async def rest(self) -> None:
         """The page is over: nothing of it goes on."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from shoal.core.browser_step import IDLE, BrowserStep
-from shoal.errors import FetchFailed
+from shoal.core.host_pattern import host_matches
+from shoal.errors import FetchFailed, GiveUp
 from shoal.fetch.browser.failures import BROWSER
 
 if TYPE_CHECKING:
@@ -31,7 +33,8 @@ async def run_steps(page: Page, steps: Sequence[BrowserStep]) -> None:
         except Error as error:
             if page.is_closed() or "crash" in str(error).lower():
                 raise
-            why = str(error).partition("\n")[0][:200]
+            # What is said of it may hold what was filled in.
+            why = "it was not possible" if step.only_at else str(error).partition("\n")[0][:200]
             raise FetchFailed(BROWSER, f"step {number} ({step}) cannot be taken: {why}") from error
 
 
@@ -59,6 +62,11 @@ async def _click(page: Page, step: BrowserStep) -> None:
 
 
 async def _fill(page: Page, step: BrowserStep) -> None:
+    if step.only_at:
+        # Whatever the page has become meanwhile: a password is for its own site.
+        host = urlsplit(page.url).netloc.rpartition("@")[2].lower()
+        if not any(host_matches(pattern, host) for pattern in step.only_at):
+            raise GiveUp("bad_request", f"{step}: the page is on {host or 'no host'} now, which it is not for")
     await page.fill(_css(step.at), step.text, timeout=STEP_TIMEOUT * 1_000)
 
 

@@ -105,6 +105,10 @@ class BrowserVisit:
             self.response = await self._read(self._events.document)
         return self.response
 
+    async def storage(self) -> dict[str, dict[str, str]]:
+        async with self._limited():
+            return await self._session.storage()
+
     async def responses(self, pattern: str) -> list[Response]:
         matches = url_glob(pattern).fullmatch
         found: list[Response] = []

@@ -11,6 +11,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from heapq import nlargest
 
+from shoal.core.session import is_identity
 from shoal.fetch.exits.options import ExitOptions
 from shoal.fetch.proxy import validate_proxy
 
@@ -64,6 +65,10 @@ class ProxyPool:
     def choose(self, session: str, host: str, now: float, tried: Collection[ProxyState] = ()) -> ProxyState | None:
         """The proxy for a request; None: all are left alone now, or were tried."""
         sticky = self._options.sticky
+        if is_identity(session):
+            # Its site knows it by this proxy: without it, it waits, or is retired.
+            first = self._ranked(session)[0]
+            return first if first.cool_until <= now and first not in tried else None
         if sticky == "none" and not session:
             return self._choose_next(now, tried)
         key = session if session and sticky != "host" else f"{session}\0{host}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from shoal.core.session import is_identity
 from shoal.fetch.exits.options import Sticky
 
 MAX_KEYS = 10_000  # those not used for longest lose theirs: a new circuit, no more
@@ -33,7 +34,8 @@ class CircuitKeys:
     def key(self, session: str, host: str, now: float) -> str:
         owner = self._owner(session, host)
         found = self._keys.pop(owner, None)
-        if found is None or (self._rotate and now - found.since >= self._rotate):
+        is_over = bool(self._rotate) and found is not None and now - found.since >= self._rotate
+        if found is None or (is_over and not is_identity(session)):
             found = _Key(self._make_key(), now)
         self._keys[owner] = found
         if len(self._keys) > MAX_KEYS:
@@ -56,12 +58,12 @@ class CircuitKeys:
         if found is None:
             return False
         found.refusals = found.refusals + 1 if is_refusal else 0
-        if not self._new_after or found.refusals < self._new_after:
+        if not self._new_after or found.refusals < self._new_after or is_identity(session):
             return False
         self.renew(session, host)
         return True
 
     def _owner(self, session: str, host: str) -> tuple[str, str]:
-        if session and self._sticky != "host":
+        if session and (self._sticky != "host" or is_identity(session)):
             return session, ""
         return session, "" if self._sticky == "none" else host

@@ -367,6 +367,29 @@ class SeenSetDocument(ExtensibleModel):
     changed_at: str = Field(description="When a URL was last added.")
 
 
+class SessionDocument(ExtensibleModel):
+    name: str
+    state: Literal["in", "out", "person", "login"] = Field(
+        description="in: somebody is logged in; out: the next worker logs in; person: one is needed; login: one does."
+    )
+    here: bool = Field(description="Whether this server has it, in its settings.")
+    hosts: list[str]
+    exit: str = Field(description='Its exit; "" is none.')
+    login: str = Field(description='form, json, browser; "" is a person.')
+    made_at: str | None = Field(description="When somebody last logged in.")
+    source: str = Field(description="login or import.")
+    is_confirmed: bool = Field(description="Whether a page was answered to a member since.")
+    logins: int
+    failures: int = Field(description="Logins in a row that failed.")
+    error: str
+    login_by: str = Field(description="The worker that logged in last, or does.")
+    retry_at: str | None = Field(description="When the next login is tried, after one that failed.")
+    workers: int = Field(description="Workers that have it.")
+    waiting: int = Field(description="Pages that wait for it.")
+    in_flight: int
+    hint: str = Field(description="What a person can do.")
+
+
 class ForgottenUrls(ExtensibleModel):
     name: str
     count: int

@@ -13,6 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from shoal.config.setting import read_value
 from shoal.control import actions, host_actions, schedules, webhooks
 from shoal.control.actions import ChangedTasks, UserActions, WorkerAction, find_workers
+from shoal.control.session_actions import renew_session
 from shoal.core import units
 from shoal.core.lane import LaneState
 from shoal.core.run import Run
@@ -280,6 +281,12 @@ async def _set_workers(form: ActionForm) -> FlashMessage:
     return FlashMessage("scale.set", formatting.count(workers, "worker"), undo_fields=undo)
 
 
+async def _renew_session(form: ActionForm) -> FlashMessage:
+    context = form.context
+    await renew_session(context.queue, form.actor, context.settings, form.about)
+    return FlashMessage("session.renew", form.about)
+
+
 async def _run_schedule(form: ActionForm) -> FlashMessage:
     run = await schedules.run_now(form.context.queue, form.about)
     await form.actor.log_action("run schedule", form.about, run=run.name)
@@ -348,6 +355,7 @@ _HANDLERS: dict[str, Handler] = {
     "host.pace": _pace_action("host.pace", _pace_of),
     "host.reset": _pace_action("host.reset", lambda fields: (-1.0, -1)),
     "host.forget": _forget_host,
+    "session.renew": _renew_session,
     "hosts.park": _hosts_action("hosts.park"),
     "hosts.release": _hosts_action("hosts.release"),
     "hosts.pace": _hosts_action("hosts.pace"),

@@ -124,6 +124,7 @@ def _filter_words(fields: Mapping[str, str]) -> str:
 
 
 RUN, HOST, WORKER = "/api/v1/runs/{about}", "/api/v1/hosts/{about}", "/api/v1/workers/{about}"
+SESSION = "/api/v1/sessions/{about}"
 TASK, SCALE = "/api/v1/tasks/{about}", "/api/v1/scale"
 SCHEDULE, HOSTS, HOOK = "/api/v1/schedules/{about}", "/api/v1/hosts", "/api/v1/hooks/{about}"
 
@@ -203,6 +204,11 @@ _ALL = (
         "host.forget", "Forget what was learnt", "Forget what was learnt of {about}?",
         "Slower paces, holds and parks for failures go; its next answers decide anew. What people set stays.",
         "{about}: what was learnt is forgotten.", "shoal hosts forget ABOUT", HOST + "/forget",
+    ),
+    PageAction(
+        "session.renew", "Log in anew", "Log in anew to session {about}?",
+        "The next worker that needs it logs in; pages that wait for it go on.",
+        "Session {about}: the next worker logs in.", "shoal session renew ABOUT", SESSION + "/renew",
     ),
     PageAction(
         "hosts.park", "Park", "Park {which}?",

@@ -14,6 +14,7 @@ from shoal.runs.host_limits import asked_spacing
 from shoal.view.auto_fetch import host_fetching
 from shoal.view.formatting import describe_reason, format_least_time
 from shoal.view.host_evidence import describe_robots, last_answers
+from shoal.view.sessions import describe_session, session_views
 from shoal.web.context import ServerContext
 from shoal.web.http.problem import not_found
 from shoal.web.pages.charts import Hours, heatmap_context
@@ -47,11 +48,13 @@ async def hosts(
 ) -> Response:
     async def gather() -> dict[str, Any]:
         chosen = {"like": like, "only": only, "order": order, "after": after}
-        given = {
+        given: dict[str, Any] = {
             "spans": [(label, f"/hosts{query(**chosen, hours=f'{it:g}')}", it == hours) for it, label in SPANS.items()]
         }
         # The living part of the page has no map.
         drawn = {} if is_live_part(request) else await heatmap_context(context, like.strip().lower(), hours)
+        sessions = await session_views(context.queue, context.settings)
+        given |= {"sessions": [(one, describe_session(one, await context.queue.now())) for one in sessions]}
         return await lanes_page(context, "/hosts", like.strip(), only, order, after) | given | drawn
 
     return await page(request, caller, "hosts.html", gather, nav="hosts")

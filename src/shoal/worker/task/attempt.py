@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from shoal.core.lane import DIRECT, exit_of_lane, lane_name, lane_without_cache
+from shoal.core.lane import DIRECT, exit_of_lane, lane_without_cache, same_owner_lane, session_of_lane
 from shoal.core.page import Response
 from shoal.core.task import Attempt, LaneChange, LeasedTask, OutboxEntry, Outcome, is_plain
 from shoal.core.task_kind import PAGE
@@ -29,7 +29,6 @@ SAMPLE_EVERY = 8  # one in so many fast responses is measured
 
 class TaskAttempt:
     __slots__ = (
-        "_exit",
         "_started",
         "_started_at",
         "auto_count",
@@ -39,6 +38,7 @@ class TaskAttempt:
         "fetched_by",
         "former",
         "has_fetched_more",
+        "identity",
         "is_in_handler",
         "is_unchanged",
         "lane",
@@ -55,7 +55,6 @@ class TaskAttempt:
     def __init__(self, task: LeasedTask, context: WorkerContext) -> None:
         self.task = task
         self.context = context
-        self._exit = exit_of_lane(task.lane)
         self.lane = lane_without_cache(task.lane)  # of its requests
         self.run_context: RunContext | None = None
         self.step = UserCodeStep(task, context)
@@ -71,18 +70,21 @@ class TaskAttempt:
         self.has_fetched_more = False  # what its handler yields depends on other pages, too
         self.is_in_handler = False  # whether a failure now is one of the user's code
         self.fetched_by = ""  # with what, and why, where that was not said beforehand
+        self.identity = ""  # who it goes as, of a session that the fleet shares
         self.auto_count = ""  # likewise, as the run counts it
         self._started = context.clock()
         self._started_at = context.wall_clock()
 
     def lane_of(self, url: str) -> str:
-        """The lane of a request of this attempt: it leaves by the exit of its task."""
-        return lane_name(lane_of(url), self._exit) if self._exit else lane_of(url)
+        """The lane of a request of this attempt: it leaves by the exit of its task, and is of the same session."""
+        return same_owner_lane(lane_of(url), self.lane)
 
     def exit_of(self, run_context: RunContext) -> str:
         """The exit by which its requests leave, those of page.fetch included; "": directly, or by a proxy."""
         options = self.task.request_options
         own = (options.exit or ("" if options.proxy else run_context.exit)) if options is not None else run_context.exit
+        if run_context.sessions is not None and (session := run_context.sessions.of_task(self.task)) is not None:
+            own = session.exit or own
         return "" if own == DIRECT else own
 
     async def has_browser_worker(self) -> bool:
@@ -119,7 +121,7 @@ class TaskAttempt:
 
     def record_exit_failure(self, lane: str, error: FetchFailed) -> None:
         """No proxy of its exit works: the host is not to blame, and its lane by this exit waits for one that does."""
-        if exit_of_lane(lane) and error.after:
+        if (exit_of_lane(lane) or session_of_lane(lane)) and error.after:
             self.add_lane_change(LaneChange(lane, hold_for=error.after, reason=str(error)[:MAX_REASON]))
 
     def record_response(self, response: Response) -> None:

@@ -51,12 +51,15 @@ async def visit_page(attempt: TaskAttempt, run_context: RunContext, turn: Turn) 
 
     own_steps = options.steps if options is not None else ()
     steps = own_steps or run_context.scraper.fetching_of(task.url, task.kind).steps or run_context.steps
+    identity = builder.identity(task.url, options)
+    owner = (run_context.name, session_of(options)) if identity is None else (identity.key,)
     request = VisitRequest(
         task.url,
         navigate,
         _checked_steps(steps),
-        session="\0".join((run_context.name, session_of(options), exit, options.proxy if options else "")),
-        cookies=builder.session_cookies(options),
+        session="\0".join((*owner, exit, options.proxy if options else "")),
+        cookies=builder.session_cookies(task.url, options),
+        storage=identity.storage if identity is not None else {},
         counts_subrequests=run_context.counts_subrequests and bool(task.spacing),
     )
     try:

@@ -11,7 +11,7 @@ from shoal.core.run import Run
 from shoal.core.run_counters import exit_bytes
 from shoal.errors import UsageError
 from shoal.queue.base import Queue
-from shoal.worker.task.slot import TaskPostponed
+from shoal.worker.postponed import TaskPostponed
 
 log = logging.getLogger("shoal.worker")
 READ_INTERVAL = 2.0  # seconds; what other workers have used meanwhile is not known yet

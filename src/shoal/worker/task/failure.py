@@ -23,14 +23,16 @@ from pathlib import Path
 from types import CodeType, TracebackType
 from typing import Any
 
+from shoal.core.lane import session_of_lane
 from shoal.core.retry import retry_delay
-from shoal.core.task import UNACKNOWLEDGED, Outcome, Result
+from shoal.core.task import UNACKNOWLEDGED, LaneChange, Outcome, Result
 from shoal.errors import FetchFailed, GiveUp, QueueFull, QueueReadOnly, QueueRefused, QueueUnavailable, Retry
 from shoal.worker.context import RunNotServed
-from shoal.worker.task.attempt import TaskAttempt, log_fields
+from shoal.worker.postponed import TaskPostponed
+from shoal.worker.sessions import SessionWaits
+from shoal.worker.task.attempt import MAX_REASON, TaskAttempt, log_fields
 from shoal.worker.task.handler_runner import HandlerTimeout
 from shoal.worker.task.page_counters import page_counters
-from shoal.worker.task.slot import TaskPostponed
 
 log = logging.getLogger("shoal.worker")
 
@@ -56,7 +58,7 @@ def failure_outcome(attempt: TaskAttempt, error: BaseException) -> Outcome:
         traceback.clear_frames(error.__traceback__)
     error = _root_error(attempt, error)
     if _is_releasable(attempt, error):
-        return _outcome(attempt, "released")
+        return _outcome(attempt, "released", after=_wait_of(attempt, error))
     if isinstance(error, ExcludedByRule):
         result: Result = "dead" if attempt.task.parent is None else "cancelled"
         return _outcome(attempt, result, error.reason, str(error), error)
@@ -69,6 +71,18 @@ def failure_outcome(attempt: TaskAttempt, error: BaseException) -> Outcome:
     after = _retry_delay(attempt, cause, error.after if isinstance(error, Retry) else None)
     result = "dead" if after is None else "retry"
     return _outcome(attempt, result, cause, _message(error), error, after or 0.0)
+
+
+def _wait_of(attempt: TaskAttempt, error: BaseException) -> float:
+    """Seconds until a released task is worth another look; what waits in a lane of its session is held there."""
+    if not isinstance(error, SessionWaits):
+        return 0.0
+    task = attempt.task
+    if error.holds_lane and session_of_lane(task.lane) == error.session:
+        if error.after:
+            attempt.add_lane_change(LaneChange(task.lane, hold_for=error.after, reason=str(error)[:MAX_REASON]))
+        return 0.0
+    return error.after
 
 
 def is_last_attempt(attempt: TaskAttempt, cause: str, after: float | None) -> bool:

@@ -39,6 +39,7 @@ from shoal.worker.task.page_fetch import build_page
 from shoal.worker.task.queue_look_up import ask_queue
 from shoal.worker.task.recrawl import restored
 from shoal.worker.task.robots_check import check_robots
+from shoal.worker.task.session_gate import check_session, enter_session, note_session_failure
 from shoal.worker.task.sitemap import is_missing, read_sitemap, reading_place
 from shoal.worker.task.typed_task import run_typed_task
 
@@ -60,12 +61,14 @@ async def process_task(task: LeasedTask, context: WorkerContext, start_at: float
                 await wait_for_slot(attempt, run_context, start_at)
             return await run_typed_task(attempt, run_context)
         if task.kind == SITEMAP:
+            run_context = await enter_session(attempt, run_context)
             async with reading_place(attempt):
                 turn = partial(wait_for_turn, attempt, run_context, start_at)
                 response = await fetch(attempt, run_context, turn, HTTP)
                 check_status(attempt, run_context, response)
                 found, counted = await read_sitemap(attempt, run_context, response)
             return attempt.success_outcome(HandlerOutput(), found, counters=page_counters(attempt) | counted)
+        run_context = await enter_session(attempt, run_context)
         if run_context.recrawl is not None:
             attempt.former = await run_context.recrawl.recall(task)
         output = take_unchanged(attempt, run_context, None)
@@ -80,6 +83,7 @@ async def process_task(task: LeasedTask, context: WorkerContext, start_at: float
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and not context.supervised:
             raise
+        await note_session_failure(attempt, error)
         outcome = failure_outcome(attempt, error)
         if attempt.former is not None and attempt.run_context is not None and attempt.run_context.recrawl is not None:
             attempt.run_context.recrawl.remember_failed(task, attempt.former, outcome)
@@ -142,6 +146,7 @@ async def visit(attempt: TaskAttempt, run_context: RunContext, start_at: float) 
 async def visit_once(attempt: TaskAttempt, run_context: RunContext, turn: Turn, by: Single) -> HandlerOutput:
     """Fetch the page in one way and let its handler read it."""
     response = await fetch(attempt, run_context, turn, by)
+    await check_session(attempt, run_context, response)
     if (output := take_unchanged(attempt, run_context, response)) is not None:
         attempt.context.refusals.reset(attempt.lane_of(response.url))
         return output

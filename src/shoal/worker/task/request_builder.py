@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -34,6 +35,24 @@ class CookieStore(Protocol):
     def put(self, cookies: Iterable[Cookie], now: float) -> None: ...
 
 
+class RequestIdentity(CookieStore, Protocol):
+    """Who is logged in to a session that the fleet shares."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def storage(self) -> Mapping[str, Mapping[str, str]]: ...
+
+    def headers_for(self, url: str) -> Headers: ...
+
+
+class Identities(Protocol):
+    def identity(self, name: str, url: str) -> RequestIdentity | None:
+        """None: it is not a session that the fleet shares, or not on one of its hosts."""
+        ...
+
+
 class CookieStores(Protocol):
     def jar(self, name: str) -> CookieStore: ...
 
@@ -56,6 +75,8 @@ class RequestBuilder:
         is_offline: bool = False,
         cache: float = 0.0,
         exit_proxies: Mapping[str, Sequence[str]] | None = None,
+        identities: Identities | None = None,
+        session: str = "",
     ) -> None:
         """is_own_origin: whether an origin may see the run's own login; credential: a secret as a header.
 
@@ -65,7 +86,11 @@ class RequestBuilder:
         is_offline: nothing is really sent, so that logins and proxies are not needed.
         cache: for how long stored responses will do, as in Request.
         exit_proxies: by the name of the exit, those that may read what is not encrypted.
+        identities: of the sessions that the fleet shares. session: the one that requests are of which name none.
         """
+        self._identities = identities
+        self._session = session
+        self._check: Callable[[Request], None] | None = None
         self._is_offline = is_offline
         self._exit_proxies = exit_proxies or {}
         self._cache = cache
@@ -85,6 +110,23 @@ class RequestBuilder:
         if auth:
             self._secret(auth)  # said now, not on the first page
 
+    def with_identities(self, identities: Identities, check: Callable[[Request], None] | None = None) -> RequestBuilder:
+        """The same for others. check: raises for a request that is not to be sent."""
+        found = copy(self)
+        found._identities, found._check = identities, check
+        return found
+
+    def proxies_of(self, exit: str) -> list[str]:
+        """The hosts of those that may read what is sent by an exit, or by the run's proxy."""
+        proxies = self._exit_proxies.get(exit, ()) if exit else filter(None, (self.proxy,))
+        return [proxy_origin(one).partition("://")[2] for one in proxies]
+
+    def identity(self, url: str, request_options: RequestOptions | None) -> RequestIdentity | None:
+        """Who asks, of a session that the fleet shares."""
+        if self._identities is None:
+            return None
+        return self._identities.identity(session_of(request_options) or self._session, url)
+
     def build(
         self,
         url: str,
@@ -98,8 +140,9 @@ class RequestBuilder:
 
         exit: the name of the one it leaves by, in place of the run's proxy.
         """
-        cookie = self._cookie(url, request_options)
-        if self._is_plain and request_options is None and not cookie and not exit:
+        identity = self.identity(url, request_options)
+        cookie = self._cookie(url, request_options, identity)
+        if self._is_plain and request_options is None and not cookie and not exit and identity is None:
             return Request(url, timeout=self._timeout, cache=self._cache)
         if self._is_offline:
             return Request(
@@ -112,9 +155,10 @@ class RequestBuilder:
         for seen_by in self._exit_proxies.get(exit, ()) if exit else (proxy,):
             self._check_proxy_may_see(url, seen_by, task_auth, allows)
         headers = self._run_headers(origin_of(url))
+        if identity is not None and (their_headers := identity.headers_for(url)):
+            headers = _replaced(headers, their_headers)
         if own_headers := self._task_headers(options, origin_of(url), origin_of(requested_url), allows):
-            names = {name.lower() for name, _ in own_headers}
-            headers = [pair for pair in headers if pair[0].lower() not in names] + list(own_headers)
+            headers = _replaced(headers, own_headers)
         is_own = bool(headers) or options.method != "GET" or options.body is not None
         if cookie and not any(name.lower() == "cookie" for name, _ in headers):
             headers.append(("cookie", cookie))
@@ -122,7 +166,9 @@ class RequestBuilder:
         connections = self._connections if is_own else ""
         cache = self.cache_age(request_options)
         session = f"{self._connections}\0{name}" if exit and (name := session_of(request_options)) else ""
-        return Request(
+        if identity is not None:
+            connections, session, cache = identity.key, identity.key if exit else "", 0.0
+        request = Request(
             url,
             options.method,
             tuple(headers),
@@ -135,12 +181,15 @@ class RequestBuilder:
             exit,
             session,
         )
+        if self._check is not None:
+            self._check(request)
+        return request
 
     def cache_age(self, options: RequestOptions | None) -> float:
         """How old a stored response may be that is used in place of a request, as in Request; 0: none is used."""
         if options is None:
-            return self._cache
-        is_own = options.session or options.rule_session or options.auth or options.again
+            return 0.0 if self._session else self._cache
+        is_own = options.session or options.rule_session or self._session or options.auth or options.again
         return 0.0 if is_own else options.cache or self._cache
 
     def _run_headers(self, origin: str) -> list[tuple[str, str]]:
@@ -167,21 +216,26 @@ class RequestBuilder:
 
     def store_cookies(self, response: Response, request_options: RequestOptions | None) -> bool:
         """Keep the cookies of an answer; says whether there were any."""
-        if self._sessions is None:
+        identity = self.identity(response.url, request_options)
+        if self._sessions is None and identity is None:
             return False
         lines = [value for name, value in response.headers if name == "set-cookie"]
-        if lines:
-            self._sessions.jar(session_of(request_options)).store(response.url, lines, time.time())
+        if lines and (jar := self._jar(request_options, identity)) is not None:
+            jar.store(response.url, lines, time.time())
         return bool(lines)
 
-    def session_cookies(self, request_options: RequestOptions | None) -> CookieStore | None:
+    def session_cookies(self, url: str, request_options: RequestOptions | None) -> CookieStore | None:
         """The cookies that a browser shares with plain requests of the same session; None: they are not kept."""
+        return self._jar(request_options, self.identity(url, request_options))
+
+    def _jar(self, request_options: RequestOptions | None, identity: RequestIdentity | None) -> CookieStore | None:
+        if identity is not None:
+            return identity
         return None if self._sessions is None else self._sessions.jar(session_of(request_options))
 
-    def _cookie(self, url: str, request_options: RequestOptions | None) -> str:
-        if self._sessions is None:
-            return ""
-        return self._sessions.jar(session_of(request_options)).header(url, time.time())
+    def _cookie(self, url: str, request_options: RequestOptions | None, identity: RequestIdentity | None) -> str:
+        jar = self._jar(request_options, identity)
+        return "" if jar is None else jar.header(url, time.time())
 
     def _secret(self, name: str) -> str:
         try:
@@ -214,6 +268,11 @@ class RequestBuilder:
                 "bad_request", "the task names a proxy by its URL: only names of this machine's secrets are used"
             )
         return self._proxy_url(proxy)
+
+
+def _replaced(headers: Iterable[tuple[str, str]], by: Headers) -> list[tuple[str, str]]:
+    names = {name.lower() for name, _ in by}
+    return [pair for pair in headers if pair[0].lower() not in names] + list(by)
 
 
 def _cross_origin_headers(request_options: RequestOptions) -> Headers:

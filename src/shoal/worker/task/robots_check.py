@@ -9,6 +9,7 @@ from shoal.core.task import LaneChange
 from shoal.errors import FetchFailed, Retry
 from shoal.politeness.robots import RobotsVerdict
 from shoal.worker.context import RunContext
+from shoal.worker.postponed import TaskPostponed
 from shoal.worker.task import slot
 from shoal.worker.task.attempt import TaskAttempt
 from shoal.worker.task.failure import ExcludedByRule
@@ -61,6 +62,6 @@ def _raise_robots_unknown(attempt: TaskAttempt, lane: str, verdict: RobotsVerdic
     if attempt.task.probe and lane == attempt.task.lane and not verdict.fresh:
         # Nothing was found out: the lane is to be tried when robots.txt may be asked for again.
         attempt.add_lane_change(LaneChange(lane, hold_for=wait, reason=verdict.reason))
-        raise slot.TaskPostponed(verdict.reason)
+        raise TaskPostponed(verdict.reason)
     attempt.record_no_response(lane, verdict.cause)
     raise FetchFailed(verdict.cause, verdict.reason, after=wait)

@@ -15,10 +15,10 @@ from shoal.extract.links import AdmittedLinks
 from shoal.extract.page import Follow
 from shoal.sources.sitemap import SitemapReader
 from shoal.worker.context import RunContext
+from shoal.worker.postponed import TaskPostponed
 from shoal.worker.task.attempt import TaskAttempt
 from shoal.worker.task.failure import ExcludedByRule
 from shoal.worker.task.queue_look_up import ask_queue
-from shoal.worker.task.slot import TaskPostponed
 
 CHUNK = 65_536  # bytes parsed before others get their turn
 AT_ONCE = 4  # of a host that are fetched and read

@@ -8,16 +8,13 @@ import random
 from shoal.core.lane import Pace
 from shoal.errors import Retry
 from shoal.worker.context import WorkerContext
+from shoal.worker.postponed import TaskPostponed
 
 # Of the spacing; whoever comes later takes a new slot, so that slots are never bunched. A twentieth is
 # promised, and the way of the queue's answer takes some of it.
 TOLERANCE = 0.04
 MAX_SLOT_WAIT = 60.0  # a slot further away is not worth waiting for in this worker
 _MAX_TRIES = 5
-
-
-class TaskPostponed(Exception):
-    """The task cannot go on at this moment, through no fault of its own."""
 
 
 async def wait_until(context: WorkerContext, at: float, spacing: float) -> bool:
