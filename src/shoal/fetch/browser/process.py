@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from shoal.errors import FetchFailed
 from shoal.fetch.browser.driver import BrowserDriver
 from shoal.fetch.browser.failures import BROWSER
+from shoal.fetch.browser.memory_gauge import MemoryGauge
 from shoal.fetch.browser.options import BrowserOptions, launch_flags
-from shoal.fetch.browser.process_tree import biggest_renderer, descendants, tree_memory, with_new_children
+from shoal.fetch.browser.process_tree import biggest_renderer, descendants, with_new_children
 from shoal.fetch.browser.program import find_program, is_remote, sandbox_problem
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class BrowserProcess:
         self._options = options
         self._clock = clock
         self._started = clock()
+        self._gauge = MemoryGauge()
         self._watch: asyncio.Task[None] | None = None
         self.pid = pid  # 0: it runs elsewhere
         self.pages = 0  # that it has served
@@ -157,7 +159,7 @@ class BrowserProcess:
             _kill(self.pid)
 
     def _memory(self) -> int:
-        return tree_memory(descendants(self.pid), int(RETIRE_MEMORY * self._options.memory))
+        return self._gauge.total(descendants(self.pid), int(RETIRE_MEMORY * self._options.memory))
 
     async def _watch_memory(self) -> None:
         high = int(MEMORY_HIGH * self._options.memory)
@@ -167,7 +169,7 @@ class BrowserProcess:
             # To look at all threads of all processes takes milliseconds, which is too much for each time.
             pids = with_new_children(pids) if looks % FULL_LOOK_EVERY else descendants(self.pid)
             looks += 1
-            taken = tree_memory(pids, high)
+            taken = self._gauge.total(pids, high)
             self.most_memory = max(self.most_memory, taken)
             if taken <= high:
                 continue
