@@ -65,10 +65,22 @@ class TorFetcher:
         """The relays of the circuit that the session's request took."""
         before = {one.user for one in await self.circuits()}
         self._site.hits.clear()
-        await self._fetcher.fetch(Request(self._site.url(path), exit="onion", session=session))
+        await self._fetch(Request(self._site.url(path), exit="onion", session=session))
         assert {hit.peer for hit in self._site.hits} <= set(self._network.exit_addresses)
         new = [one.relays for one in await self.circuits() if one.user not in before]
         return new[0] if new else ()
+
+    async def _fetch(self, request: Request) -> None:
+        """As workers do it: circuits fail now and then on a busy machine, and tor says so to whoever asked."""
+        end = time.monotonic() + HANG
+        while True:
+            try:
+                await self._fetcher.fetch(request)
+            except FetchFailed:
+                if time.monotonic() > end:
+                    raise
+            else:
+                return
 
     async def circuits(self) -> list[Circuit]:
         tor = self.exits.find("onion").tor
@@ -123,6 +135,7 @@ async def test_a_tor_that_has_died_is_started_anew(inside: TorNetwork) -> None:
         await tor.ask("anna")
         [pid] = tor_processes(Path("/tmp"))
         os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not tor.exits.counters()["onion"].tors)
         assert await tor.ask("anna")
         assert pid not in tor_processes(Path("/tmp"))
     assert tor_processes(Path("/tmp")) == []
