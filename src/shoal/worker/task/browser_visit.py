@@ -58,6 +58,7 @@ async def visit_page(attempt: TaskAttempt, run_context: RunContext, turn: Turn) 
         session="\0".join((run_context.name, session_of(options), exit, options.proxy if options else "")),
         cookies=builder.session_cookies(options),
         counts_subrequests=run_context.counts_subrequests and bool(task.spacing),
+        is_wanted=attempt.wants_browser,
     )
     try:
         live = await run_context.browser.visit(request)
