@@ -16,6 +16,7 @@ import pytest
 from local_fleet import LocalFleet, local_fleet
 from rendered_crawl import worker_processes
 from rendering import need_browser, page_exits
+from servers.proxy_process import find_program
 from servers.tor_network import TorNetwork, tor_network
 from small_site import GatedPage, SmallSite, page, small_site
 from wait import HANG, wait_until
@@ -37,6 +38,11 @@ from shoal.fetch.tor.status import Circuit
 OFFLINE = ("DisableNetwork 1",)
 GONE_WITHIN = 5.0  # seconds
 pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def program() -> str:
+    return find_program("tor", "tor")
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +188,7 @@ async def test_twenty_tors_at_once_do_not_disturb_each_other(tmp_path: Path) -> 
     ("options", "words"),
     [
         (TorOptions(torrc=OFFLINE, bootstrap_timeout=1.0), r"not bootstrapped within 1 s, it is stuck at 0 % \(Start"),
-        (TorOptions(torrc=("NoSuchOption 1",)), "tor has ended with 1: .*NoSuchOption"),
+        (TorOptions(torrc=(*OFFLINE, "NoSuchOption 1")), "tor has ended with 1: .*NoSuchOption"),
         (TorOptions(program="/nowhere/tor"), "no program /nowhere/tor"),
         (TorOptions(program="/bin/false"), "tor has ended with 1: it does not say why"),
     ],
@@ -251,6 +257,32 @@ def test_a_run_leaves_by_tor_robots_included_and_nothing_is_left(fleet: LocalFle
     assert "status 200; bootstrapped in" in tried.out
     assert " - exit" in tried.out
     assert left(fleet.user.folder / "tmp") == []
+
+
+NEW_CIRCUIT = """
+import shoal
+
+shop = shoal.Scraper("shop", start="{url}")
+
+@shop.page("*")
+async def page(page):
+    before = (await page.fetch("/who")).text
+    for _ in range(40):
+        await page.new_circuit()
+        after = (await page.fetch("/who")).text
+        if after != before:
+            break
+    yield {{"is_new": after != before}}
+"""
+
+
+def test_a_handler_gets_a_new_circuit_when_it_asks_for_one(fleet: LocalFleet, inside: TorNetwork) -> None:
+    """It may happen to end at the same relay: one of three."""
+    fleet.site.pages |= {"/": page("a"), "/who": lambda hit: (200, {}, hit.peer.encode())}
+    (fleet.user.folder / "shop.py").write_text(NEW_CIRCUIT.format(url=fleet.site.url()))
+    done = fleet.user.shoal("run", "shop.py", "--exit", "onion", "-o", "out.jsonl")
+    assert done.code == 0, done.err
+    assert json.loads((fleet.user.folder / "out.jsonl").read_text()) == {"is_new": True}
 
 
 @pytest.mark.parametrize("kind", ["worker", "supervisor", "group"])

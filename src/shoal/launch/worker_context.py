@@ -107,7 +107,7 @@ async def build_worker_context(
         start_limit=start_rate(settings, file_name_of(job.run.name)),
         on_close=close,
     )
-    context.counters.exits = exits.counters
+    context.counters.exits, context.new_circuit = exits.counters, exits.new_circuit
     return context
 
 
@@ -155,7 +155,7 @@ class FleetContextFactory:
             on_close=self._close,
             start_limit=self._start_rate,
         )
-        self._tools.counters.exits = self._exits.counters
+        self._tools.counters.exits, self._tools.new_circuit = self._exits.counters, self._exits.new_circuit
         return self._tools
 
     async def serve(self, run: int) -> RunContext:

@@ -37,17 +37,18 @@ class MemoryGauge:
         return sum(one.share for one in self._measured.values())
 
     def _bound(self, resident: dict[int, Resident]) -> int:
+        measured = self._measured
         # A new process has the same program and libraries in memory as those before it.
-        usual = max((one.seen.shared for one in self._measured.values()), default=0)
+        usual = max((one.seen.shared for one in measured.values()), default=0)
         bound = 0
         for pid, now in resident.items():
-            before = self._measured.get(pid)
+            before = measured.get(pid)
             if before is None:
                 bound += now.private + max(0, now.shared - usual)
             else:
                 bound += before.share + max(0, now.private - before.seen.private)
                 bound += max(0, now.shared - before.seen.shared)
-        for pid in self._measured.keys() - resident.keys():
-            gone = self._measured[pid]
+        for pid in measured.keys() - resident.keys():
+            gone = measured[pid]
             bound += max(0, gone.share - gone.seen.private)  # what it shared may now be the others' alone
         return bound
