@@ -10,11 +10,13 @@ import argparse
 import asyncio
 import contextlib
 import os
+import re
 import statistics
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -93,6 +95,7 @@ class BrowserCost:
     cpu: float  # seconds of all processes
     early: int  # bytes (PSS) when 100 pages were asked for
     late: int  # when all were
+    roles: dict[str, float]  # seconds by what processes are
 
 
 @contextmanager
@@ -107,18 +110,17 @@ def running(argv: list[str], cwd: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def measure(name: str, shop: Shop, pages: int, browser: str) -> BrowserCost:
-    """One crawl; processor time is what each process was last seen with, as browsers do not wait for all of theirs."""
     with scratch() as folder:
         urls, out = folder / "urls.txt", folder / "out.jsonl"
         urls.write_text("\n".join(f"http://127.0.0.1:{shop.port}/page/{n}" for n in range(pages)))
         shop.pages = 0
-        spent: dict[tuple[int, float], float] = {}
+        spent = ProcessTimes()
         early = late = 0
         start = time.monotonic()
         with running(command(name, urls, out, browser), folder) as process:
             while process.poll() is None:
                 time.sleep(SAMPLE)
-                memory = sample(process.pid, spent, shop.pages >= EARLY)
+                memory = spent.sample(process.pid, shop.pages >= EARLY)
                 if shop.pages >= EARLY and not early:
                     early = memory
                 late = memory if shop.pages < pages or not late else max(late, memory)
@@ -126,19 +128,53 @@ def measure(name: str, shop: Shop, pages: int, browser: str) -> BrowserCost:
         if not out.exists():
             print((folder / "log.txt").read_text()[-2_000:], file=sys.stderr)
         records = out.read_text().count("9.99" if name == "shoal" else '"price": true') if out.exists() else 0
-        return BrowserCost(records, wall, sum(spent.values()), early, late)
+        return BrowserCost(records, wall, spent.total, early, late, spent.by_role)
 
 
-def sample(pid: int, spent: dict[tuple[int, float], float], wants_memory: bool) -> int:
-    memory = 0
-    with contextlib.suppress(psutil.NoSuchProcess):
-        root = psutil.Process(pid)
-        for process in (root, *root.children(recursive=True)):
-            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied, OSError):
-                times = process.cpu_times()
-                spent[process.pid, process.create_time()] = times.user + times.system
-                memory += process.memory_full_info().pss if wants_memory else 0
-    return memory
+class ProcessTimes:
+    """Processor time of a command and all that it starts, by what each process is."""
+
+    def __init__(self) -> None:
+        self._spent: dict[tuple[str, int, float], float] = {}
+
+    @property
+    def by_role(self) -> dict[str, float]:
+        found = Counter[str]()
+        for (role, _, _), seconds in self._spent.items():
+            found[role] += seconds
+        return {role: round(seconds, 1) for role, seconds in found.most_common()}
+
+    @property
+    def total(self) -> float:
+        return sum(self._spent.values())
+
+    def sample(self, pid: int, wants_memory: bool) -> int:
+        """The memory (PSS) of all; processor time is what a process was last seen with."""
+        memory, seen = 0, Counter[tuple[str, int, float]]()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            root = psutil.Process(pid)
+            for process in (root, *root.children(recursive=True)):
+                with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied, OSError):
+                    role, times = role_of(process), process.cpu_times()
+                    # Many a page's process lives shorter than a sample: its zygote has waited for it.
+                    owner = process.parent() if role == "renderer" else process
+                    owner = owner or process
+                    key = ("pages" if role in ("renderer", "zygote") else role, owner.pid, owner.create_time())
+                    seen[key] += sum(times[:4] if role == "zygote" else times[:2])
+                    memory += process.memory_full_info().pss if wants_memory else 0
+        for key, seconds in seen.items():
+            self._spent[key] = max(seconds, self._spent.get(key, 0.0))
+        return memory
+
+
+def role_of(process: psutil.Process) -> str:
+    words = process.cmdline()
+    line = " ".join(words)
+    if found := re.search(r"--type=([\w-]+)", line):
+        return "network" if "NetworkService" in line else found[1]
+    if "chromium" in line.partition(" ")[0]:
+        return "browser"
+    return "driver" if "run-driver" in line or "/node" in line.partition(" ")[0] else "crawler"
 
 
 def command(name: str, urls: Path, out: Path, browser: str) -> list[str]:

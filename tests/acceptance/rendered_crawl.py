@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rendering import RenderedSite, rendered_site
+from rendering import SITE_ADDRESS, RenderedSite, rendered_site
 from shell_user import SHOAL
 from wait import HANG, wait_until
 
@@ -35,7 +35,8 @@ def page(page):
 class RenderedSiteThread:
     """The site, served from a thread of this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = SITE_ADDRESS) -> None:
+        self._address = address
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
         self._thread.start()
@@ -43,7 +44,7 @@ class RenderedSiteThread:
 
     async def _serve(self) -> None:
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
-        async with rendered_site() as self.site:
+        async with rendered_site(self._address) as self.site:
             self._ready.set()
             await self._end.wait()
 
@@ -53,8 +54,8 @@ class RenderedSiteThread:
 
 
 @contextmanager
-def rendered_site_thread() -> Iterator[RenderedSite]:
-    thread = RenderedSiteThread()
+def rendered_site_thread(address: str = SITE_ADDRESS) -> Iterator[RenderedSite]:
+    thread = RenderedSiteThread(address)
     try:
         yield thread.site
     finally:
@@ -69,7 +70,7 @@ class RenderedCrawl:
         self._temporary.mkdir()
         self.environment = {
             name: value for name, value in os.environ.items() if not name.startswith(("SHOAL_", "COV_"))
-        } | {"TMPDIR": str(self._temporary), "SHOAL_ALLOW_PRIVATE": f"127.0.5.1:{site.port}"}
+        } | {"TMPDIR": str(self._temporary), "SHOAL_ALLOW_PRIVATE": f"{site.address}:{site.port}"}
         (folder / "shop.py").write_text(SCRAPER.format(origin=site.origin, pages=pages))
 
     def start(self, *more: str) -> subprocess.Popen[bytes]:
@@ -88,22 +89,26 @@ class RenderedCrawl:
         return (self.folder / "log").read_text()[-3_000:]
 
     def left(self) -> list[str]:
-        """Processes and folders of browsers."""
-        root = self._temporary / f"shoal-browsers-{os.getuid()}"
-        found = [str(path) for path in root.glob("*")]
-        mark = str(root).encode()
+        """Processes and folders of browsers and tors."""
+        roots = [self._temporary / f"shoal-{kind}-{os.getuid()}" for kind in ("browsers", "tor")]
+        found = [str(path) for root in roots for path in root.glob("*")]
+        marks = [str(root).encode() for root in roots]
         for process in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 command, environment = (process / "cmdline").read_bytes(), (process / "environ").read_bytes()
-                if mark in command or mark in environment:
+                if any(mark in command or mark in environment for mark in marks):
                     found.append(command.replace(b"\0", b" ").decode()[:200])
         return found
 
-    def kill_some(self, running: subprocess.Popen[bytes], kind: str) -> None:
-        """After the browsers have come up, at a random moment: a worker, the supervisor, or the whole group."""
+    def kill_some(self, running: subprocess.Popen[bytes], kind: str, *, after: float = 0.6) -> None:
+        """At a random moment after the browsers have come up: a worker, the supervisor, or the whole group."""
         root = self._temporary / f"shoal-browsers-{os.getuid()}"
         wait_until(lambda: running.poll() is not None or any(root.glob("*/play*")), every=0.02)
-        time.sleep(random.uniform(0.0, 0.6))
+        self.kill_later(running, kind, after)
+
+    def kill_later(self, running: subprocess.Popen[bytes], kind: str, after: float) -> None:
+        """At a random moment of the next seconds, whatever it does then."""
+        time.sleep(random.uniform(0.0, after))
         with contextlib.suppress(ProcessLookupError):
             if kind == "group":
                 os.killpg(running.pid, signal.SIGKILL)

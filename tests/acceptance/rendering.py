@@ -31,6 +31,7 @@ from shoal.fetch.gateway.through_proxy import ThroughProxy
 from shoal.fetch.guard import PrivateNetworkPolicy
 
 __all__ = [
+    "SITE_ADDRESS",
     "TRICKS",
     "RenderedSite",
     "Trick",

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rendered_crawl import GONE_WITHIN, RenderedCrawl, rendered_site_thread
+from rendered_crawl import RenderedCrawl, rendered_site_thread
 from rendering import RenderedSite, need_browser
 from server_process import running_server
 from shell_user import SHOAL
@@ -18,7 +17,6 @@ from wait import FOREVER, HANG, wait_until
 
 pytestmark = pytest.mark.timeout(600)
 PAGES = 30
-KILLS = int(os.environ.get("SHOAL_KILLS", "200"))
 
 
 @pytest.fixture(scope="module")
@@ -62,15 +60,6 @@ def test_a_crawl_by_a_browser_that_is_killed_again_and_again_loses_and_leaves_no
     assert sorted(one["page"] for one in records(crawl)) == list(range(1, PAGES + 1))
     assert {one["items"] for one in records(crawl)} == {20}
     assert crawl.left() == []
-
-
-@pytest.mark.faults
-@pytest.mark.timeout(7_200)
-def test_two_hundred_kills_lose_and_leave_nothing(site: RenderedSite, tmp_path: Path) -> None:
-    crawl, longest = killed_crawl(tmp_path, site, kills=KILLS, pages=1_000)
-    assert sorted(one["page"] for one in records(crawl)) == list(range(1, 1_001))
-    assert crawl.left() == []
-    assert longest < GONE_WITHIN  # on a machine that has nothing else to do
 
 
 HANDLERS = """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from shoal.core.lane import WorkerStatus
 from shoal.core.page import Response
 from shoal.core.task import LeasedTask, Outcome
 from shoal.extract.page import Page
-from shoal.fetch.base import VisitRequest
+from shoal.fetch.base import VisitNotWanted, VisitRequest
 from shoal.queue.values import Document
 from shoal.worker.context import RunContext, WorkerContext
 from shoal.worker.task.pipeline import process_task
@@ -45,6 +45,7 @@ class AutoHarness(PipelineHarness):
         self.documents: dict[str, Document] = {}
         self.statuses: list[WorkerStatus] = []
         self.options: dict[str, Any] = {}  # of the run
+        self.on_wait: Callable[[], None] = lambda: None  # what happens while a page waits for the browser
         self.handler(items)
         self._context: WorkerContext | None = None
         self._next = 100
@@ -68,6 +69,9 @@ class AutoHarness(PipelineHarness):
 
     # the browser
     async def visit(self, request: VisitRequest) -> OpenPage:
+        self.on_wait()
+        if not request.is_wanted():
+            raise VisitNotWanted
         await request.navigate(request.url)
         self.calls.append(f"browser {request.url}")
         shown = self.rendered[request.url]

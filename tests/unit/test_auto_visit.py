@@ -9,7 +9,7 @@ import pytest
 from auto_harness import FULL, HOST, SHELL, AutoHarness, items, records, worker_status
 from pipeline_harness import html
 
-from shoal.core.fetch_choice import ShapeState, label
+from shoal.core.fetch_choice import Compared, PageSize, ShapeState, label
 from shoal.core.fetch_knowledge import MAX_KNOWN, learned, read_knowledge, written
 from shoal.core.run_counters import AutoUsage, auto_usage
 from shoal.core.task import RequestOptions
@@ -372,3 +372,23 @@ async def test_links_to_pages_that_need_a_browser_go_straight_to_workers_with_on
         f"http://{HOST}/item/60": needs,
         f"http://{HOST}/about": (),
     }
+
+
+async def test_a_page_that_waits_for_the_browser_is_fetched_by_http_if_that_has_become_enough() -> None:
+    harness = AutoHarness()
+    await harness.take_several(0, 4, SHELL)
+    key, learning = ("s", "/item/*"), harness.tools().fetch_learning
+
+    def two_comparisons_end() -> None:
+        harness.on_wait = lambda: None
+        host = learning._hosts[HOST]
+        agrees = Compared(is_http_enough=True, size=PageSize(3, 1), at=1)
+        host.knowledge = learned(host.knowledge, [(key, agrees), (key, agrees)])
+
+    harness.on_wait = two_comparisons_end
+    # What is in the queue is what it read before: it is asked again.
+    learning._hosts[HOST].read_at = harness.now
+    outcome = await harness.take(harness.page(9))
+    assert records(outcome) == ITEMS
+    assert harness.calls[0] == f"slot {HOST}"
+    assert "browser" not in harness.calls[1]

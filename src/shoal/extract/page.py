@@ -57,6 +57,7 @@ HandlerReference = str | Callable[..., Any]
 FollowTarget = str | Selection | Iterable[str | Selection] | None
 # Given by the worker: an absolute URL, and how to ask for it.
 PageFetch = Callable[[str, RequestOptions | None], Awaitable["Page"]]
+NewCircuit = Callable[[], Awaitable[None]]
 
 
 class LivePageTools(Protocol):
@@ -78,8 +79,8 @@ class Page:
     """One fetched page. `follow` gives what a handler yields to have links visited."""
 
     __slots__ = (
-        "_base", "_encoding", "_fetch", "_headers", "_html", "_kind", "_live", "_missed", "_resolver", "_text", "_tree",
-        "depth", "is_browser_needed", "meta", "response", "run", "task", "url",
+        "_base", "_encoding", "_fetch", "_headers", "_html", "_kind", "_live", "_missed", "_new_circuit", "_resolver",
+        "_text", "_tree", "depth", "is_browser_needed", "meta", "response", "run", "task", "url",
     )  # fmt: skip
 
     def __init__(
@@ -92,6 +93,7 @@ class Page:
         task: int = 0,
         fetch: PageFetch | None = None,
         live: LivePageTools | None = None,
+        new_circuit: NewCircuit | None = None,
     ) -> None:
         self.response = response
         self.url = response.url
@@ -102,6 +104,7 @@ class Page:
         self._missed: list[str] = []  # selectors that found nothing, for people who wonder why there is no record
         self._fetch = fetch
         self._live = live
+        self._new_circuit = new_circuit
         self.is_browser_needed = False  # as its handler said
         self._base: str | None = None
         self._encoding: str | None = None
@@ -287,6 +290,14 @@ class Page:
         if target is None:
             raise UsageError(f"{url!r} is not a URL that can be fetched", hint="Use http or https.")
         return await self._fetch(target, make_request_options(method, headers, body, json, session, proxy, auth))
+
+    async def new_circuit(self) -> None:
+        """Leave by a new circuit of Tor from the next request on: this page's session at its host, and nobody else.
+
+        Where its exit is not Tor, nothing changes.
+        """
+        if self._new_circuit is not None:
+            await self._new_circuit()
 
     @property
     def browser(self) -> LivePageTools:

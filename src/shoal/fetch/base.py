@@ -10,6 +10,11 @@ from shoal.core.browser_step import BrowserStep
 from shoal.core.page import Request, Response
 from shoal.fetch.cookies import Cookie
 
+
+class VisitNotWanted(Exception):
+    """While a page waited for a browser it has become known that it needs none; nothing was asked of its site."""
+
+
 Turn = Callable[[], Awaitable[None]]  # what must be waited for before a request goes out: its slot, and robots.txt
 # Asked before each navigation, redirects included: waits for its turn, and says how to ask; raises what forbids it.
 Navigate = Callable[[str], Awaitable[Request]]
@@ -34,6 +39,11 @@ class Fetcher(Protocol):
 
 async def no_turn() -> None:
     """For requests that wait for nobody."""
+
+
+def always_wanted() -> bool:
+    """For visits that are not called off."""
+    return True
 
 
 async def fetch_in_turn(fetcher: Fetcher, request: Request, turn: Turn) -> Response:
@@ -67,6 +77,7 @@ class VisitRequest:
     cookies: SessionCookies | None = None
     storage: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # what a new context has, by origin
     counts_subrequests: bool = False
+    is_wanted: Callable[[], bool] = always_wanted  # asked once a browser has room for it
 
 
 class LivePage(Protocol):
@@ -106,7 +117,7 @@ class Browser(Protocol):
     """A fetcher whose pages stay open while they are worked on."""
 
     async def visit(self, request: VisitRequest) -> LivePage:
-        """Raises as `Fetcher.fetch` does, with the further cause browser, and whatever `navigate` raises."""
+        """Raises as `Fetcher.fetch` does, with the further cause browser; VisitNotWanted; what `navigate` raises."""
         ...
 
     async def close(self) -> None: ...

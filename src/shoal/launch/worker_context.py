@@ -111,7 +111,7 @@ async def build_worker_context(
         sessions=sessions,
         on_close=close,
     )
-    context.counters.exits = exits.counters
+    context.counters.exits, context.new_circuit = exits.counters, exits.new_circuit
     return context
 
 
@@ -162,7 +162,7 @@ class FleetContextFactory:
             start_limit=self._start_rate,
             sessions=self._sessions,
         )
-        self._tools.counters.exits = self._exits.counters
+        self._tools.counters.exits, self._tools.new_circuit = self._exits.counters, self._exits.new_circuit
         return self._tools
 
     async def serve(self, run: int) -> RunContext:

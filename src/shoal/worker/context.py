@@ -225,6 +225,7 @@ class WorkerContext:
     run_list: RunList | None = None  # None: the plan says what is served, once and for all
     sessions: SharedSessions | None = None  # None: this machine has none
     on_close: Callable[[], Awaitable[None]] | None = None  # what else is to be closed
+    new_circuit: Callable[[str, str, str], Awaitable[None]] | None = None  # by exit, session and host
     start_limit: StartLimit | None = None  # how many tasks it may start, beside what lanes allow
     clients: HandlerClients = field(default_factory=HandlerClients)  # of handlers of typed tasks
     on_attempt: Callable[[LeasedTask, Outcome, str], None] | None = None  # with the run's name

@@ -32,6 +32,7 @@ class MixedSite:
         self.failing = ""  # a half whose plain answers are errors
         self.by_http: Counter[str] = Counter()  # by path: what programs that are no browser asked for
         self.by_browser: Counter[str] = Counter()
+        self.order: list[str] = []  # paths, as they were first asked for
         self.port = 0
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
@@ -47,8 +48,18 @@ class MixedSite:
 
     def swap(self) -> None:
         self.rendered = next(half for half in HALVES if half != self.rendered)
+        self.forget_requests()
+
+    def forget_requests(self) -> None:
         self.by_http.clear()
         self.by_browser.clear()
+        self.order.clear()
+
+    def pages_until_right(self, half: str) -> int:
+        """The number of the last page of a half, in their order, that was fetched in the wrong way alone."""
+        right, wrong = (self.by_browser, self.by_http) if half == self.rendered else (self.by_http, self.by_browser)
+        paths = [path for path in self.order if path.startswith(f"/{half}/")]
+        return max((n for n, path in enumerate(paths, 1) if wrong[path] and not right[path]), default=0)
 
     def items(self, half: str, number: int) -> list[str]:
         return [f"{half} {number} item {item}" for item in range(ITEMS)]
@@ -91,6 +102,8 @@ class MixedSite:
         items, following = self.items(half, int(number)), self._next(half, int(number))
         if is_api:
             return "200 OK", "application/json", json.dumps({"items": items, "next": following}).encode()
+        if not (self.by_browser[path] or self.by_http[path]):
+            self.order.append(path)
         (self.by_browser if is_browser else self.by_http)[path] += 1
         if half == self.failing and not is_browser:
             return "503 Service Unavailable", "text/html", b"<ul></ul>"

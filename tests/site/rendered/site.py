@@ -37,7 +37,8 @@ _SEARCH = """<!doctype html><form onsubmit="result.textContent = q.value; return
 
 
 class RenderedSite:
-    def __init__(self) -> None:
+    def __init__(self, address: str = SITE_ADDRESS) -> None:
+        self.address = address
         self.port = self.canary_port = self.udp_port = 0
         self.requests: list[tuple[str, str]] = []  # path, and the headers as they came
         self.reached: Counter[str] = Counter()  # what came to the canary: paths, "connection", "datagram"
@@ -45,7 +46,7 @@ class RenderedSite:
 
     @property
     def origin(self) -> str:
-        return f"http://{SITE_ADDRESS}:{self.port}"
+        return f"http://{self.address}:{self.port}"
 
     @property
     def canary(self) -> str:
@@ -132,9 +133,9 @@ class _Datagrams(asyncio.DatagramProtocol):
 
 
 @asynccontextmanager
-async def rendered_site() -> AsyncIterator[RenderedSite]:
-    site, loop = RenderedSite(), asyncio.get_running_loop()
-    own = await asyncio.start_server(site.answer, SITE_ADDRESS, 0)
+async def rendered_site(address: str = SITE_ADDRESS) -> AsyncIterator[RenderedSite]:
+    site, loop = RenderedSite(address), asyncio.get_running_loop()
+    own = await asyncio.start_server(site.answer, address, 0)
     canary = await asyncio.start_server(site.watch, "127.0.0.1", 0)
     datagrams, _ = await loop.create_datagram_endpoint(lambda: _Datagrams(site), ("127.0.0.1", 0))
     site.port = own.sockets[0].getsockname()[1]

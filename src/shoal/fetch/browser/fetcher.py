@@ -31,7 +31,7 @@ class BrowserFetcher:
         if not request.url.startswith(("http://", "https://")):
             raise FetchRefused("blocked.scheme", f"only http and https are fetched: {request.url[:200]}")
         origin = request.url[: len(request.url) - len(path_of(request.url))]
-        session = await self.pool.take(request.session, origin, request.storage)
+        session = await self.pool.take(request.session, origin, request.storage, request.is_wanted)
         visit = BrowserVisit(request, session, self.pool, self._exits, self._options)
         try:
             await visit.open()

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from shoal.errors import FetchFailed
+from shoal.fetch.base import VisitNotWanted, always_wanted
 from shoal.fetch.browser.failures import BROWSER
 from shoal.fetch.browser.options import BrowserOptions
 from shoal.fetch.browser.process import BrowserProcess
@@ -36,10 +37,18 @@ class BrowserPool:
     def browsers(self) -> frozenset[BrowserProcess]:
         return frozenset(self._browsers)
 
-    async def take(self, key: str, origin: str, storage: Mapping[str, Mapping[str, str]]) -> BrowserSession:
+    async def take(
+        self,
+        key: str,
+        origin: str,
+        storage: Mapping[str, Mapping[str, str]],
+        is_wanted: Callable[[], bool] = always_wanted,
+    ) -> BrowserSession:
         """A context with an open tab for pages of an origin, as soon as there is room for one more."""
         await self._places.acquire()
         try:
+            if not is_wanted():
+                raise VisitNotWanted
             session = self._pop_idle(key, origin) or await self._open(key, storage)
             self._busy.add(session)
         except BaseException:

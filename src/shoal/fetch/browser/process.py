@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from shoal.errors import FetchFailed
 from shoal.fetch.browser.driver import BrowserDriver
 from shoal.fetch.browser.failures import BROWSER
+from shoal.fetch.browser.memory_watch import MemoryWatch
 from shoal.fetch.browser.options import BrowserOptions, launch_flags
-from shoal.fetch.browser.process_tree import biggest_renderer, descendants, tree_memory, with_new_children
 from shoal.fetch.browser.program import find_program, is_remote, sandbox_problem
 
 if TYPE_CHECKING:
@@ -24,9 +24,6 @@ log = logging.getLogger("shoal.fetch")
 
 LAUNCH_TIMEOUT = 60.0  # seconds
 CLOSE_TIMEOUT = 5.0
-MEMORY_INTERVAL = 0.1  # between two looks while pages are open
-FULL_LOOK_EVERY = 50
-MEMORY_HIGH = 0.7  # of the limit: a page can take a lot until the next look
 RETIRE_MEMORY = 0.5  # of the limit, when no page is open
 MIN_BLOCKED_PAGES = 10  # before a block counts: a site that refuses everybody is not worth a browser for each page
 MAX_FAILED_PAGES = 2  # in a row that could not be opened
@@ -54,15 +51,13 @@ class BrowserProcess:
         self._options = options
         self._clock = clock
         self._started = clock()
-        self._watch: asyncio.Task[None] | None = None
+        self._watch = MemoryWatch(pid, options.memory)
         self.pid = pid  # 0: it runs elsewhere
         self.pages = 0  # that it has served
         self.busy = 0  # contexts in use
         self.failed_pages = 0  # in a row
         self.is_blocked = False  # a site has refused it
         self.is_retired = False
-        self.most_memory = 0  # bytes, seen while pages were open
-        self.out_of_memory = 0  # times that a page was ended for its memory
 
     @classmethod
     async def start(cls, driver: BrowserDriver, options: BrowserOptions) -> BrowserProcess:
@@ -102,6 +97,16 @@ class BrowserProcess:
         return cls(browser, options, pid, clock)
 
     @property
+    def most_memory(self) -> int:
+        """Bytes, seen while pages were open."""
+        return self._watch.most
+
+    @property
+    def out_of_memory(self) -> int:
+        """Times that a page was ended for its memory."""
+        return self._watch.pages_ended
+
+    @property
     def is_connected(self) -> bool:
         return self._browser.is_connected()
 
@@ -119,15 +124,14 @@ class BrowserProcess:
     def enter(self) -> None:
         """A page is opened: from now on memory is watched."""
         self.busy += 1
-        if self.pid and self._watch is None:
-            self._watch = asyncio.create_task(self._watch_memory(), name="browser-memory")
+        if self.pid:
+            self._watch.start()
 
     def leave(self) -> None:
         self.busy -= 1
         self.pages += 1
-        if not self.busy and self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
+        if not self.busy:
+            self._watch.stop()
 
     def retire_reason(self) -> str:
         """Why it should make room for a successor; empty if it need not."""
@@ -141,7 +145,8 @@ class BrowserProcess:
             return "failed pages"
         if self.is_blocked and self.pages >= MIN_BLOCKED_PAGES:
             return "blocked"
-        if not self.busy and self.pid and self._memory() > RETIRE_MEMORY * self._options.memory:
+        small = int(RETIRE_MEMORY * self._options.memory)
+        if not self.busy and self.pid and self._watch.taken(small) > small:
             return "memory"
         return ""
 
@@ -149,33 +154,12 @@ class BrowserProcess:
         """End it, in any case."""
         from playwright.async_api import Error
 
-        if self._watch is not None:
-            self._watch.cancel()
+        self._watch.stop()
         with contextlib.suppress(Error, TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT):
                 await self._browser.close()
         if self.pid and self._browser.is_connected():
             _kill(self.pid)
-
-    def _memory(self) -> int:
-        return tree_memory(descendants(self.pid), int(RETIRE_MEMORY * self._options.memory))
-
-    async def _watch_memory(self) -> None:
-        high = int(MEMORY_HIGH * self._options.memory)
-        pids, looks = list[int](), 0
-        while True:
-            await asyncio.sleep(MEMORY_INTERVAL)
-            # To look at all threads of all processes takes milliseconds, which is too much for each time.
-            pids = with_new_children(pids) if looks % FULL_LOOK_EVERY else descendants(self.pid)
-            looks += 1
-            taken = tree_memory(pids, high)
-            self.most_memory = max(self.most_memory, taken)
-            if taken <= high:
-                continue
-            self.out_of_memory += 1
-            guilty = biggest_renderer(pids) or self.pid
-            log.warning("browser_memory", extra={"bytes": taken, "limit": self._options.memory, "pid": guilty})
-            _kill(guilty)
 
 
 def _environment() -> dict[str, str | float | bool]:

@@ -5,10 +5,18 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 _pss = re.compile(rb"^Pss:\s+(\d+) kB", re.MULTILINE).search
 _RENDERER = b"--type=renderer"
+
+
+class Resident(NamedTuple):
+    """Bytes of a process that are in memory."""
+
+    private: int
+    shared: int  # files and memory that others may have, too
 
 
 def descendants(pid: int) -> list[int]:
@@ -37,32 +45,29 @@ def with_new_children(pids: list[int]) -> list[int]:
     return found
 
 
-def tree_memory(pids: list[int], limit: int) -> int:
-    """Bytes that they take together: exactly only where it may be more than the limit, as that takes a while."""
-    resident = sum(resident_memory(pid) for pid in pids)
-    if resident <= limit:
-        return resident
-    return sum(_own_share(pid) for pid in pids)
-
-
-def resident_memory(pid: int) -> int:
+def resident_memory(pid: int) -> Resident:
     fields = _read(f"/proc/{pid}/statm").split()
-    return int(fields[1]) * _PAGE_SIZE if len(fields) > 1 else 0
+    if len(fields) < 3:
+        return Resident(0, 0)
+    resident, shared = int(fields[1]) * _PAGE_SIZE, int(fields[2]) * _PAGE_SIZE
+    return Resident(max(0, resident - shared), shared)
+
+
+def own_share(pid: int) -> int:
+    """Bytes, of which what it shares with others counts in parts (PSS); to find out takes a while."""
+    found = _pss(_read(f"/proc/{pid}/smaps_rollup"))
+    return int(found.group(1)) * 1024 if found else sum(resident_memory(pid))
 
 
 def biggest_renderer(pids: list[int]) -> int:
     """The process with a page in it that takes most; 0 if there is none."""
     renderers = [pid for pid in pids if _RENDERER in _read(f"/proc/{pid}/cmdline")]
-    return max(renderers, key=resident_memory, default=0)
-
-
-def _own_share(pid: int) -> int:
-    found = _pss(_read(f"/proc/{pid}/smaps_rollup"))
-    return int(found.group(1)) * 1024 if found else resident_memory(pid)
+    return max(renderers, key=lambda pid: sum(resident_memory(pid)), default=0)
 
 
 def _read(path: str) -> bytes:
     try:
-        return Path(path).read_bytes()
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - thousands of times a minute
+            return file.read()
     except OSError:
         return b""

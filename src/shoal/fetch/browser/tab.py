@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, CDPSession, Page
 
 MAX_USES = 5
-MAX_READS = 4
+MAX_READS = 25  # more than the navigations that a page may make
 CLOSE_TIMEOUT = 3.0  # seconds
 _READ = """(() => {
   const type = document.doctype ? new XMLSerializer().serializeToString(document.doctype) : "";

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 MAX_NAVIGATIONS = 20  # of one page: redirects, and what its scripts and steps lead to
 MAX_IMAGE = 20_000_000  # bytes of a screenshot or PDF
 _BLOCKED = (403, 429)
+_WITHOUT_PAGE = (204, 205, 304)
 _MARKUP = ("text/html", "application/xhtml+xml")
 # Of what was sent: the body is now as the browser has it.
 _DROPPED_HEADERS = frozenset(("content-encoding", "content-length", "transfer-encoding", "content-type", "set-cookie"))
@@ -91,13 +92,28 @@ class BrowserVisit:
         async with self._limited():
             if request.cookies is not None:
                 await self._session.cookies.to_browser(request.cookies)
-            answer = await tab.page.goto(request.url, wait_until="load", timeout=0)
+            answer = await self._go()
             self._has_loaded = True
             self._raise_refusal(tab.page.url)
             if answer is None:
                 raise FetchFailed("bad_response", "the browser got no response")
             await run_steps(tab.page, request.steps)
             self.response = await self._read(answer)
+
+    async def _go(self) -> PlaywrightResponse | None:
+        from playwright.async_api import Error
+
+        try:
+            return await self._tab.page.goto(self._request.url, wait_until="load", timeout=0)
+        except Error as error:
+            document = self._events.document
+            if "ERR_ABORTED" not in str(error) or document is None or self._refused is not None:
+                raise
+            if document.status in _WITHOUT_PAGE:
+                return document
+            if 300 <= document.status < 400:
+                raise FetchRefused("redirects", "it redirects to where a browser does not go") from error
+            raise
 
     async def perform(self, steps: Sequence[BrowserStep]) -> Response:
         async with self._limited():
@@ -137,8 +153,11 @@ class BrowserVisit:
         document = self._events.document or answer
         if document is None:
             raise FetchFailed("bad_response", "the browser got no response")
-        content_type = document.headers.get("content-type", "")
-        if content_type.partition(";")[0].strip().lower() in (*_MARKUP, ""):
+        content_type, url = document.headers.get("content-type", ""), self._tab.page.url
+        body: bytes | None
+        if document.status in _WITHOUT_PAGE:
+            body, url = b"", document.url  # the browser stays where it was
+        elif content_type.partition(";")[0].strip().lower() in (*_MARKUP, ""):
             text = await self._tab.read(self._options.max_body)
             body = None if text is None else text.encode("utf-8", "replace")
             content_type = "text/html; charset=utf-8"
@@ -155,7 +174,7 @@ class BrowserVisit:
         transferred, before, self._transferred = self._session.port.bytes, self._transferred, self._session.port.bytes
         self._exit.note_response(document.status, transferred - before)
         return Response(
-            _canonical(self._tab.page.url),
+            _canonical(url),
             document.status,
             (*headers, ("content-type", content_type)),
             body,

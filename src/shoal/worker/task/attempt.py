@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from shoal.core.lane import DIRECT, exit_of_lane, lane_without_cache, same_owner_lane, session_of_lane
 from shoal.core.page import Response
@@ -12,7 +13,7 @@ from shoal.core.task_kind import PAGE
 from shoal.core.url import lane_of, request_digest
 from shoal.errors import FetchFailed
 from shoal.extract.links import AdmittedLinks
-from shoal.fetch.base import LivePage
+from shoal.fetch.base import LivePage, always_wanted
 from shoal.politeness.pace import spacing_change
 from shoal.politeness.response_hints import retry_after, throttle_change
 from shoal.worker.context import RunContext, WorkerContext
@@ -50,6 +51,7 @@ class TaskAttempt:
         "run_context",
         "step",
         "task",
+        "wants_browser",
     )  # fmt: skip
 
     def __init__(self, task: LeasedTask, context: WorkerContext) -> None:
@@ -61,6 +63,7 @@ class TaskAttempt:
         self.lane_changes: tuple[LaneChange, ...] = ()
         self.response: Response | None = None
         self.live: LivePage | None = None  # its page, while it is open in a browser
+        self.wants_browser: Callable[[], bool] = always_wanted  # asked while it waits for one
         self.deadline: HandlerDeadline  # of a page's handler, once it has begun
         self.crawl_delay = 0.0  # of the task's own lane
         self.page_fetch_errors: tuple[BaseException, ...] = ()  # raised by page.fetch

@@ -25,6 +25,7 @@ from shoal.core.page_yield import PageYield, covers, difference, filled_share, p
 from shoal.core.task_kind import handler_of, is_aside
 from shoal.core.url import Resolver
 from shoal.errors import BrowserNeeded, FetchFailed, FetchRefused, GiveUp, Retry
+from shoal.fetch.base import VisitNotWanted, always_wanted
 from shoal.worker.context import RunContext
 from shoal.worker.fetch_learning import ShapeFound
 from shoal.worker.task.attempt import TaskAttempt
@@ -126,10 +127,21 @@ class AutoVisit:
     async def _take_by_browser(self) -> HandlerOutput:
         self._attempt.fetched_by = f"{BROWSER}: pages like {self._shape} need it"
         self._attempt.auto_count = BROWSER
-        output = await self._visit_by(BROWSER)
+        self._attempt.wants_browser = self._still_needs_browser
+        try:
+            output = await self._visit_by(BROWSER)
+        except VisitNotWanted:
+            await self._look_up()
+            return await self._take(choose(self._found.state))
+        finally:
+            self._attempt.wants_browser = always_wanted
         if self._is_lesson():
             await self._add(PageTaken(BROWSER, _size(output)))
         return output
+
+    def _still_needs_browser(self) -> bool:
+        """Many pages may wait for a browser while two comparisons turn a verdict."""
+        return label(self._learning.peek(self._host, self._reader, self._attempt.task.url)) == BROWSER
 
     async def _take_by_http(self) -> HandlerOutput:
         attempt, state = self._attempt, self._found.state

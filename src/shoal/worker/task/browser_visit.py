@@ -61,6 +61,7 @@ async def visit_page(attempt: TaskAttempt, run_context: RunContext, turn: Turn) 
         cookies=builder.session_cookies(task.url, options),
         storage=identity.storage if identity is not None else {},
         counts_subrequests=run_context.counts_subrequests and bool(task.spacing),
+        is_wanted=attempt.wants_browser,
     )
     try:
         live = await run_context.browser.visit(request)

@@ -9,7 +9,7 @@ from functools import partial
 from shoal.core.page import Response
 from shoal.core.retry import status_cause
 from shoal.core.task import RequestOptions
-from shoal.core.url import canonical
+from shoal.core.url import canonical, host_of
 from shoal.errors import FetchFailed, FetchRefused
 from shoal.extract.page import LivePageTools, Page
 from shoal.politeness.response_hints import THROTTLE_STATUSES
@@ -82,4 +82,13 @@ def build_page(
         task=task.id,
         fetch=make_page_fetch(attempt, run_context),
         live=live,
+        new_circuit=partial(_new_circuit, attempt, run_context),
     )
+
+
+async def _new_circuit(attempt: TaskAttempt, run_context: RunContext) -> None:
+    task, exit, new_circuit = attempt.task, attempt.exit_of(run_context), attempt.context.new_circuit
+    if exit and new_circuit is not None:
+        request = run_context.request_builder.build(task.url, task.request_options, task.url, exit=exit)
+        with attempt.deadline.paused(), outside_handler():
+            await new_circuit(exit, request.session, host_of(request.url))

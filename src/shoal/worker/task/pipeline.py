@@ -19,7 +19,7 @@ from shoal.errors import BrowserNeeded, FetchFailed, FetchRefused, GiveUp
 from shoal.extract.links import AdmittedLinks
 from shoal.extract.page import Page
 from shoal.extract.selection import missed_selectors
-from shoal.fetch.base import Turn
+from shoal.fetch.base import Turn, VisitNotWanted
 from shoal.logs import bind_lazy
 from shoal.worker.context import RunContext, WorkerContext
 from shoal.worker.task import slot
@@ -135,7 +135,11 @@ async def visit(attempt: TaskAttempt, run_context: RunContext, start_at: float) 
         """The first request has the slot of its claim, what else is asked for takes one of its own."""
         nonlocal first
         turn, first = first, again
-        return await visit_once(attempt, run_context, turn, by)
+        try:
+            return await visit_once(attempt, run_context, turn, by)
+        except VisitNotWanted:
+            first = turn
+            raise
 
     try:
         return await (AutoVisit(attempt, run_context, visit_by).take() if by == AUTO else visit_by(by))
