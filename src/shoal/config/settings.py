@@ -17,6 +17,7 @@ from typing import Any
 
 from shoal.config.setting import Setting, choice, count, declare, duration, lines, size, switch
 from shoal.core import units
+from shoal.core.block_rule import BLOCK_RULES, LATER, OFF, block_rule
 from shoal.core.capability import MAX_CAPABILITIES, MAX_EXIT_NAME, Needs, capability_names
 from shoal.core.celery_name import is_task_name, is_task_pattern
 from shoal.core.dead_retention import MIN_DEAD_RETENTION
@@ -459,6 +460,15 @@ class Settings:
         replay=(),
         parse=_parse_routes,
         accepts='rules such as "*/urgent/* priority=10 ttl=30m"; the flag takes a file of them',
+    )
+    on_block: str = declare(
+        LATER,
+        "What becomes of a page for which the site gives a captcha, consent or login page; off: none is looked for.",
+        "Requests",
+        scope="run",
+        parse=block_rule,
+        accepts=BLOCK_RULES,
+        replay=OFF,
     )
     fetch: str = choice(
         "http",

@@ -96,6 +96,8 @@ def build_run_context(
         counts_subrequests=settings.count_subrequests,
         budget=budget,
         exit=settings.exit,
+        exits_have_own_pace=settings.exit_pace == "exit",
+        on_block=settings.on_block,
         exit_budget=ExitBudget(queue, job.run, settings.exit_budget) if settings.exit_budget else None,
         recrawl=_recrawl(job, scraper, queue, page_states) if settings.changed_only and not job.from_raw else None,
     )

@@ -32,6 +32,8 @@ HISTORY = "history"  # samples by time
 CELERY_WORK = "celery-work"  # by number: a message that lets a process of Celery work on this queue
 FINAL_COUNTS = "final"  # by worker that has ended: what it counted last
 SCALE = "scale"  # the scaler: its state, its history, what people asked of it
+BLOCKS = "blocks."  # by host: its usual pages, and the block pages it gives in their place
+BLOCK_EVIDENCE = "block-evidence."  # by host and block page: the page itself
 FETCHING = "fetching."  # by host: which of its pages need a browser, as workers have learned
 WORKER_PORT = "worker-port"  # by supervisor: where tasks can be pushed to its workers
 

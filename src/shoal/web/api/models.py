@@ -168,6 +168,9 @@ class RouteRule(RequestBody):
     cache: float | Line | None = Field(None, description="Seconds for which a stored response will do.")
     fetch: Literal["http", "browser", "auto"] | None = Field(None, description="With what such pages are fetched.")
     exit: Line | None = Field(None, max_length=27, description="The exit that such pages are fetched by, or direct.")
+    on_block: Line | None = Field(
+        None, max_length=32, description="What becomes of block pages: later, browser, exit:NAME, park or off."
+    )
     delay: float | Line | None = Field(None, description="Between two requests to the host; rules by host only.")
     rate: float | Line | None = Field(None, description="Requests per second to the host; rules by host only.")
     in_flight: Annotated[int, Field(ge=0, le=100_000)] | None = Field(None, description="Rules by host only.")
