@@ -15,7 +15,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from shoal.core.page_print import NEARLY_IDENTICAL, RELATED, PageLook, likeness
-from shoal.core.usual_page import ASKS, MAX_COUNT, STRANGE_BUILD, PageSeen, Piece, Pieces
+from shoal.core.usual_page import ASKS, MAX_COUNT, MAX_SIGNS, STRANGE_BUILD, PageSeen, Piece, Pieces
 
 BLOCK_PAGE: Final = "block_page"  # the cause
 MIN_URLS = 3  # that gave one page, before it is a block
@@ -43,7 +43,7 @@ class BlockPage(msgspec.Struct, omit_defaults=True):
     title: Piece
     landed: Piece
     sketch: Pieces
-    signs: Annotated[int, msgspec.Meta(ge=0, le=15)]
+    signs: Annotated[int, msgspec.Meta(ge=0, le=MAX_SIGNS)]
     asks: Annotated[int, msgspec.Meta(ge=0, le=31)]
     size: _Count
     example: Annotated[str, msgspec.Meta(max_length=300)] = ""  # a URL that gave it

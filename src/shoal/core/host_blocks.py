@@ -16,7 +16,7 @@ import msgspec
 from shoal.core.block_page import MAX_LOOKS, MAX_SIGHTINGS, BlockPage, Sighting, merged_pages
 from shoal.core.fetch_shape import ALL, MAX_SHAPE, fetch_shape, finest_shape
 from shoal.core.page_print import PASSWORD, REFRESH, PageLook, text_hash
-from shoal.core.usual_page import ASKS, LED_AWAY, MAX_COUNT, POOR, STRANGE_BUILD, PageSeen, Usual
+from shoal.core.usual_page import ASKS, HOLLOW, LED_AWAY, MAX_COUNT, POOR, STRANGE_BUILD, PageSeen, Usual
 
 MAX_USUAL = 60  # shapes of one host, over all who read its pages
 MAX_BLOCK_PAGES = 16
@@ -34,6 +34,7 @@ Way = tuple[str, str]  # fetcher and exit
 _Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 SIGN_WORDS = (
     (POOR, "gives less than such pages usually do"),
+    (HOLLOW, "leaves most fields empty"),
     (STRANGE_BUILD, "is built unlike them"),
     (ASKS, "asks for something that they do not ask for"),
     (LED_AWAY, "is where redirects lead"),

@@ -16,6 +16,7 @@ MIN_SAMPLES = 2  # of these, how they are built
 SAMPLE_EVERY = 64
 FAR_FEWER = 4  # poor: less than this part of what is usual
 LESS_FILLED = 0.7  # likewise, of the share of fields that have a value
+HOLLOW_SHARE = 0.5  # likewise: then its records are hardly any
 MIN_RECORDS, MIN_LINKS = 0.5, 4.0  # where fewer are usual, less says nothing
 OTHER_SIZE = 2.0  # times smaller or larger than any was lately
 STRANGE = 0.5  # of the pieces that such pages have in common, less than this part of what is usual
@@ -30,7 +31,8 @@ Piece = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 Pieces = Annotated[tuple[Piece, ...], msgspec.Meta(max_length=SKETCH)]
 
 # Signs that a page is another than the one asked for; bits.
-POOR, STRANGE_BUILD, ASKS, LED_AWAY = 1, 2, 4, 8
+POOR, STRANGE_BUILD, ASKS, LED_AWAY, HOLLOW = 1, 2, 4, 8, 16
+MAX_SIGNS = 31
 
 
 class PageSeen(msgspec.Struct, frozen=True, gc=False):
@@ -105,6 +107,8 @@ class Usual(msgspec.Struct, omit_defaults=True):
     def signs(self, seen: PageSeen, look: PageLook, *, of_reader: bool = True) -> int:
         """What speaks against a page. of_reader: the same code read it as those that are usual."""
         found = POOR if (self.is_poor(seen) if of_reader else seen.is_failed) else 0
+        if of_reader and seen.records and seen.filled < HOLLOW_SHARE * self.filled:
+            found |= HOLLOW
         if self.is_strange(look):
             found |= STRANGE_BUILD
         if look.asks & ~self.asks:

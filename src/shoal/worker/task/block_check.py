@@ -40,6 +40,8 @@ VisitBy = Callable[[Single], Awaitable[HandlerOutput]]
 
 PARK_AFTER = 5  # block pages in a row
 FIRST_PARK, MAX_PARK = 60.0, 900.0  # seconds, doubled each time
+MAX_PARKS = 4  # in a row; who gives block pages still will go on: each page is asked for once, and then dead
+LAST_PARK = 0.1  # so that it goes on being shown as parked
 LOOK_EVERY = 16  # of so many pages of a way that is blocked one is asked for, to see whether it still is
 MAX_MEASURED = 10  # records of a page whose fields are looked at
 _NO_LOOK = PageLook(frozenset(), 0, 0)
@@ -183,9 +185,13 @@ def _blocked(attempt: TaskAttempt, found: Judgement, streak: int, rule: str) -> 
     blocked = PageBlocked(message, is_final=page.is_for_good)
     if rule == PARK:
         _park(attempt, INDEFINITELY, message)
+    elif attempt.task.probe > MAX_PARKS:
+        blocked.is_final = True
+        _park(attempt, LAST_PARK, f"{attempt.task.probe} looks in a row found block pages")
     elif streak >= PARK_AFTER and not page.is_for_good:
-        doubled = 2.0 ** min(max(attempt.task.probe, 0), 10)
-        _park(attempt, min(FIRST_PARK * doubled, MAX_PARK), f"{streak} block pages in a row")
+        base = attempt.run_context.retry_delay if attempt.run_context is not None else None
+        seconds = (FIRST_PARK if base is None else base) * 2.0 ** min(attempt.task.probe, 10)
+        _park(attempt, min(seconds, MAX_PARK), f"{streak} block pages in a row")
     return blocked
 
 
