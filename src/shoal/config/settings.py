@@ -17,7 +17,6 @@ from typing import Any
 
 from shoal.config.setting import Setting, choice, count, declare, duration, lines, size, switch
 from shoal.core import units
-from shoal.core.block_rule import BLOCK_RULES, LATER, OFF, block_rule
 from shoal.core.capability import MAX_CAPABILITIES, MAX_EXIT_NAME, Needs, capability_names
 from shoal.core.celery_name import is_task_name, is_task_pattern
 from shoal.core.dead_retention import MIN_DEAD_RETENTION
@@ -57,6 +56,12 @@ def _parse_exit(value: object) -> str:
     if not is_exit_name(name) or len(name) > MAX_EXIT_NAME:
         raise ValueError(value)
     return name
+
+
+def _parse_on_block(value: object) -> str:
+    from shoal.core.block_rule import block_rule  # late: --help needs no lanes
+
+    return block_rule(value)
 
 
 def _parse_dashboard(value: object) -> str:
@@ -462,13 +467,13 @@ class Settings:
         accepts='rules such as "*/urgent/* priority=10 ttl=30m"; the flag takes a file of them',
     )
     on_block: str = declare(
-        LATER,
+        "later",
         "What becomes of a page for which the site gives a captcha, consent or login page; off: none is looked for.",
         "Requests",
         scope="run",
-        parse=block_rule,
-        accepts=BLOCK_RULES,
-        replay=OFF,
+        parse=_parse_on_block,
+        accepts="later, browser, exit:NAME, park or off",
+        replay="off",
     )
     fetch: str = choice(
         "http",

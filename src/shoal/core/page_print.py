@@ -14,14 +14,15 @@ import msgspec
 MAX_LOOKED_AT = 200_000  # bytes of a body
 MAX_TITLE = 300
 SKETCH = 48  # pieces of a page that stand for all of them
-MIN_PIECE = 8  # bytes; what is shorter is on every page of the web
+MIN_PIECE = 6  # bytes; what is shorter is on every page of the web
 NEARLY_IDENTICAL = 0.85  # share of their pieces that two pages have in common
 RELATED = 0.25  # likewise, where another sign says that they are one
 
 # What a page asks for instead of being read; bits.
 FORM, PASSWORD, FRAME, REFRESH, SCRIPT = 1, 2, 4, 8, 16
 
-_changing = re.compile(rb"[0-9a-fA-F]{8,}|[0-9]+").sub  # ids, tokens and dates are different each time
+_CHANGING = b"0123456789abcdefABCDEF"  # without them ids, most tokens, dates and prices are the same
+_TITLE = b"title".translate(None, _CHANGING), b"TITLE".translate(None, _CHANGING)
 _words = re.compile(rb"[A-Za-z\x80-\xff]{2,}").findall
 _password = re.compile(rb"type\s*=\s*[\"']?password").search
 _refresh = re.compile(rb"http-equiv\s*=\s*[\"']?refresh").search
@@ -59,7 +60,7 @@ def look_at(body: bytes) -> PageLook:
     body = body[:MAX_LOOKED_AT]
     lower = body.lower()
     anchors = lower.count(b"<a ")
-    return PageLook(_pieces(_changing(b"#", body)), _asks(lower, anchors), anchors)
+    return PageLook(_pieces(body), _asks(lower, anchors), anchors)
 
 
 def likeness(one: Collection[int], other: Collection[int]) -> float:
@@ -72,10 +73,10 @@ def likeness(one: Collection[int], other: Collection[int]) -> float:
 
 
 def _pieces(body: bytes) -> frozenset[int]:
-    parts = set(body.split(b"<"))
+    parts = set(body.translate(None, _CHANGING).split(b"<"))
     if len(parts) < 4:  # no page of tags
         return frozenset(map(crc32, set(_words(body))))
-    kept = (part.strip() for part in parts if not part.startswith((b"title", b"TITLE")))
+    kept = (part.strip() for part in parts if not part.startswith(_TITLE))
     return frozenset(crc32(part) for part in kept if len(part) >= MIN_PIECE and not _is_end_tag(part))
 
 

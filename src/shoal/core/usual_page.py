@@ -13,7 +13,7 @@ from shoal.core.page_print import SKETCH, PageLook
 
 MIN_PAGES = 5  # good pages before there is anything usual
 MIN_SAMPLES = 2  # of these, how they are built
-SAMPLE_EVERY = 64
+SAMPLE_EVERY = 128
 FAR_FEWER = 4  # poor: less than this part of what is usual
 LESS_FILLED = 0.7  # likewise, of the share of fields that have a value
 HOLLOW_SHARE = 0.5  # likewise: then its records are hardly any

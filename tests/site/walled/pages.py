@@ -91,7 +91,9 @@ def good(path: str) -> Answer:
             f'<li class="item"><a href="/product/{number * 20 + n}">{name_of(f"/product/{number * 20 + n}")}</a></li>'
             for n in range(20)
         )
-        return html(layout(f"{PARTS[number % 10]} {number} – Shop", f"<h1>{PARTS[number % 10]} {number}</h1><ul>{items}</ul>"))
+        return html(
+            layout(f"{PARTS[number % 10]} {number} – Shop", f"<h1>{PARTS[number % 10]} {number}</h1><ul>{items}</ul>")
+        )
     return html(layout(f"{name_of(path)} – Shop", product(path)))
 
 
@@ -209,8 +211,12 @@ WALLS: dict[str, Wall] = {
 
 
 def short_article(path: str) -> Answer:
-    return html(layout(f"{name_of(path)} – Shop", f"<article><h1>{name_of(path)}</h1><b class=price>1.00</b>"
-                       f'<div class="text"><p>New.</p></div></article>'))
+    return html(
+        layout(
+            f"{name_of(path)} – Shop",
+            f'<article><h1>{name_of(path)}</h1><b class=price>1.00</b><div class="text"><p>New.</p></div></article>',
+        )
+    )
 
 
 def empty_category(path: str) -> Answer:
@@ -238,7 +244,9 @@ def other_language(path: str) -> Answer:
 def redesigned(path: str) -> Answer:
     """The whole site made anew: what handlers look for is not there any more."""
     nav = "".join(f'<a class="tile" href="/category/{n}"><em>{part}</em></a>' for n, part in enumerate(PARTS, 1))
-    boxes = "".join(f'<section class="card"><div class="lead">{line}</div></section>' for line in text_of(path, 12).split("</p>"))
+    boxes = "".join(
+        f'<section class="card"><div class="lead">{line}</div></section>' for line in text_of(path, 12).split("</p>")
+    )
     return html(
         f'<!doctype html><html lang="en"><head><title>{name_of(path)} | The new shop</title></head><body class="v2">'
         f'<div class="bar"><span class="brand">New shop</span>{nav}</div><div class="hero"><h2>{name_of(path)}</h2>'

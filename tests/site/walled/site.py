@@ -77,7 +77,7 @@ class WalledSite:
         writer.close()
 
     def _page(self, path: str, *, is_browser: bool) -> Answer:
-        if path == "/robots.txt" or not path.startswith(("/product/", "/category/", "/consent", "/account/", *self.odd)):
+        if not path.startswith(("/product/", "/category/", "/consent", "/account/", *self.odd)):
             return Answer(b"", 404)
         self.on_page(self)
         plain = path.partition("?")[0]

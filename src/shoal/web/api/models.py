@@ -26,6 +26,7 @@ RunName = Annotated[
 ]
 TaskId = Annotated[int, Path(ge=1, le=MAX_ID)]
 HostName = Annotated[str, Path(min_length=1, max_length=300, pattern=LINE_PATTERN)]
+BlockPageName = Annotated[str, Path(pattern="^[0-9a-f]{8}$")]
 WorkerName = Annotated[str, Path(min_length=1, max_length=300, pattern=LINE_PATTERN)]
 DocumentName = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
 
@@ -298,6 +299,11 @@ class TaskDocument(ExtensibleModel):
     state: str
     reason: str
     attempts: list[dict[str, Any]]
+
+
+class HostBlocks(ExtensibleModel):
+    pages: list[dict[str, Any]]
+    ways: list[dict[str, Any]]
 
 
 class HostDocument(ExtensibleModel):
