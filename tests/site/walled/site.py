@@ -86,6 +86,8 @@ class WalledSite:
         if wall is not None and self.is_walled(plain, is_browser):
             self.walls += 1
             return wall(plain, self.walls)
+        if plain.startswith(("/consent", "/account")) and plain not in self.odd:  # the wall has gone meanwhile
+            return Answer(b"", 302, {"location": path.partition("=")[2].partition("&")[0] or "/product/1"})
         self.goods += 1
         if name := self.odd.get(plain, self.everywhere):
             return ODD[name](plain)
