@@ -85,7 +85,7 @@ def walled(name: str, *, at_first: bool) -> Walled:
         site.on_page = on_page
         paths = [f"/product/{number}" for number in range(1, PRODUCTS + 1)]
         titles = {site.url(path): name_of(path) for path in paths}
-        return crawl(site, name, list(titles), lambda record: record["title"] == titles[record["url"]])
+        return crawl(site, name, list(titles), lambda record: record["title"] == titles.get(record["url"]))
 
 
 def odd(name: str) -> Walled:
