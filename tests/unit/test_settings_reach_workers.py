@@ -41,6 +41,7 @@ SPECIAL: dict[str, Any] = {
     "celery_task": "shop.index",
     "fetch": "browser",
     "exit": "de",
+    "on_block": "park",
     "exit_pace": "host",
     "session": "shop",
     "steps": ("wait .item",),

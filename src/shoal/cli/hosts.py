@@ -10,6 +10,7 @@ import click
 from shoal.cli.command import Command, Group
 from shoal.cli.console import clean, count, print_json, print_line, print_table
 from shoal.cli.find_run import find_run, show_listing, with_queue
+from shoal.cli.host_blocks import blocks
 from shoal.cli.options import as_json, click_options
 from shoal.commands.action_log import log_command
 from shoal.config.load import Settings
@@ -55,6 +56,7 @@ def host_filter_options(command: F) -> F:
     shoal hosts set shop.example --rate 1/s  for all runs and workers
     shoal hosts park shop.example --for 1h --reason "their sale"
     shoal hosts release --only held          all that are held back now
+    shoal hosts blocks shop.example          captcha and login pages it gives
     """,
 )
 @click.option("--like", default="", metavar="TEXT", help="Only hosts with this in their name.")
@@ -205,6 +207,9 @@ def forget(settings: Settings, as_json: bool, **which: Any) -> None:
     What people set or parked until released stays. Workers learn anew from the next answers.
     """
     _change(settings, host_actions.forget_change(), as_json, **which)
+
+
+hosts.add_command(blocks)
 
 
 def _change(

@@ -79,6 +79,7 @@ def _show(answer: RoutedUrl) -> None:
             ("needs", ", ".join(task.needs) or "any worker"),
             *([("session", options.rule_session)] if options and options.rule_session else []),
             *([("cache", format_duration(options.cache))] if options and options.cache else []),
+            *([("on block", options.on_block)] if options and options.on_block else []),
             ("pace", f"{pace}, {answer.pace.max_in_flight or 'any number'} at once, for {task.lane}"),
         ]
     )

@@ -26,6 +26,7 @@ from shoal.core.run_counters import (
 from shoal.core.stats import Stats
 from shoal.queue.base import Queue
 from shoal.view.auto_fetch import describe_auto
+from shoal.view.blocks import describe_blocks
 from shoal.view.cache import describe_usage
 from shoal.view.dead_letters import count_by_cause
 from shoal.view.documents import status_document
@@ -133,6 +134,8 @@ def _counted(counters: Mapping[str, int], stats: Stats) -> Iterator[tuple[str, s
         yield "sitemaps", sitemap_words(sitemaps)
     if auto := auto_usage(counters):
         yield "fetch=auto", describe_auto(auto)
+    if blocks := describe_blocks(counters):
+        yield "blocked", blocks
     if cached := cache_usage(counters):
         yield "cache", describe_usage(cached)
     if fill := field_fill(counters):

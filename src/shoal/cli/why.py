@@ -84,6 +84,7 @@ def _show(answer: Explanation, url: str) -> None:
             *([("kind", clean(task.kind))] if task.kind != PAGE else []),
             *([("needs", ", ".join(task.needs))] if task.needs else []),
             *([("fetch", clean(answer.fetch))] if answer.fetch else []),
+            *([("blocked", clean(answer.blocks))] if answer.blocks else []),
             ("found by", clean(answer.chain[0].url) if answer.chain else describe_origin(task)),
             *[("", f"← {clean(view.url)}") for view in answer.chain[1:]],
         ]

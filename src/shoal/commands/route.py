@@ -50,6 +50,7 @@ class RoutedUrl(NamedTuple):
                 "needs": list(task.needs),
                 "session": options.rule_session or None,
                 "cache": options.cache or None,
+                "on_block": options.on_block or None,
             },
             "host": {"name": task.lane, "delay": self.pace.spacing, "in_flight": self.pace.max_in_flight},
         }

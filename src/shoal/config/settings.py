@@ -78,6 +78,12 @@ def _parse_session_key(value: object) -> str:
     return key
 
 
+def _parse_on_block(value: object) -> str:
+    from shoal.core.block_rule import block_rule  # late: --help needs no lanes
+
+    return block_rule(value)
+
+
 def _parse_dashboard(value: object) -> str:
     """Off, on at the usual address, or an address."""
     try:
@@ -498,6 +504,15 @@ class Settings:
         replay=(),
         parse=_parse_routes,
         accepts='rules such as "*/urgent/* priority=10 ttl=30m"; the flag takes a file of them',
+    )
+    on_block: str = declare(
+        "later",
+        "What becomes of a page for which the site gives a captcha, consent or login page; off: none is looked for.",
+        "Requests",
+        scope="run",
+        parse=_parse_on_block,
+        accepts="later, browser, exit:NAME, park or off",
+        replay="off",
     )
     fetch: str = choice(
         "http",

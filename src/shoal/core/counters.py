@@ -17,8 +17,9 @@ MAX_REPORTED_LANES = 20  # of the busiest hosts; the others are in the sums alon
 ERROR_CLASSES = (
     "http.429", "http.403", "http.404", "http.4xx", "http.5xx",
     "timeout", "dns", "connect", "tls", "redirects", "robots", "refused",
-    "too_large", "content", "browser", "handler", "worker_lost", "expired", "other",
+    "too_large", "content", "browser", "block_page", "handler", "worker_lost", "expired", "other",
 )  # fmt: skip
+MAX_BLOCK_WAYS = 64
 CODE_ERRORS = ("handler",)  # classes for which the code that reads a page is to blame, and never its host
 
 
@@ -71,6 +72,7 @@ class Counters(msgspec.Struct, omit_defaults=True):
     lag: float = 0.0  # longest time the event loop was held up in the last seconds, or is being held up
     lanes: dict[str, LaneCounters] = {}  # sums, too; which ones are told may differ from one time to the next
     exits: dict[str, ExitCounters] = {}  # likewise sums; in the registry alone
+    blocks: dict[str, int] = {}  # likewise: block pages by "fetcher exit"
     machine: MachineResources | None = None  # where it runs, as it is now
     pressure: str = ""  # "slow": it claims less, "stop": nothing, because something there is running out
     pressure_reason: str = ""

@@ -16,6 +16,7 @@ class RetryRule(msgspec.Struct, frozen=True, gc=False):
     base: float = 2.0  # seconds; doubled with every failure of the class
     max_delay: float = 300.0
     min_delay: float = 0.0  # seconds; sooner is no use, whatever a person asked for
+    is_free: bool = False  # it has its own limit, and does not count towards that of all causes together
 
 
 # By cause. A class may stand for all that begin with it: "timeout" for "timeout.slow", "http.5" for
@@ -50,6 +51,7 @@ RULES: dict[str, RetryRule] = {
     "too_large": RetryRule(0),
     "redirects": RetryRule(0),
     "blocked": RetryRule(0),
+    "block_page": RetryRule(5, base=60.0, max_delay=900.0, is_free=True),  # the site's doing, not the page's
     "robots": RetryRule(0),
     "too_complex": RetryRule(0),
     "missing_field": RetryRule(0),
@@ -82,7 +84,8 @@ def retry_delay(
     group, rule = _rule_for(cause)
     retries = _limit(cause, group, limits, rule.retries)
     earlier = sum(count for known, count in failures.items() if _rule_for(known)[0] == group)
-    if earlier >= retries or (retries < inf and _counted_failures(failures) >= MAX_RETRIES):
+    is_counted = retries < inf and not rule.is_free
+    if earlier >= retries or (is_counted and _counted_failures(failures) >= MAX_RETRIES):
         return None
     doubled = 2.0 ** min(earlier, 30)
     if base is None or retries == inf:
@@ -122,4 +125,5 @@ def _limit(cause: str, group: str, limits: Mapping[str, int] | None, default: fl
 
 
 def _counted_failures(failures: Mapping[str, int]) -> int:
-    return sum(count for cause, count in failures.items() if _rule_for(cause)[1].retries < inf)
+    rules = ((_rule_for(cause)[1], count) for cause, count in failures.items())
+    return sum(count for rule, count in rules if rule.retries < inf and not rule.is_free)

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import msgspec
 
 from shoal.core import units
+from shoal.core.block_rule import BLOCK_RULES, block_rule
 from shoal.core.capability import MAX_EXIT_NAME, capability_names
 from shoal.core.glob import escaped
 from shoal.core.host_pattern import host_pattern
@@ -69,6 +70,7 @@ VALUES: dict[str, tuple[Callable[[object], Any], str]] = {
     "cache": (units.seconds(), _DURATION),
     "fetch": (units.one_of("http", "browser", "auto"), "http, browser or auto"),
     "exit": (_exit, "the name of an exit, or direct"),
+    "on_block": (block_rule, BLOCK_RULES),
     "delay": (units.seconds(zero=True), 'seconds, or a duration such as "500ms"; 0 is no limit'),
     "rate": (units.rate, "a number above 0, or a rate such as 30/m"),
     "in_flight": (units.integer(0), "a whole number; 0 is no limit"),
@@ -89,6 +91,7 @@ class Route(msgspec.Struct, frozen=True):
     cache: float | str | None = None  # seconds for which a stored response will do
     fetch: Literal["http", "browser", "auto"] | None = None  # with what it is fetched
     exit: str | None = None  # the name of the one that its requests leave by
+    on_block: str | None = None  # what becomes of it if the site gives a block page
     delay: float | str | None = None  # between two requests to the host
     rate: float | str | None = None
     in_flight: int | None = None
@@ -154,7 +157,7 @@ class Route(msgspec.Struct, frozen=True):
             changed["ack"] = self.ack
         if self.needs and not task.needs:
             changed["needs"] = self.needs
-        if any(value is not None for value in (self.session, self.cache, self.fetch, self.exit)):
+        if any(value is not None for value in (self.session, self.cache, self.fetch, self.exit, self.on_block)):
             changed["request_options"] = self._options(task.request_options or RequestOptions())
         return msgspec.structs.replace(task, **changed) if changed else task
 
@@ -166,6 +169,7 @@ class Route(msgspec.Struct, frozen=True):
             cache=options.cache or float(self.cache or 0.0),
             fetch=options.fetch or self.fetch or "",
             exit=options.exit or ("" if options.proxy else self.exit or ""),
+            on_block=options.on_block or self.on_block or "",
         )
 
 

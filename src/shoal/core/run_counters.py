@@ -6,7 +6,9 @@ pages are compared with those of the run before, recrawl.CHANGE, recrawl.not_mod
 with a cache, cache.hits, cache.revalidated, cache.misses, and cache.bytes, of bodies that were not fetched;
 of sitemaps sitemap.read, sitemap.entries, sitemap.lost (entries) and sitemap.cut (files with more than are read);
 of runs that keep records unique unique.yielded; and of pages with fetch="auto" auto.http, auto.browser, auto.compared
-(by both), auto.no_browser (by HTTP, as no worker had one) and auto.handed_on (to a worker with one).
+(by both), auto.no_browser (by HTTP, as no worker had one) and auto.handed_on (to a worker with one); of blocks
+block.FETCHER.EXIT (block pages), block.odd (pages that were asked for a second time) and block.handed_on (to the way
+that on_block says).
 """
 
 from __future__ import annotations
@@ -28,6 +30,9 @@ _RECRAWL_PREFIX = "recrawl."
 CACHE_PREFIX = "cache."
 SITEMAP_PREFIX = "sitemap."
 _AUTO_PREFIX = "auto."
+BLOCK_PREFIX = "block."
+BLOCK_ODD = f"{BLOCK_PREFIX}odd"
+BLOCK_HANDED_ON = f"{BLOCK_PREFIX}handed_on"
 UNCHANGED = f"{_RECRAWL_PREFIX}unchanged"
 HITS = f"{CACHE_PREFIX}hits"
 UNIQUE_YIELDED = "unique.yielded"  # records before those were dropped that others had the key of
@@ -242,6 +247,44 @@ def auto_usage(counters: Mapping[str, int]) -> AutoUsage | None:
     """None for a run without such pages."""
     found = [counters.get(f"{_AUTO_PREFIX}{name}", 0) for name in AutoUsage.__struct_fields__]
     return AutoUsage(*found) if any(found) else None
+
+
+class BlockUsage(msgspec.Struct, frozen=True):
+    """How many answers of one fetcher by one exit were block pages."""
+
+    fetcher: str
+    exit: str
+    blocked: int
+    responses: int
+
+    @property
+    def share(self) -> float:
+        return min(1.0, self.blocked / self.responses) if self.responses else 0.0
+
+
+def count_block(fetcher: str, exit: str, *, is_odd: bool = False) -> dict[str, int]:
+    """A block page; or one that is asked for again before that is decided."""
+    return {BLOCK_ODD: 1} if is_odd else {f"{BLOCK_PREFIX}{fetcher}.{exit}": 1}
+
+
+def block_way(counters: Mapping[str, int]) -> str:
+    """By what a block page came; empty: there is none."""
+    for name in counters:
+        if name.startswith(BLOCK_PREFIX) and name not in (BLOCK_ODD, BLOCK_HANDED_ON):
+            return name.removeprefix(BLOCK_PREFIX).replace(".", " ", 1)
+    return ""
+
+
+def block_usage(counters: Mapping[str, int]) -> list[BlockUsage]:
+    """By fetcher and exit, the most first; none where nothing was blocked."""
+    responses = {(one.fetcher, one.exit): one.responses for one in fetch_usage(counters)}
+    found = []
+    for name, number in counters.items():
+        if name.startswith(BLOCK_PREFIX) and name not in (BLOCK_ODD, BLOCK_HANDED_ON):
+            fetcher, _, exit = name.removeprefix(BLOCK_PREFIX).partition(".")
+            total = responses.get((fetcher, exit)) or responses.get(("http", exit), 0)
+            found.append(BlockUsage(fetcher, exit, number, max(total, number)))
+    return sorted(found, key=lambda one: -one.blocked)
 
 
 _SITEMAP_COUNTS = ("read", "entries", "lost", "cut")

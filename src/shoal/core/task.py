@@ -65,11 +65,13 @@ class RequestOptions(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     cache: float = 0.0  # seconds for which a stored response will do; not part of its identity
     fetch: Fetch = ""  # with what it is fetched; not part of its identity
     steps: tuple[str, ...] = ()  # what a browser does on the page, as in core/browser_step.py
+    on_block: str = ""  # as in core/block_rule.py; "": as the run says; not part of its identity
 
     @property
     def is_plain(self) -> bool:
         """Whether this is the plain page at its URL, whatever routes have added."""
-        return msgspec.structs.replace(self, rule_session="", cache=0.0, fetch="", exit="") == RequestOptions()
+        plain = msgspec.structs.replace(self, rule_session="", cache=0.0, fetch="", exit="", on_block="")
+        return plain == RequestOptions()
 
 
 def is_plain(options: RequestOptions | None) -> bool:

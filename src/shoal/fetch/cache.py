@@ -98,6 +98,16 @@ class CachingFetcher:
             self._note_failure(error)
         return found
 
+    async def forget(self, request: Request) -> None:
+        """What was stored for a request is not the page it asks for."""
+        if not request.cache or not cache_rules.is_shareable_request(request):
+            return
+        try:  # nothing can be read of an entry without data
+            key = cache_rules.cache_key(request, self._user_agent)
+            await self._store.put(key, lane_of(request.url), request.url, b"", 0.0)
+        except ShoalError as error:
+            self._note_failure(error)
+
     def note_stall(self, seconds: float) -> None:
         self._fetcher.note_stall(seconds)
 

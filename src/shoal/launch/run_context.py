@@ -100,6 +100,8 @@ def build_run_context(
         counts_subrequests=settings.count_subrequests,
         budget=budget,
         exit=settings.exit,
+        exits_have_own_pace=settings.exit_pace == "exit",
+        on_block=settings.on_block,
         exit_budget=ExitBudget(queue, job.run, settings.exit_budget) if settings.exit_budget else None,
         sessions=None if job.from_raw or job.folder else sessions,
         secrets=settings.secrets,

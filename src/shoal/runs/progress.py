@@ -85,6 +85,7 @@ _CAUSE_TEXT = {
     "connect": "no connection",
     "tls": "no trusted certificate",
     "timeout": "no answer in time",
+    "block_page": "block pages (captcha, consent, login)",
     "too_large": "too large",
     "too_complex": "too complex to parse",
     "decode": "not what its headers say",

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from shoal.core.block_page import BLOCK_PAGE
 from shoal.core.counters import CODE_ERRORS, error_class
 from shoal.core.task import UNACKNOWLEDGED
 from shoal.queue.base import DeadLetterGroup
@@ -131,6 +132,8 @@ def is_permanent(cause: str) -> bool:
 def _revive_words(cause: str, kind: str) -> str:
     if cause == "expired":
         return "start more workers, ask the host faster, or give them a longer TTL (routes); then requeue them"
+    if cause == BLOCK_PAGE:
+        return "requeue them when the site lets you in again, with another exit or a browser (--on-block)"
     if cause == UNACKNOWLEDGED:
         return 'requeue them; with ack="manual" they would not have been lost with their workers'
     return f"requeue them {'when it responds again' if kind in TRANSIENT_CAUSES else 'when the cause is fixed'}"

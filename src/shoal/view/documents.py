@@ -21,6 +21,7 @@ from shoal.logs import redact
 from shoal.queue.base import DeadLetterGroup, SeenSet, TaskView, UrlFailures
 from shoal.runs.identity import run_code_version
 from shoal.runs.no_records import NO_RECORDS, wants_records
+from shoal.view.blocks import block_usage_documents
 from shoal.view.cache import usage_document
 from shoal.view.dead_letters import count_by_cause, last_message
 from shoal.view.formatting import describe_reason, iso_time
@@ -96,6 +97,7 @@ def status_document(found: Status) -> Document:
         "dead_by_cause": count_by_cause(found.dead),
         "fields": field_documents(found.counters),
         "fetched": fetch_documents(found.counters),
+        "blocked": block_usage_documents(found.counters),
         "sitemaps": sitemap_document(found.counters, found.stats),
         "cache": usage_document(cache_usage(found.counters)),
     }
@@ -297,6 +299,7 @@ def explanation_document(answer: Explanation) -> Document:
         ],
         "failures": failures_document(answer.failures),
         "fetch": answer.fetch or None,
+        "blocked": answer.blocks or None,
     }
 
 

@@ -25,6 +25,7 @@ from shoal.core.counters import (
 from shoal.core.lane import WorkerStatus
 from shoal.core.stats import Stats
 from shoal.version import __version__
+from shoal.view.blocks import block_family
 from shoal.view.exits import fleet_exits
 from shoal.view.machines import machine_families, machine_views, pressure_family
 from shoal.view.metric_family import MetricFamily, prometheus_text
@@ -166,6 +167,7 @@ def fleet_families(
         *(_store_families(snapshot) if reachable else ()),
         *counter_families(figures, memory, "fleet_"),
         *exit_families(fleet_exits(snapshot.alive)),
+        block_family(snapshot.alive),
     ]
 
 

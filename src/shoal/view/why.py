@@ -17,6 +17,7 @@ from shoal.queue.base import MAX_OUTBOX_PER_RUN, Queue, TaskFilter, TaskView, Ur
 from shoal.runs.host_limits import find_host_limits
 from shoal.runs.missing_capabilities import find_missing, no_worker_has
 from shoal.view.auto_fetch import fetch_words
+from shoal.view.blocks import task_block_words
 from shoal.view.formatting import ago, count, format_duration, format_hold, format_host_limit, format_pace
 from shoal.view.run_state import display_state, live_workers_for_run, resume_hint
 from shoal.view.status import outbox_words
@@ -52,6 +53,7 @@ class Explanation(msgspec.Struct, frozen=True):
     url: str = ""
     others: tuple[TaskView, ...] = ()  # further tasks with this URL: for other handlers, or asked for again
     failures: UrlFailures = UrlFailures()  # in all runs, since it last went well
+    blocks: str = ""  # how much of its host is blocked, if it was
     fetch: str = ""  # with what pages like it are fetched, where that was learned
 
 
@@ -160,6 +162,7 @@ async def _explain(queue: Queue, settings: Settings, run: Run, task: TaskView, m
         run_state=await display_state(queue, settings, run),
         url=task.url,
         failures=await _failures(queue, task.url),
+        blocks=await task_block_words(queue, task),
         fetch=await fetch_words(queue, run, task, now),
     )
 

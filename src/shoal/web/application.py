@@ -20,6 +20,7 @@ from shoal.control.capture_gc import capture_sweeper
 from shoal.control.document_gc import INTERVAL as TIDY_EVERY
 from shoal.control.document_gc import DocumentGc
 from shoal.control.fetch_knowledge_gc import fetch_knowledge_sweeper
+from shoal.control.host_blocks_gc import host_blocks_sweepers
 from shoal.control.maintenance import Maintenance, PeriodicJob
 from shoal.control.stalls import INTERVAL as STALLS_EVERY
 from shoal.errors import ActionRequired
@@ -210,6 +211,7 @@ class Application:
                     idempotency.key_sweeper(queue),
                     url_lists.shelves(queue),
                     capture_sweeper(queue),
+                    *host_blocks_sweepers(queue),
                     fetch_knowledge_sweeper(queue),
                 ).sweep,
             ),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from weakref import WeakValueDictionary
 
+from shoal.core.block_rule import OFF
 from shoal.core.lane import Pace
 from shoal.core.page import Request
 from shoal.core.task import LeasedTask, Outcome, Task
@@ -25,6 +26,7 @@ from shoal.politeness.pace import AdaptivePace
 from shoal.politeness.response_hints import THROTTLE_STATUSES
 from shoal.politeness.robots import Robots
 from shoal.queue.base import Queue
+from shoal.worker.block_watch import BlockWatch
 from shoal.worker.browser_workers import BrowserWorkers
 from shoal.worker.counters import CounterRecorder
 from shoal.worker.fetch_learning import FetchLearning
@@ -121,6 +123,8 @@ class RunContext:
     captures: CaptureBudget = field(default_factory=CaptureBudget)
     celery_task: str = ""  # sent after each page; empty: none
     exit: str = ""  # by which requests leave of whose task nobody has said so
+    exits_have_own_pace: bool = True  # hosts are asked by each exit as if there were no other
+    on_block: str = OFF  # what becomes of a page for which the site gives a block page, as in core/block_rule.py
     exit_budget: ByteBudget | None = None  # None: no limit
     sessions: SharedSessions | None = None  # None: this machine has none
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # of this machine, for their logins
@@ -234,6 +238,7 @@ class WorkerContext:
     lane_holds: LaneHolds = field(init=False)
     counters: CounterRecorder = field(init=False)
     fetch_learning: FetchLearning = field(init=False)
+    blocks: BlockWatch = field(init=False)
     browser_workers: BrowserWorkers = field(init=False)
     _run_contexts: dict[int, RunContext] = field(default_factory=dict)
 
@@ -241,6 +246,7 @@ class WorkerContext:
         self.lane_holds = LaneHolds(self.clock)
         self.counters = CounterRecorder(self.clock)
         self.fetch_learning = FetchLearning(self.queue, self.clock)
+        self.blocks = BlockWatch(self.queue, self.clock)
         self.browser_workers = BrowserWorkers(self.queue, self.clock)
 
     async def after_claim(self, tasks: Sequence[LeasedTask]) -> None:
@@ -259,11 +265,13 @@ class WorkerContext:
         await self.fetch_learning.share_due()
         if self.sessions is not None:
             await self.sessions.share_due()
+        await self.blocks.share_due()
 
     async def close(self) -> None:
         await self.fetch_learning.share_all()
         if self.sessions is not None:
             await self.sessions.share_all()
+        await self.blocks.share_all()
         await self.clients.close()
         await self.fetcher.close()
         if self.budget is not None:

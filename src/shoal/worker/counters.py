@@ -12,6 +12,7 @@ import msgspec
 from shoal.core.counters import (
     CODE_ERRORS,
     DURATION_BOUNDS,
+    MAX_BLOCK_WAYS,
     MAX_REPORTED_LANES,
     SIZE_BOUNDS,
     Counters,
@@ -23,7 +24,7 @@ from shoal.core.counters import (
     error_class,
 )
 from shoal.core.lane import lane_without_cache
-from shoal.core.run_counters import HITS, cache_usage
+from shoal.core.run_counters import HITS, block_way, cache_usage
 from shoal.core.task import Outcome
 
 LAG_INTERVAL = 0.5  # seconds between two measurements of the event loop's lag
@@ -60,6 +61,9 @@ class CounterRecorder:
             if usage is not None:
                 counters.cache_hits += usage.hits
                 counters.cache_misses += usage.misses + usage.revalidated
+            way = block_way(outcome.counters)
+            if way and (way in counters.blocks or len(counters.blocks) < MAX_BLOCK_WAYS):
+                counters.blocks[way] = counters.blocks.get(way, 0) + 1
         if result == "done":
             counters.done += 1
             counters.records += len(outcome.records)

@@ -8,11 +8,23 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from shoal.control import actions, host_actions
-from shoal.core.lane import LaneState
+from shoal.core.lane import LaneState, host_of_lane
 from shoal.core.task import LaneChange
+from shoal.queue.host_blocks import mark_content
+from shoal.view.blocks import block_document, host_blocks, page_number
 from shoal.view.documents import host_document
 from shoal.web.api import models
-from shoal.web.api.models import Cursor, HostDocument, HostList, HostName, Limit, ListPage, response_docs
+from shoal.web.api.models import (
+    BlockPageName,
+    Cursor,
+    HostBlocks,
+    HostDocument,
+    HostList,
+    HostName,
+    Limit,
+    ListPage,
+    response_docs,
+)
 from shoal.web.api.paging import make_cursor, page_response, read_cursor
 from shoal.web.auth.access import Caller, OperatorDep, ReaderDep
 from shoal.web.context import ContextDep, ServerContext
@@ -74,6 +86,27 @@ async def _host_response(context: ServerContext, name: str) -> Response:
 @router.get("/{host}", summary="One host", responses=response_docs(HostDocument, 404))
 async def show_host(context: ContextDep, caller: ReaderDep, host: HostName) -> Response:
     return await _host_response(context, host)
+
+
+@router.get("/{host}/blocks", summary="Block pages of a host", responses=response_docs(HostBlocks, 404))
+async def list_blocks(context: ContextDep, caller: ReaderDep, host: HostName) -> Response:
+    """Captcha, consent and login pages that it gives with status 200, and how many came by which fetcher and exit."""
+    found = await _find_host(context, host)
+    return json_response(block_document(await host_blocks(context.queue, found.name)))
+
+
+@router.post(
+    "/{host}/blocks/{page}/accept", summary="Say that a page is no block", responses=response_docs(HostBlocks, 404)
+)
+async def accept_block(context: ContextDep, caller: OperatorDep, host: HostName, page: BlockPageName) -> Response:
+    """Such pages count from now on."""
+    found = await _find_host(context, host)
+    name = host_of_lane(found.name)
+    if not await mark_content(context.queue, name, page_number(page)):
+        raise not_found("block page", page, hint=f"GET /api/v1/hosts/{name}/blocks lists them")
+    await context.actor(caller).log_action("accept block page", name, page=page)
+    context.invalidate()
+    return json_response(block_document(await host_blocks(context.queue, name)))
 
 
 @router.post("/{host}/park", summary="Park a host", responses=response_docs(HostDocument, 404))

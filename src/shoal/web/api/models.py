@@ -26,6 +26,7 @@ RunName = Annotated[
 ]
 TaskId = Annotated[int, Path(ge=1, le=MAX_ID)]
 HostName = Annotated[str, Path(min_length=1, max_length=300, pattern=LINE_PATTERN)]
+BlockPageName = Annotated[str, Path(pattern="^[0-9a-f]{8}$")]
 WorkerName = Annotated[str, Path(min_length=1, max_length=300, pattern=LINE_PATTERN)]
 DocumentName = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
 
@@ -168,6 +169,9 @@ class RouteRule(RequestBody):
     cache: float | Line | None = Field(None, description="Seconds for which a stored response will do.")
     fetch: Literal["http", "browser", "auto"] | None = Field(None, description="With what such pages are fetched.")
     exit: Line | None = Field(None, max_length=27, description="The exit that such pages are fetched by, or direct.")
+    on_block: Line | None = Field(
+        None, max_length=32, description="What becomes of block pages: later, browser, exit:NAME, park or off."
+    )
     delay: float | Line | None = Field(None, description="Between two requests to the host; rules by host only.")
     rate: float | Line | None = Field(None, description="Requests per second to the host; rules by host only.")
     in_flight: Annotated[int, Field(ge=0, le=100_000)] | None = Field(None, description="Rules by host only.")
@@ -295,6 +299,11 @@ class TaskDocument(ExtensibleModel):
     state: str
     reason: str
     attempts: list[dict[str, Any]]
+
+
+class HostBlocks(ExtensibleModel):
+    pages: list[dict[str, Any]]
+    ways: list[dict[str, Any]]
 
 
 class HostDocument(ExtensibleModel):

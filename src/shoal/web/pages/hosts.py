@@ -10,8 +10,10 @@ from starlette.responses import Response
 from shoal.control import actions
 from shoal.core.lane import LaneState
 from shoal.core.run import Run
+from shoal.queue.host_blocks import find_evidence
 from shoal.runs.host_limits import asked_spacing
 from shoal.view.auto_fetch import host_fetching
+from shoal.view.blocks import host_blocks, page_number
 from shoal.view.formatting import describe_reason, format_least_time
 from shoal.view.host_evidence import describe_robots, last_answers
 from shoal.view.sessions import describe_session, session_views
@@ -29,6 +31,7 @@ from shoal.web.pages.queries import (
     time_spans,
 )
 from shoal.web.pages.render import is_live_part, page, query, segment
+from shoal.web.pages.text import printable
 
 router = page_router()
 OnlyFilter = Literal["", "parked", "held", "overridden"]
@@ -97,6 +100,17 @@ async def lanes_page(
     }
 
 
+@router.get("/block-pages/{page_id}")
+async def block_page(context: ContextDep, caller: ReaderDep, page_id: str, host: TextParam = "") -> Response:
+    """A block page as it came: a stranger's, so it is shown as text and not as a page."""
+    number = page_number(page_id)
+    found = await find_evidence(context.queue, host, number) if number >= 0 else None
+    if found is None:
+        raise not_found("block page", page_id[:40], hint="they are kept for a week")
+    head = f"{found.url}\n{found.final_url}\n{found.status} {found.content_type}, by {found.fetcher} {found.exit}\n\n"
+    return Response(printable(head) + found.text, media_type="text/plain; charset=utf-8")
+
+
 @router.get("/hosts/{name:path}")
 async def host(request: Request, context: ContextDep, caller: ReaderDep, name: str, hours: Hours = 1) -> Response:
     lane = await actions.find_host(context.queue, name)
@@ -116,6 +130,7 @@ async def host(request: Request, context: ContextDep, caller: ReaderDep, name: s
             "runs": runs,
             "answers": await last_answers(context.queue, lane.name, latest),
             "fetching": await host_fetching(context.queue, lane.name),
+            "blocks": await host_blocks(context.queue, lane.name),
             "robots": describe_robots(context.settings, lane.name, found.at / 1e6),
             "has_learnt": lane.learned > 0 or (lane.held_until > found.at and not lane.is_held_indefinitely(found.at)),
             "history": f"/api/v1/history?hours={hours:g}&host={segment(lane.name)}",

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 
 from shoal.core.lane import DIRECT, exit_of_lane, lane_without_cache, same_owner_lane, session_of_lane
-from shoal.core.page import Response
+from shoal.core.page import Request, Response
 from shoal.core.task import Attempt, LaneChange, LeasedTask, OutboxEntry, Outcome, is_plain
 from shoal.core.task_kind import PAGE
 from shoal.core.url import lane_of, request_digest
@@ -33,6 +33,7 @@ class TaskAttempt:
         "_started",
         "_started_at",
         "auto_count",
+        "block_counters",
         "context",
         "crawl_delay",
         "deadline",
@@ -47,6 +48,7 @@ class TaskAttempt:
         "live",
         "page_fetch_errors",
         "page_fetch_lock",
+        "request",
         "response",
         "run_context",
         "step",
@@ -75,6 +77,8 @@ class TaskAttempt:
         self.fetched_by = ""  # with what, and why, where that was not said beforehand
         self.identity = ""  # who it goes as, of a session that the fleet shares
         self.auto_count = ""  # likewise, as the run counts it
+        self.request: Request | None = None  # the last one that was sent for its page
+        self.block_counters: dict[str, int] = {}  # of a page that is not the one asked for
         self._started = context.clock()
         self._started_at = context.wall_clock()
 

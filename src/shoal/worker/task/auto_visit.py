@@ -31,6 +31,7 @@ from shoal.worker.fetch_learning import ShapeFound
 from shoal.worker.task.attempt import TaskAttempt
 from shoal.worker.task.hand_on import HandedOn
 from shoal.worker.task.handler_output import HandlerOutput, encode_json
+from shoal.worker.task.page_blocked import PageBlocked
 
 Single = Literal["http", "browser"]
 VisitBy = Callable[[Single], Awaitable[HandlerOutput]]
@@ -204,7 +205,7 @@ class AutoVisit:
         try:
             rendered = await self._visit_by(BROWSER)
         except Exception as error:  # as above
-            is_failed = isinstance(error, FetchFailed | FetchRefused) or self._is_of_handler(error)
+            is_failed = isinstance(error, FetchFailed | FetchRefused | PageBlocked) or self._is_of_handler(error)
             # Where HTTP is known to be enough, or gave records, a browser that fails takes nothing away.
             if not is_failed or output is None or response is None or (self._label != HTTP and not output.records):
                 raise

@@ -78,7 +78,7 @@ async def exchange(
             if exit and run_context.exit_budget is not None:
                 run_context.exit_budget.add(response.transferred or len(response.body))
         if is_task_request:
-            attempt.response = response
+            attempt.request, attempt.response = request, response
         new_cookies = request_builder.store_cookies(response, request_options)
         location = response.header("location") if response.status in _REDIRECTS else ""
         if not location:

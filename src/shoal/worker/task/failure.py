@@ -2,6 +2,8 @@
 
 our own drain, a run not ours to serve, a queue that cannot be
 asked, a stalled exchange                                         released: costs nothing
+a page that is odd                                                released, to be asked for a second time
+a block page                                                      retried at no cost, and dead with a cause of its own
 a rule that refuses the page after all                            cancelled; dead for a start URL
 Retry, FetchFailed                                                the retry policy decides; dead with ack="auto"
 GiveUp, FetchRefused                                              dead
@@ -32,6 +34,7 @@ from shoal.worker.postponed import TaskPostponed
 from shoal.worker.sessions import SessionWaits
 from shoal.worker.task.attempt import MAX_REASON, TaskAttempt, log_fields
 from shoal.worker.task.handler_runner import HandlerTimeout
+from shoal.worker.task.page_blocked import PageBlocked
 from shoal.worker.task.page_counters import page_counters
 
 log = logging.getLogger("shoal.worker")
@@ -40,6 +43,7 @@ MAX_EVIDENCE_BODY = 2_000
 MAX_MESSAGE = 500
 MAX_TRACEBACK = 2_000
 MAX_FRAMES = 8
+SECOND_LOOK = 5.0  # seconds after which an odd page is asked for again
 _NOT_USER_CODE = tuple({str(Path(__file__).parents[2]), sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")})
 
 
@@ -59,6 +63,8 @@ def failure_outcome(attempt: TaskAttempt, error: BaseException) -> Outcome:
     error = _root_error(attempt, error)
     if _is_releasable(attempt, error):
         return _outcome(attempt, "released", after=_wait_of(attempt, error))
+    if isinstance(error, PageBlocked):
+        return _blocked_outcome(attempt, error)
     if isinstance(error, ExcludedByRule):
         result: Result = "dead" if attempt.task.parent is None else "cancelled"
         return _outcome(attempt, result, error.reason, str(error), error)
@@ -83,6 +89,15 @@ def _wait_of(attempt: TaskAttempt, error: BaseException) -> float:
             attempt.add_lane_change(LaneChange(task.lane, hold_for=error.after, reason=str(error)[:MAX_REASON]))
         return 0.0
     return error.after
+
+
+def _blocked_outcome(attempt: TaskAttempt, error: PageBlocked) -> Outcome:
+    """What is only odd costs nothing; a block page costs none of the attempts of its task."""
+    if error.is_odd:
+        base = attempt.run_context.retry_delay if attempt.run_context else None
+        return _outcome(attempt, "released", after=SECOND_LOOK if base is None else min(base, SECOND_LOOK))
+    after = None if error.is_final or attempt.task.ack == "auto" else _retry_delay(attempt, error.cause, None)
+    return _outcome(attempt, "dead" if after is None else "retry", error.cause, str(error), error, after or 0.0)
 
 
 def is_last_attempt(attempt: TaskAttempt, cause: str, after: float | None) -> bool:
@@ -168,7 +183,7 @@ def _outcome(
         cause=cause,
         evidence=_evidence(attempt, error) if result == "dead" else None,
         lanes=attempt.lane_changes,
-        counters=page_counters(attempt),
+        counters=page_counters(attempt) | attempt.block_counters,
     )
 
 

@@ -26,6 +26,7 @@ from shoal.worker.task import slot
 from shoal.worker.task.attempt import TaskAttempt, log_fields
 from shoal.worker.task.auto_needs import need_browsers
 from shoal.worker.task.auto_visit import AutoVisit, Single, fetch_of, visit_in_browser
+from shoal.worker.task.block_check import after_block, check_page, is_unreadable, skip_blocked_way
 from shoal.worker.task.browser_visit import live_tools, visit_page
 from shoal.worker.task.built_in_handlers import PageFunction, page_function
 from shoal.worker.task.exchange import exchange, take_slot, take_turn
@@ -34,6 +35,7 @@ from shoal.worker.task.follow_up_tasks import outbox_entries, with_keys
 from shoal.worker.task.hand_on import HandedOn, hand_on
 from shoal.worker.task.handler_output import HandlerOutput
 from shoal.worker.task.handler_runner import HandlerDeadline, run_handler
+from shoal.worker.task.page_blocked import PageBlocked
 from shoal.worker.task.page_counters import page_counters
 from shoal.worker.task.page_fetch import build_page
 from shoal.worker.task.queue_look_up import ask_queue
@@ -76,7 +78,7 @@ async def process_task(task: LeasedTask, context: WorkerContext, start_at: float
             output = await visit(attempt, run_context, start_at)
         found = admit_links(attempt, run_context, output)
         found = await need_browsers(attempt, run_context, await ask_queue(attempt, run_context, found))
-        counters = page_counters(attempt, output) | remember(attempt, run_context, output)
+        counters = page_counters(attempt, output) | attempt.block_counters | remember(attempt, run_context, output)
         return attempt.success_outcome(output, found, follow_ups(attempt, output), counters)
     except HandedOn as handed:
         return hand_on(attempt, handed)
@@ -128,6 +130,7 @@ async def wait_for_slot(attempt: TaskAttempt, run_context: RunContext, start_at:
 async def visit(attempt: TaskAttempt, run_context: RunContext, start_at: float) -> HandlerOutput:
     """Fetch the page, with what it is to be fetched with, and see what it gives."""
     by = fetch_of(attempt, run_context)
+    by = await skip_blocked_way(attempt, run_context, by) or by
     first = partial(wait_for_turn, attempt, run_context, start_at)
     again = partial(take_turn, attempt, run_context, attempt.task.url)
 
@@ -145,6 +148,8 @@ async def visit(attempt: TaskAttempt, run_context: RunContext, start_at: float) 
         return await (AutoVisit(attempt, run_context, visit_by).take() if by == AUTO else visit_by(by))
     except BrowserNeeded:
         return await visit_in_browser(attempt, run_context, visit_by)
+    except PageBlocked as blocked:
+        return await after_block(attempt, run_context, blocked, visit_by)
 
 
 async def visit_once(attempt: TaskAttempt, run_context: RunContext, turn: Turn, by: Single) -> HandlerOutput:
@@ -155,7 +160,15 @@ async def visit_once(attempt: TaskAttempt, run_context: RunContext, turn: Turn, 
         attempt.context.refusals.reset(attempt.lane_of(response.url))
         return output
     error_handler = check_status(attempt, run_context, response)
-    return await extract(attempt, run_context, response, error_handler)
+    try:
+        output = await extract(attempt, run_context, response, error_handler)
+    except Exception as error:
+        if error_handler is None and is_unreadable(attempt, error):
+            await check_page(attempt, run_context, response, None)
+        raise
+    if error_handler is None:
+        await check_page(attempt, run_context, response, output)
+    return output
 
 
 def take_unchanged(attempt: TaskAttempt, run_context: RunContext, response: Response | None) -> HandlerOutput | None:
