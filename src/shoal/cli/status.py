@@ -12,6 +12,7 @@ from shoal.cli.find_run import RUN_HELP, find_run, run_argument, show_listing
 from shoal.cli.hints import print_hint
 from shoal.cli.options import as_json, click_options
 from shoal.config.load import Settings
+from shoal.core.cost import cost_of
 from shoal.core.forecast import lane_seconds
 from shoal.core.run import Run
 from shoal.core.run_counters import (
@@ -26,6 +27,7 @@ from shoal.core.run_counters import (
 from shoal.core.stats import Stats
 from shoal.queue.base import Queue
 from shoal.view.auto_fetch import describe_auto
+from shoal.view.budget import cost_lines, describe_budget, per_record
 from shoal.view.cache import describe_usage
 from shoal.view.dead_letters import count_by_cause
 from shoal.view.documents import status_document
@@ -84,9 +86,6 @@ def _show(found: Status) -> None:
         pairs.append(("moved", f"to {clean(found.moved)}: see it there with --queue"))
     if found.over_time:
         pairs.append(("cause", f"it took longer than it may ({format_duration(found.over_time)})"))
-    if found.over_budget:
-        words = f"its budget of {size(found.over_budget)} by exits is used up: give it more with --exit-budget"
-        pairs.append(("paused", words))
     pairs += _about_spec(run)
     if stats.open:
         pairs.append(("open", f"{waiting}{later}"))
@@ -95,6 +94,7 @@ def _show(found: Status) -> None:
     pairs += [("shard away", f"{clean(name)}: its hosts wait, and what it has is as last known") for name in stats.away]
     if stats.outbox:
         pairs.append(("outbox", f"{count(stats.outbox)} waiting to be drained"))
+    pairs += _cost(found)
     pairs += _counted(found.counters, stats)
     if found.rate is not None:
         pairs.append(("pages/s", f"{found.rate:.1f}"))
@@ -123,6 +123,17 @@ def _about_spec(run: Run) -> list[tuple[str, object]]:
     if run.garbled:
         return [("problem", clean(f"{run.garbled}; nobody serves it: shoal cancel {run.name}"))]
     return [("output", clean(run.spec["output"]))] if run.spec.get("output") else []
+
+
+def _cost(found: Status) -> Iterator[tuple[str, str]]:
+    """What the run has cost, and of what it may cost."""
+    cost = cost_of(found.counters)
+    if lines := cost_lines(cost):
+        yield "cost", " · ".join(f"{amount} {what}" for what, amount in lines)
+    if (each := per_record(cost, found.stats.records)) and (lines := cost_lines(each)):
+        yield "per record", " · ".join(f"{amount} {what}" for what, amount in lines)
+    if found.budget is not None:
+        yield "budget", describe_budget(found.budget)
 
 
 def _counted(counters: Mapping[str, int], stats: Stats) -> Iterator[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from shoal.core.browser_step import BrowserStep
@@ -56,6 +56,16 @@ class SessionCookies(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class VisitUsage:
+    """What a visit has used, as far as it was looked at last."""
+
+    bytes: int = 0  # sent and received, with all that the page loads
+    seconds: float = 0.0  # that its tab was open
+    cpu: int = 0  # microseconds of the browser's processes
+    look: Callable[[], None] = lambda: None  # brings it up to date
+
+
 @dataclass(frozen=True, slots=True)
 class VisitRequest:
     """What is asked of a browser."""
@@ -66,6 +76,7 @@ class VisitRequest:
     session: str = ""  # whose context it is; those of others are never used
     cookies: SessionCookies | None = None
     counts_subrequests: bool = False
+    usage: VisitUsage = field(default_factory=VisitUsage)
 
 
 class LivePage(Protocol):

@@ -14,7 +14,14 @@ from shoal.errors import FetchFailed
 from shoal.fetch.browser.driver import BrowserDriver
 from shoal.fetch.browser.failures import BROWSER
 from shoal.fetch.browser.options import BrowserOptions, launch_flags
-from shoal.fetch.browser.process_tree import biggest_renderer, descendants, tree_memory, with_new_children
+from shoal.fetch.browser.process_tree import (
+    CpuOfProcesses,
+    biggest_renderer,
+    descendants,
+    parent_of,
+    tree_memory,
+    with_new_children,
+)
 from shoal.fetch.browser.program import find_program, is_remote, sandbox_problem
 
 if TYPE_CHECKING:
@@ -49,12 +56,17 @@ NOWHERE = "http://127.0.0.1:9"  # the proxy of what belongs to no context: nothi
 
 
 class BrowserProcess:
-    def __init__(self, browser: Browser, options: BrowserOptions, pid: int, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, browser: Browser, options: BrowserOptions, pid: int, clock: Callable[[], float], cpu: CpuOfProcesses
+    ) -> None:
         self._browser = browser
         self._options = options
         self._clock = clock
         self._started = clock()
         self._watch: asyncio.Task[None] | None = None
+        self._cpu = cpu
+        self._pids: list[int] = []  # of its tree, when it was last looked at
+        self._driver = parent_of(pid) if pid else 0
         self.pid = pid  # 0: it runs elsewhere
         self.pages = 0  # that it has served
         self.busy = 0  # contexts in use
@@ -74,7 +86,7 @@ class BrowserProcess:
         try:
             if is_remote(options.browser):
                 browser = await playwright.chromium.connect_over_cdp(options.browser, timeout=LAUNCH_TIMEOUT * 1_000)
-                return cls(browser, options, 0, clock)
+                return cls(browser, options, 0, clock, driver.cpu)
             assert driver.folder is not None
             unsafe = sandbox_problem()
             if unsafe:
@@ -99,7 +111,7 @@ class BrowserProcess:
             ) from error
         pid = next((one["id"] for one in found["processInfo"] if one["type"] == "browser"), 0)
         log.info("browser_started", extra={"pid": pid})
-        return cls(browser, options, pid, clock)
+        return cls(browser, options, pid, clock, driver.cpu)
 
     @property
     def is_connected(self) -> bool:
@@ -156,16 +168,23 @@ class BrowserProcess:
         if self.pid and self._browser.is_connected():
             _kill(self.pid)
 
+    def take_cpu(self) -> int:
+        """Microseconds of its processes and of its driver since somebody asked last: together it is all of it."""
+        if not self.pid:
+            return 0
+        self._pids = with_new_children(self._pids) if self._pids else descendants(self.pid)
+        return self._cpu.take([self._driver, *self._pids] if self._driver != os.getpid() else self._pids)
+
     def _memory(self) -> int:
         return tree_memory(descendants(self.pid), int(RETIRE_MEMORY * self._options.memory))
 
     async def _watch_memory(self) -> None:
         high = int(MEMORY_HIGH * self._options.memory)
-        pids, looks = list[int](), 0
+        looks = 0
         while True:
             await asyncio.sleep(MEMORY_INTERVAL)
             # To look at all threads of all processes takes milliseconds, which is too much for each time.
-            pids = with_new_children(pids) if looks % FULL_LOOK_EVERY else descendants(self.pid)
+            self._pids = pids = with_new_children(self._pids) if looks % FULL_LOOK_EVERY else descendants(self.pid)
             looks += 1
             taken = tree_memory(pids, high)
             self.most_memory = max(self.most_memory, taken)

@@ -18,6 +18,7 @@ from shoal.politeness.response_hints import retry_after, throttle_change
 from shoal.worker.context import RunContext, WorkerContext
 from shoal.worker.task.handler_output import HandlerOutput
 from shoal.worker.task.handler_runner import HandlerDeadline, UserCodeStep
+from shoal.worker.task.page_usage import PageUsage
 from shoal.worker.task.recrawl import FormerPage
 
 log = logging.getLogger("shoal.worker")
@@ -50,6 +51,7 @@ class TaskAttempt:
         "run_context",
         "step",
         "task",
+        "usage",
     )  # fmt: skip
 
     def __init__(self, task: LeasedTask, context: WorkerContext) -> None:
@@ -72,6 +74,7 @@ class TaskAttempt:
         self.is_in_handler = False  # whether a failure now is one of the user's code
         self.fetched_by = ""  # with what, and why, where that was not said beforehand
         self.auto_count = ""  # likewise, as the run counts it
+        self.usage = PageUsage()
         self._started = context.clock()
         self._started_at = context.wall_clock()
 

@@ -14,6 +14,7 @@ from shoal.core.capability import BROWSER, capability_names
 from shoal.core.run_counters import count_auto
 from shoal.core.task import LeasedTask, Outcome, RequestOptions, Task, digest
 from shoal.worker.task.attempt import TaskAttempt
+from shoal.worker.task.page_counters import page_counters
 
 MIN_TTL = 0.001  # seconds; 0 would be none
 
@@ -36,7 +37,7 @@ def hand_on(attempt: TaskAttempt, handed: HandedOn) -> Outcome:
         attempt=attempt.history_entry(message=reason),
         found=(_continuation(task, attempt.lane, handed, attempt.context.wall_clock()),),
         lanes=attempt.lane_changes,
-        counters=count_auto("handed_on"),
+        counters=page_counters(attempt) | count_auto("handed_on"),
     )
 
 
