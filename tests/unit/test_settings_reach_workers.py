@@ -42,6 +42,7 @@ SPECIAL: dict[str, Any] = {
     "fetch": "browser",
     "exit": "de",
     "exit_pace": "host",
+    "budget": "proxy=2gb,browser=3h",
     "steps": ("wait .item",),
     "browser_load": ("images",),
 }

@@ -27,7 +27,7 @@ from shoal.core.run_counters import (
 from shoal.core.stats import Stats
 from shoal.queue.base import Queue
 from shoal.view.auto_fetch import describe_auto
-from shoal.view.budget import cost_lines, describe_budget, per_record
+from shoal.view.budget import describe_budget, describe_cost, per_record
 from shoal.view.cache import describe_usage
 from shoal.view.dead_letters import count_by_cause
 from shoal.view.documents import status_document
@@ -128,10 +128,10 @@ def _about_spec(run: Run) -> list[tuple[str, object]]:
 def _cost(found: Status) -> Iterator[tuple[str, str]]:
     """What the run has cost, and of what it may cost."""
     cost = cost_of(found.counters)
-    if lines := cost_lines(cost):
-        yield "cost", " · ".join(f"{amount} {what}" for what, amount in lines)
-    if (each := per_record(cost, found.stats.records)) and (lines := cost_lines(each)):
-        yield "per record", " · ".join(f"{amount} {what}" for what, amount in lines)
+    if words := describe_cost(cost):
+        yield "cost", words
+    if (each := per_record(cost, found.stats.records)) and (words := describe_cost(each)):
+        yield "per record", words
     if found.budget is not None:
         yield "budget", describe_budget(found.budget)
 

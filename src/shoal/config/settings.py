@@ -397,6 +397,7 @@ class Settings:
         scope="run",
         parse=parse_budget,
         accepts=f"{BUDGET_ACCEPTS}; or none",
+        beyond="the run is paused before that",
         replay="",
     )
     exits_file: str = declare(

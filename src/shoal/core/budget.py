@@ -37,7 +37,7 @@ class Share(msgspec.Struct, frozen=True, omit_defaults=True):
 
     until: int  # microseconds of the store's clock; later it is given up
     reserved: Cost = NOTHING
-    in_progress: Cost = NOTHING  # of that: what its pages may take at most; the rest was never touched
+    at_risk: Cost = NOTHING  # of that: what its pages in progress may take at most, however many it starts
     largest: Cost = NOTHING  # of its pages of late, each kind by itself
 
 
@@ -68,7 +68,7 @@ def without_expired(ledger: Ledger, now: int) -> Ledger:
     if not gone:
         return ledger
     kept = {name: share for name, share in ledger.shares.items() if name not in gone}
-    lost = sum((share.in_progress for share in gone.values()), ledger.lost)
+    lost = sum((share.at_risk for share in gone.values()), ledger.lost)
     return msgspec.structs.replace(ledger, shares=kept, lost=lost)
 
 
@@ -77,20 +77,24 @@ def page_share(largest: Cost) -> Cost:
     return Cost(*(MARGIN * amount for amount in largest.amounts))
 
 
-def ask_for_share(ledger: Ledger, used: Cost, worker: str, mine: Share, wanted: Collection[str], pages: int) -> Answer:
+def ask_for_share(
+    ledger: Ledger, used: Cost, worker: str, mine: Share, wanted: Collection[str], pages: int, places: int = 1
+) -> Answer:
     """What a worker that wants to start so many pages gets, beside what its pages in progress have.
 
-    used: what has been settled, read after the ledger. mine: its pages in progress. wanted: the kinds that the next
-    page may use.
+    used: what has been settled, read after the ledger. mine: what its pages in progress have. wanted: the kinds that
+    the next page may use. places: pages that it works on at once.
     """
     others = {name: share for name, share in ledger.shares.items() if name != worker}
     largest = _largest(ledger, [*others.values(), mine])
     ledger = msgspec.structs.replace(ledger, largest=largest)
-    held = sum((share.reserved for share in others.values()), mine.in_progress)
+    held = sum((share.reserved for share in others.values()), mine.reserved)
     left = ledger.limits - used - ledger.lost - held
     kinds = [kind for kind in limited_kinds(ledger.limits) if kind in wanted]
     verdict, extra = _decide(left, largest, kinds, pages, is_alone=not any(held.amounts))
-    share = msgspec.structs.replace(mine, reserved=mine.in_progress + extra)
+    share = msgspec.structs.replace(
+        mine, reserved=mine.reserved + extra, at_risk=_at_risk(mine.reserved, extra, page_share(largest), places)
+    )
     spent = (
         next((kind for kind in kinds if left.get(kind) < max(1, largest.get(kind))), "") if verdict == "spent" else ""
     )
@@ -115,6 +119,16 @@ def _decide(left: Cost, largest: Cost, kinds: Iterable[str], pages: int, *, is_a
     if all(left.get(kind) >= max(1, largest.get(kind)) for kind in kinds):
         return "granted", left.only(kinds)
     return "spent", NOTHING
+
+
+def _at_risk(in_use: Cost, extra: Cost, share: Cost, places: int) -> Cost:
+    """Of what a worker has: the pages that it may have in progress when it is killed, each with its share."""
+    return Cost(
+        *(
+            has + more if not each else max(has, min(has + more, places * each))
+            for has, more, each in zip(in_use.amounts, extra.amounts, share.amounts, strict=True)
+        )
+    )
 
 
 def _largest(ledger: Ledger, shares: Iterable[Share]) -> Cost:

@@ -98,7 +98,9 @@ def build_run_context(
         counts_subrequests=settings.count_subrequests,
         budget=budget,
         exit=settings.exit,
-        run_budget=None if is_saved else RunBudget(queue, job.run, budget_limits(settings.budget)),
+        run_budget=None
+        if is_saved
+        else RunBudget(queue, job.run, budget_limits(settings.budget), settings.concurrency),
         recrawl=_recrawl(job, scraper, queue, page_states) if settings.changed_only and not job.from_raw else None,
     )
 

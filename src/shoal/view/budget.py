@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
+from shoal.control.history_sample import Sample
 from shoal.core.budget import limited_kinds
 from shoal.core.budget_text import KINDS
 from shoal.core.cost import NOTHING, Cost, cost_of
+from shoal.core.counters import COSTS
 from shoal.core.run import Run
 from shoal.queue.base import Queue
 from shoal.queue.budget_ledger import load_ledger
@@ -73,6 +77,21 @@ def format_amount(kind: str, amount: int) -> str:
 def cost_lines(cost: Cost) -> list[tuple[str, str]]:
     """What was used, by kind: what it is called, and how much; kinds of which nothing was used are left out."""
     return [(_NAMES[kind], format_amount(kind, cost.get(kind))) for kind in KINDS if cost.get(kind)]
+
+
+def describe_cost(cost: Cost) -> str:
+    """Empty where nothing was used."""
+    return " · ".join(f"{amount} {what}" for what, amount in cost_lines(cost))
+
+
+def host_cost(samples: Iterable[Sample], host: str) -> tuple[Cost, int]:
+    """What the pages of a host have cost in this time, and how many there were, as far as it was a busy one."""
+    cost, pages = NOTHING, 0
+    for sample in samples:
+        if (point := sample.hosts.get(host)) is not None:
+            cost += Cost(*(getattr(point, name) for name in COSTS))
+            pages += point.done
+    return cost, pages
 
 
 def per_record(cost: Cost, records: int) -> Cost | None:

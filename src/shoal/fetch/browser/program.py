@@ -74,5 +74,5 @@ def sandbox_problem() -> str:
 @lru_cache(1)
 def _gives_namespaces() -> bool:
     """Whether a process of ours may have a user namespace: containers often forbid it. Asked of a process that ends."""
-    done = subprocess.run([sys.executable, "-IS", "-c", _UNSHARE], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return done.returncode == 0
+    command = [sys.executable, "-IS", "-c", _UNSHARE]
+    return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0  # noqa: S603

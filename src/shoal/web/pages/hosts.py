@@ -8,10 +8,12 @@ from fastapi import Request
 from starlette.responses import Response
 
 from shoal.control import actions
+from shoal.control.history import Series
 from shoal.core.lane import LaneState
 from shoal.core.run import Run
 from shoal.runs.host_limits import asked_spacing
 from shoal.view.auto_fetch import host_fetching
+from shoal.view.budget import describe_cost, host_cost, per_record
 from shoal.view.formatting import describe_reason, format_least_time
 from shoal.view.host_evidence import describe_robots, last_answers
 from shoal.web.context import ServerContext
@@ -23,6 +25,7 @@ from shoal.web.pages.queries import (
     ContextDep,
     ReaderDep,
     TextParam,
+    history_of,
     least_time_of,
     page_router,
     time_spans,
@@ -112,6 +115,7 @@ async def host(request: Request, context: ContextDep, caller: ReaderDep, name: s
             "slow_reason": "" if lane.held_until else describe_reason(lane),
             "runs": runs,
             "answers": await last_answers(context.queue, lane.name, latest),
+            "cost": describe_host_cost(await history_of(context, hours), lane.name),
             "fetching": await host_fetching(context.queue, lane.name),
             "robots": describe_robots(context.settings, lane.name, found.at / 1e6),
             "has_learnt": lane.learned > 0 or (lane.held_until > found.at and not lane.is_held_indefinitely(found.at)),
@@ -120,6 +124,13 @@ async def host(request: Request, context: ContextDep, caller: ReaderDep, name: s
         }
 
     return await page(request, caller, "host.html", gather, nav="hosts")
+
+
+def describe_host_cost(series: Series, host: str) -> str:
+    """What its pages have cost in the time that the page shows; empty where nothing is known."""
+    cost, pages = host_cost(series.samples, host)
+    each = per_record(cost, pages)
+    return f"{describe_cost(cost)}; per page {describe_cost(each)}" if each and describe_cost(cost) else ""
 
 
 async def _runs(context: ServerContext, lane: LaneState) -> list[tuple[Run, int, float]]:

@@ -40,13 +40,19 @@ Decide = Callable[[Ledger, Cost, Share], Answer]
 
 class RunBudget:
     def __init__(
-        self, queue: Queue, run: Run, limits: Cost = NOTHING, clock: Callable[[], float] = time.monotonic
+        self,
+        queue: Queue,
+        run: Run,
+        limits: Cost = NOTHING,
+        places: int = 1,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """limits: those of the run as it began; what the ledger says comes first."""
+        """limits: those of the run as it began; what the ledger says comes first. places: pages at once."""
         self._queue = queue
         self._run = run
         self._worker = secrets.token_hex(6)  # this process, in the ledger
         self._clock = clock
+        self._places = places
         self._first_limits = limits
         self._ledger = Ledger(limits=limits)
         self._looked_at = self._renewed_at = self._retry_at = -math.inf
@@ -155,7 +161,7 @@ class RunBudget:
         def decide(ledger: Ledger, used: Cost, mine: Share) -> Answer:
             if ledger.spent:
                 return Answer("spent", ledger)
-            return ask_for_share(ledger, used, self._worker, mine, kinds, self._pages)
+            return ask_for_share(ledger, used, self._worker, mine, kinds, self._pages, self._places)
 
         answer = await self._change(decide)
         if answer.verdict == "spent":
