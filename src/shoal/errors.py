@@ -44,6 +44,8 @@ class Retry(ShoalError):
 class FetchFailed(Retry):
     """The exchange with the server failed in a way that may pass."""
 
+    transferred = 0  # bytes, until then
+
 
 class ProxyFailed(FetchFailed):
     """A proxy failed itself: the site was not asked."""
@@ -63,6 +65,8 @@ class GiveUp(ShoalError):
 
 class FetchRefused(GiveUp):
     """The exchange was refused, by the server for good or by our own rules."""
+
+    transferred = 0  # bytes, until then
 
 
 class ActionRequired(ShoalError):

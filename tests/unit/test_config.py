@@ -42,6 +42,7 @@ def test_every_setting_is_a_flag_a_variable_and_a_key_of_the_file(name: str) -> 
     words |= {"fetch": "browser", "steps": "wait .item", "browser_load": "images, fonts"}
     words |= {"on_block": "park"}
     words |= {"exit": "de", "exit_pace": "host", "exits_file": "/dev/null"}
+    words |= {"budget": "proxy=2GB"}
     words |= {"run_id_format": "{date}_{time}", "worker_id_format": "{host}_{pid}"}
     default = SETTINGS[name].default
     text = str(not default).lower() if SETTINGS[name].is_boolean else (values | words).get(name, "21")

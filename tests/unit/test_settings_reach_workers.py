@@ -44,6 +44,7 @@ SPECIAL: dict[str, Any] = {
     "on_block": "park",
     "exit_pace": "host",
     "session": "shop",
+    "budget": "proxy=2gb,browser=3h",
     "steps": ("wait .item",),
     "browser_load": ("images",),
 }

@@ -14,8 +14,10 @@ from shoal.cli.hints import print_hint
 from shoal.cli.options import as_json, click_options
 from shoal.cli.runs import run_document
 from shoal.commands.action_log import log_command
-from shoal.config.load import Settings
+from shoal.config.load import SETTINGS, Settings
+from shoal.core.budget import budget_limits
 from shoal.queue.base import Queue, RunAction
+from shoal.queue.budget_ledger import set_limits
 from shoal.runs.undo_cancel import undo_cancel
 from shoal.view.end_notice import EndNotice, end_notice
 
@@ -36,6 +38,7 @@ def _control_run(
     action: RunAction,
     confirm: Callable[[EndNotice], None] | None = None,
     max_pages: int | None = None,
+    budget: str | None = None,
 ) -> None:
     async def job(queue: Queue) -> None:
         found = await find_run(queue, run)
@@ -43,6 +46,8 @@ def _control_run(
             confirm(notice)
         if max_pages is not None:
             found = await queue.set_max_pages(found.id, max_pages)
+        if budget is not None:
+            await set_limits(queue, found, budget_limits(budget))
         changed = await (undo_cancel(queue, found) if action == "undo" else queue.set_run(found.id, action))
         await log_command(queue, action, changed.name)
         stats = await queue.stats(changed.id)
@@ -76,11 +81,14 @@ def pause(settings: Settings, run: str | None, as_json: bool) -> None:
 )
 @run_argument
 @click.option("--max-pages", type=click.IntRange(0), help="Another page limit; 0 is none.")
+@click.option("--budget", metavar="TEXT", help="Another budget, such as proxy=2GB,browser=3h; none is none.")
 @as_json
 @click_options("look")
-def resume(settings: Settings, run: str | None, max_pages: int | None, as_json: bool) -> None:
+def resume(settings: Settings, run: str | None, max_pages: int | None, budget: str | None, as_json: bool) -> None:
     """Resume a paused RUN, or with --max-pages one that its page limit ended."""
-    _control_run(settings, run, as_json, "resume", max_pages=max_pages)
+    if budget is not None:
+        budget = SETTINGS["budget"].read(budget, "--budget")
+    _control_run(settings, run, as_json, "resume", max_pages=max_pages, budget=budget)
 
 
 @click.command(cls=Command, epilog=RUN_HELP, examples="shoal cancel k3f\nshoal cancel books\nshoal cancel --undo k3f")

@@ -39,7 +39,7 @@ def summary_document(summary: RunSummary) -> dict[str, Any]:
     return {
         **run_document(summary.run, summary.stats),
         "end": summary.end,
-        "cause": NO_RECORDS if summary.end == NO_RECORDS else None,
+        "cause": f"budget.{summary.spent}" if summary.spent else NO_RECORDS if summary.end == NO_RECORDS else None,
         "seconds": round(summary.seconds, 3),
         "output": summary.output or None,
         "files": [{"name": name, "rows": rows, "what": words or None} for name, rows, words in summary.files],

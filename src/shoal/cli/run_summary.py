@@ -57,7 +57,9 @@ def summary_lines(summary: RunSummary) -> list[str]:
     lines += fill_lines(summary.fill)
     lines += [f"  ! {text}" for text in summary.warnings]
     lines += _with_one_next([*_empty_lines(summary), *_failure_lines(summary)])
-    if summary.end == "interrupted":
+    if summary.budget:
+        lines.append(f"Paused: {summary.budget}.")
+    elif summary.end == "interrupted":
         lines.append("Nothing is lost." + (" Run it again to resume:" if summary.resume_command else ""))
         lines += [f"  {summary.resume_command}"] if summary.resume_command else []
     if summary.end == "unbalanced":

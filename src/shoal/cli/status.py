@@ -12,6 +12,7 @@ from shoal.cli.find_run import RUN_HELP, find_run, run_argument, show_listing
 from shoal.cli.hints import print_hint
 from shoal.cli.options import as_json, click_options
 from shoal.config.load import Settings
+from shoal.core.cost import cost_of
 from shoal.core.forecast import lane_seconds
 from shoal.core.run import Run
 from shoal.core.run_counters import (
@@ -27,6 +28,7 @@ from shoal.core.stats import Stats
 from shoal.queue.base import Queue
 from shoal.view.auto_fetch import describe_auto
 from shoal.view.blocks import describe_blocks
+from shoal.view.budget import describe_budget, describe_cost, per_record
 from shoal.view.cache import describe_usage
 from shoal.view.dead_letters import count_by_cause
 from shoal.view.documents import status_document
@@ -85,9 +87,6 @@ def _show(found: Status) -> None:
         pairs.append(("moved", f"to {clean(found.moved)}: see it there with --queue"))
     if found.over_time:
         pairs.append(("cause", f"it took longer than it may ({format_duration(found.over_time)})"))
-    if found.over_budget:
-        words = f"its budget of {size(found.over_budget)} by exits is used up: give it more with --exit-budget"
-        pairs.append(("paused", words))
     pairs += _about_spec(run)
     if stats.open:
         pairs.append(("open", f"{waiting}{later}"))
@@ -96,6 +95,7 @@ def _show(found: Status) -> None:
     pairs += [("shard away", f"{clean(name)}: its hosts wait, and what it has is as last known") for name in stats.away]
     if stats.outbox:
         pairs.append(("outbox", f"{count(stats.outbox)} waiting to be drained"))
+    pairs += _cost(found)
     pairs += _counted(found.counters, stats)
     if found.rate is not None:
         pairs.append(("pages/s", f"{found.rate:.1f}"))
@@ -124,6 +124,17 @@ def _about_spec(run: Run) -> list[tuple[str, object]]:
     if run.garbled:
         return [("problem", clean(f"{run.garbled}; nobody serves it: shoal cancel {run.name}"))]
     return [("output", clean(run.spec["output"]))] if run.spec.get("output") else []
+
+
+def _cost(found: Status) -> Iterator[tuple[str, str]]:
+    """What the run has cost, and of what it may cost."""
+    cost = cost_of(found.counters)
+    if words := describe_cost(cost):
+        yield "cost", words
+    if (each := per_record(cost, found.stats.records)) and (words := describe_cost(each)):
+        yield "per record", words
+    if found.budget is not None:
+        yield "budget", describe_budget(found.budget)
 
 
 def _counted(counters: Mapping[str, int], stats: Stats) -> Iterator[tuple[str, str]]:

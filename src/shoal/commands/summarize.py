@@ -21,6 +21,7 @@ from shoal.runs.progress import RunEnd, RunSummary
 from shoal.runs.record_notes import dropped_note, empty_field_notes, is_nothing_filled
 from shoal.runs.request import RunRequest
 from shoal.store.export import Exporter
+from shoal.view.budget import budget_use, describe_spent
 from shoal.view.changes import count_changes, describe_changes
 from shoal.view.formatting import relative_path
 from shoal.view.no_records import shell_command
@@ -70,6 +71,7 @@ async def summarize_run(
         end, page = "no_records" if end == "complete" else end, await _first_page(outputs, run)
     first = () if exporter else await outputs.records.records(run.id, limit=PREVIEW_RECORDS)
     changes = await count_changes(queue, run) if settings.changed_only else None
+    budget = await budget_use(queue, run, counters)
     return RunSummary(
         run=run,
         stats=stats,
@@ -85,6 +87,8 @@ async def summarize_run(
         now=await queue.now(),
         beyond=report.beyond,
         sitemaps=sitemap_usage(counters, stats),
+        budget=describe_spent(budget, run) if budget is not None else "",
+        spent=budget.spent if budget is not None else "",
         cache=cache_usage(counters),
         empty_page=page,
         first=tuple(msgspec.json.decode(record.data) for record in first),

@@ -17,6 +17,8 @@ from typing import Any
 
 from shoal.config.setting import Setting, choice, count, declare, duration, lines, size, switch
 from shoal.core import units
+from shoal.core.budget_text import ACCEPTS as BUDGET_ACCEPTS
+from shoal.core.budget_text import parse_budget
 from shoal.core.capability import MAX_CAPABILITIES, MAX_EXIT_NAME, Needs, capability_names
 from shoal.core.celery_name import is_task_name, is_task_pattern
 from shoal.core.dead_retention import MIN_DEAD_RETENTION
@@ -414,12 +416,15 @@ class Settings:
         scope="run",
         at_start=True,
     )
-    exit_budget: int = size(
-        0,
-        "Bytes that a run may send and receive by exits; then it is paused. 0 is no limit.",
-        "Requests",
+    budget: str = declare(
+        "",
+        "What a run may use before it is paused: bytes, proxy (bytes by exits and proxies), cpu, browser (time).",
+        "Limits",
         scope="run",
-        replay=0,
+        parse=parse_budget,
+        accepts=f"{BUDGET_ACCEPTS}; or none",
+        beyond="the run is paused before that",
+        replay="",
     )
     exits_file: str = declare(
         "",

@@ -8,7 +8,16 @@ from typing import TypeVar
 
 import msgspec
 
-from shoal.core.counters import Counters, LaneCounters, WorkerCounters, add_buckets, add_counts, combine, difference
+from shoal.core.counters import (
+    COSTS,
+    Counters,
+    LaneCounters,
+    WorkerCounters,
+    add_buckets,
+    add_counts,
+    combine,
+    difference,
+)
 from shoal.core.lane import LaneState, WorkerStatus
 from shoal.core.run import Run
 from shoal.core.stats import Stats
@@ -47,6 +56,10 @@ class HostPoint(msgspec.Struct, array_like=True, gc=False):
     bytes: int = 0
     ready: int = 0
     code_errors: int = 0  # of those failed: the code is to blame, not the host
+    transferred: int = 0  # bytes sent and received, and what else its pages have cost
+    proxy_bytes: int = 0
+    cpu_us: int = 0
+    browser_us: int = 0
 
 
 class WorkerPoint(msgspec.Struct, array_like=True, gc=False):
@@ -306,6 +319,8 @@ def _add_lane(lanes: dict[str, HostPoint], name: str, increase: LaneCounters) ->
     point.seconds = round(point.seconds + increase.seconds, 3)
     point.bytes += increase.bytes
     point.code_errors += increase.code_errors
+    for name in COSTS:
+        setattr(point, name, getattr(point, name) + getattr(increase, name))
 
 
 def merge(samples: Sequence[Sample]) -> Sample:
@@ -320,7 +335,7 @@ def merge(samples: Sequence[Sample]) -> Sample:
         made.failed = add_counts(made.failed, one.failed)
         made.took = add_buckets(made.took, one.took)
     made.runs = _busiest(_sum_points((one.runs for one in samples), POINT_COUNTERS), MAX_RUNS, _run_activity)
-    fields = ("done", "failed", "seconds", "bytes", "code_errors")
+    fields = ("done", "failed", "seconds", "bytes", "code_errors", *COSTS)
     made.hosts = _busiest(_sum_points((one.hosts for one in samples), fields), MAX_HOSTS, _host_activity)
     worked = _sum_points((one.by_worker for one in samples), ("done", "failed"))
     made.by_worker = _busiest(worked, MAX_WORKERS, _worker_activity)

@@ -18,6 +18,7 @@ from shoal.control.worker_states import STALE_AFTER
 from shoal.core.run import Run, RunState
 from shoal.errors import ActionRequired, ShoalError
 from shoal.queue.base import LEASE_SECONDS, REAP_EVERY, Queue
+from shoal.queue.budget_ledger import remove_orphaned_ledgers
 from shoal.queue.daily_runs import is_daily
 from shoal.queue.follow_ups import FollowUps
 from shoal.runs.fleet_lock import remove_expired_locks
@@ -228,6 +229,7 @@ class Maintenance:
             await self._after_purge()
         await remove_expired_locks(self._queue, FORGET_AFTER)
         await remove_orphaned_marks(self._queue)
+        await remove_orphaned_ledgers(self._queue)
 
     async def _run_schedules(self) -> None:
         assert self._tick is not None

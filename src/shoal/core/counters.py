@@ -31,6 +31,10 @@ class LaneCounters(msgspec.Struct, array_like=True, gc=False):
     seconds: float = 0.0
     bytes: int = 0
     code_errors: int = 0  # of those failed: in CODE_ERRORS
+    transferred: int = 0  # bytes sent and received; `bytes` are those of bodies as they were read
+    proxy_bytes: int = 0  # of these: by exits and proxies
+    cpu_us: int = 0
+    browser_us: int = 0  # for which tabs were open
 
 
 class ExitCounters(msgspec.Struct, array_like=True, gc=False):
@@ -69,6 +73,10 @@ class Counters(msgspec.Struct, omit_defaults=True):
     ask_seconds: float = 0.0
     cache_hits: int = 0  # pages that were in the cache
     cache_misses: int = 0  # that were asked for there and fetched, or found unchanged
+    transferred: int = 0  # bytes sent and received, and what else pages have cost
+    proxy_bytes: int = 0
+    cpu_us: int = 0
+    browser_us: int = 0
     lag: float = 0.0  # longest time the event loop was held up in the last seconds, or is being held up
     lanes: dict[str, LaneCounters] = {}  # sums, too; which ones are told may differ from one time to the next
     exits: dict[str, ExitCounters] = {}  # likewise sums; in the registry alone
@@ -163,7 +171,8 @@ def difference(before: Counters, now: Counters) -> Counters:
     sums = {name: max(0, getattr(now, name) - getattr(before, name)) for name in _SUMS}
     failed = _count_differences(before.failed, now.failed)
     code_errors = sum(failed.get(name, 0) for name in CODE_ERRORS)
-    most = LaneCounters(sums["done"], sum(failed.values()), sums["took_sum"], sums["bytes"], code_errors)
+    costs = (sums[name] for name in COSTS)
+    most = LaneCounters(sums["done"], sum(failed.values()), sums["took_sum"], sums["bytes"], code_errors, *costs)
     return Counters(
         failed=failed,
         dead=_count_differences(before.dead, now.dead),
@@ -193,9 +202,10 @@ def busiest_lanes(lanes: Mapping[str, LaneCounters], most: int = MAX_REPORTED_LA
     return dict(ordered[:most])
 
 
+COSTS = ("transferred", "proxy_bytes", "cpu_us", "browser_us")  # of a lane, and of a worker; in the order of Cost
 _SUMS = (
     "done", "records", "retries", "bytes", "stale", "lost", "took_sum", "size_sum", "asks", "ask_seconds",
-    "cache_hits", "cache_misses",
+    "cache_hits", "cache_misses", *COSTS,
 )  # fmt: skip
 
 
@@ -229,6 +239,7 @@ def _add_lane(one: LaneCounters, other: LaneCounters) -> LaneCounters:
         one.seconds + other.seconds,
         one.bytes + other.bytes,
         one.code_errors + other.code_errors,
+        *(getattr(one, name) + getattr(other, name) for name in COSTS),
     )
 
 
@@ -241,6 +252,7 @@ def _lane_difference(before: LaneCounters | None, now: LaneCounters, most: LaneC
         min(max(0.0, now.seconds - was.seconds), most.seconds),
         min(max(0, now.bytes - was.bytes), most.bytes),
         min(max(0, now.code_errors - was.code_errors), most.code_errors),
+        *(min(max(0, getattr(now, name) - getattr(was, name)), getattr(most, name)) for name in COSTS),
     )
 
 

@@ -30,7 +30,7 @@ class Response(msgspec.Struct, frozen=True):
     seconds: float = 0.0
     address: str = ""  # the IP really connected to
     redirects: tuple[str, ...] = ()  # the URLs that led here, first to last
-    transferred: int = 0  # bytes that went through a proxy for it, both ways; 0: there was none
+    transferred: int = 0  # bytes that were sent and received for it; 0: nobody has counted them
     cache: str = ""  # hit (nobody was asked), revalidated (the site said that it has not changed), miss; "": no cache
 
     @property

@@ -1,7 +1,7 @@
 """What a run counts as its tasks are settled, by name: what fetching took, and how records are filled.
 
-Names are fetch.FETCHER.EXIT.WHAT (WHAT: responses, bytes, us, cpu_us), field.NAME.TYPE (a JSON type, or empty); of
-pages without a record where no page had any yet, empty.pages, empty.links and empty.selector.SELECTOR; where
+Names are fetch.FETCHER.EXIT.WHAT (WHAT: responses, bytes, us, cpu_us, browser_us), field.NAME.TYPE (a JSON type, or
+empty); of pages without a record where no page had any yet, empty.pages, empty.links and empty.selector.SELECTOR; where
 pages are compared with those of the run before, recrawl.CHANGE, recrawl.not_modified and recrawl.not_asked; of runs
 with a cache, cache.hits, cache.revalidated, cache.misses, and cache.bytes, of bodies that were not fetched;
 of sitemaps sitemap.read, sitemap.entries, sitemap.lost (entries) and sitemap.cut (files with more than are read);
@@ -20,7 +20,6 @@ from typing import Any
 
 import msgspec
 
-from shoal.core.lane import DIRECT
 from shoal.core.stats import Stats
 
 FIELD_PREFIX = "field."  # of what is counted of records: it counts only where they do
@@ -201,6 +200,7 @@ class FetchUsage(msgspec.Struct, frozen=True):
     bytes: int
     seconds: float  # that were waited for them, together
     cpu_seconds: float
+    browser_seconds: float = 0.0  # for which tabs were open
 
 
 def fetch_usage(counters: Mapping[str, int]) -> list[FetchUsage]:
@@ -217,15 +217,11 @@ def fetch_usage(counters: Mapping[str, int]) -> list[FetchUsage]:
             count.get("bytes", 0),
             count.get("us", 0) / 1e6,
             count.get("cpu_us", 0) / 1e6,
+            count.get("browser_us", 0) / 1e6,
         )
         for way, count in found.items()
     ]
     return sorted(usage, key=lambda one: -one.responses)
-
-
-def exit_bytes(counters: Mapping[str, int]) -> int:
-    """What went through proxies and exits."""
-    return sum(one.bytes for one in fetch_usage(counters) if one.exit != DIRECT)
 
 
 class AutoUsage(msgspec.Struct, frozen=True):

@@ -66,6 +66,16 @@ class SessionCookies(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class VisitUsage:
+    """What a visit has used, as far as it was looked at last."""
+
+    bytes: int = 0  # sent and received, with all that the page loads
+    seconds: float = 0.0  # that its tab was open
+    cpu: int = 0  # microseconds of the browser's processes
+    look: Callable[[], None] = lambda: None  # brings it up to date
+
+
 @dataclass(frozen=True, slots=True)
 class VisitRequest:
     """What is asked of a browser."""
@@ -78,6 +88,7 @@ class VisitRequest:
     storage: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # what a new context has, by origin
     counts_subrequests: bool = False
     is_wanted: Callable[[], bool] = always_wanted  # asked once a browser has room for it
+    usage: VisitUsage = field(default_factory=VisitUsage)
 
 
 class LivePage(Protocol):

@@ -127,7 +127,10 @@ class Transfer:
     def result(self, code: int, message: str) -> Response:
         """The response, or the error, of the exchange that just ended."""
         if code and not self.body.truncated:
-            raise self._error(code, message)
+            error = self._error(code, message)
+            if isinstance(error, FetchFailed | FetchRefused):
+                error.transferred = self._transferred()
+            raise error
         curl = self.curl
         status = curl.getinfo(pycurl.RESPONSE_CODE)
         headers = self._headers
@@ -148,7 +151,7 @@ class Transfer:
             self.body.finish(),
             curl.getinfo(pycurl.TOTAL_TIME),
             curl.getinfo(pycurl.PRIMARY_IP),
-            transferred=self._transferred() if self._proxy else 0,
+            transferred=self._transferred(),
         )
 
     def recycle(self) -> None:
@@ -282,7 +285,7 @@ class Transfer:
         )
 
     def _transferred(self) -> int:
-        """Bytes of the exchange, as those who sell proxies count them, but for those of TLS."""
+        """Bytes of the exchange, both ways, but for those of TLS: as those who sell proxies count them."""
         sizes = (pycurl.SIZE_DOWNLOAD_T, pycurl.SIZE_UPLOAD_T, pycurl.HEADER_SIZE, pycurl.REQUEST_SIZE)
         return sum(int(self.curl.getinfo(size)) for size in sizes)
 

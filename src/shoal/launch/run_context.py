@@ -10,6 +10,7 @@ import msgspec
 from shoal.app import cookie_file, pace_rule, rewrite_rule, route_rules
 from shoal.config.load import Settings
 from shoal.core import units
+from shoal.core.budget import budget_limits
 from shoal.core.request_header import names_identity
 from shoal.core.sitemap import is_date, parse_date
 from shoal.core.url import canonical, lane_of
@@ -31,9 +32,9 @@ from shoal.version import __version__
 from shoal.worker.context import RunContext
 from shoal.worker.page_states import PageStateBuffer
 from shoal.worker.sessions import SharedSessions
-from shoal.worker.task.exit_budget import ExitBudget
 from shoal.worker.task.recrawl import Recrawl
 from shoal.worker.task.request_builder import RequestBuilder
+from shoal.worker.task.run_budget import RunBudget
 
 
 def build_run_context(
@@ -69,6 +70,7 @@ def build_run_context(
         shapes=ShapeCounter(settings.max_per_shape) if settings.max_per_shape else None,
         routes=route_rules(settings, scraper),
     )
+    is_saved = bool(job.from_raw or job.folder)
     return RunContext(
         scraper=scraper,
         links=links,
@@ -96,15 +98,17 @@ def build_run_context(
         browser=fetchers.browser,
         fetch=settings.fetch,
         steps=settings.steps,
-        renders=not (job.from_raw or job.folder),
+        renders=not is_saved,
         counts_subrequests=settings.count_subrequests,
         budget=budget,
         exit=settings.exit,
         exits_have_own_pace=settings.exit_pace == "exit",
         on_block=settings.on_block,
-        exit_budget=ExitBudget(queue, job.run, settings.exit_budget) if settings.exit_budget else None,
         sessions=None if job.from_raw or job.folder else sessions,
         secrets=settings.secrets,
+        run_budget=None
+        if is_saved
+        else RunBudget(queue, job.run, budget_limits(settings.budget), settings.concurrency),
         recrawl=_recrawl(job, scraper, queue, page_states) if settings.changed_only and not job.from_raw else None,
     )
 

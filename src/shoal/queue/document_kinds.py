@@ -9,6 +9,7 @@ from __future__ import annotations
 # Runs
 SEEDING = "seeding"  # by run: URLs are still being added to it
 OVER_TIME = "over-time"  # by run: it took longer than it may, and is cancelled for that
+BUDGET = "budget"  # by run: how much of its budget is left, and what each worker has set aside
 LOCK = "lock"  # by what is locked, for the whole fleet
 CAPTURE = "capture."  # by task and number: a screenshot or PDF of its page
 FILL_RATES = "fill"  # by template: how often its fields were filled in its last run

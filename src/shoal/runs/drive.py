@@ -16,6 +16,7 @@ from shoal.errors import QueueUnavailable, UsageError
 from shoal.queue.base import Queue, TaskView
 from shoal.queue.follow_ups import FollowUps
 from shoal.runs import identity
+from shoal.runs.budget import is_budget_spent
 from shoal.runs.discovery import Discovery
 from shoal.runs.host_limits import HostLimit, find_host_limits
 from shoal.runs.missing_capabilities import find_missing
@@ -85,6 +86,7 @@ class RunDriver:
         self._outbox_waits_since = 0.0
         self._discovery = Discovery(queue)
         self.waiting_for: Sequence[WaitingSession] = ()  # that need a person: nothing else was left to do
+        self._is_spent = False  # its budget: it is paused for that
 
     def stop(self) -> None:
         self._stopped.set()
@@ -92,7 +94,8 @@ class RunDriver:
     async def drive(self) -> Stats:
         """Work until nothing is open, the run was ended by somebody, or we were stopped."""
         await self._work()
-        if self._next_pool is not None and not self._stopped.is_set() and self.run.state != "cancelled":
+        is_over = self._stopped.is_set() or self._is_spent or self.run.state == "cancelled"
+        if self._next_pool is not None and not is_over:
             pool = await self._next_pool()
             if pool is not None:
                 self._pool = pool
@@ -216,9 +219,10 @@ class RunDriver:
         )
 
     async def _has_ended(self) -> bool:
-        """Whether somebody else cancelled it, or its page limit did."""
+        """Whether somebody else cancelled it, its page limit did, or its budget is spent."""
         self.run = await self._reload_run()
-        return self.run.state in ("finished", "cancelled")
+        self._is_spent = await is_budget_spent(self.queue, self.run)
+        return self._is_spent or self.run.state in ("finished", "cancelled")
 
     async def _finish(self) -> None:
         stats = await self.queue.stats(self.run.id)

@@ -71,6 +71,8 @@ class RunSummary(msgspec.Struct, frozen=True):
     empty_page: str = ""  # no record has any of the fields that were asked for: a page to look at
     beyond: int = 0  # lines of its list that are past its page limit
     sitemaps: SitemapUsage | None = None
+    budget: str = ""  # that it is used up, and how to go on
+    spent: str = ""  # of the budget: the kind for which the run is paused
     cache: CacheUsage | None = None  # how much the cache helped; None: it was not asked
     first: tuple[dict[str, Any], ...] = ()  # a few records, to be shown where no file was asked for
 

@@ -13,6 +13,7 @@ from shoal.core.task import Task
 from shoal.queue.base import Queue
 from shoal.queue.failing import failing_tasks
 from shoal.queue.reconnect import reconnecting
+from shoal.runs.budget import apply_budget
 from shoal.runs.cached_starts import free_cached_of
 from shoal.runs.identity import StartOutcome, find_or_start, finish_seeding
 from shoal.store.export import Exporter
@@ -72,6 +73,8 @@ async def start(queue: Queue, request: StartRequest) -> StartedRun:
         seeder=request.seeder,
         name_format=request.name_format,
     )
+    if outcome != "ended":
+        await apply_budget(queue, run, request.run.spec)
     try:
         output = request.open_output(run)
     except BaseException:

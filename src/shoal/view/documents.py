@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from shoal.core.cost import Cost, cost_of
 from shoal.core.forecast import lane_seconds
 from shoal.core.lane import LaneState, WorkerStatus
 from shoal.core.run import Run
@@ -22,6 +23,7 @@ from shoal.queue.base import DeadLetterGroup, SeenSet, TaskView, UrlFailures
 from shoal.runs.identity import run_code_version
 from shoal.runs.no_records import NO_RECORDS, wants_records
 from shoal.view.blocks import block_usage_documents
+from shoal.view.budget import per_record
 from shoal.view.cache import usage_document
 from shoal.view.dead_letters import count_by_cause, last_message
 from shoal.view.formatting import describe_reason, iso_time
@@ -100,6 +102,34 @@ def status_document(found: Status) -> Document:
         "blocked": block_usage_documents(found.counters),
         "sitemaps": sitemap_document(found.counters, found.stats),
         "cache": usage_document(cache_usage(found.counters)),
+        **cost_documents(found),
+    }
+
+
+def cost_documents(found: Status) -> Document:
+    """What a run has cost, in all and per record; and its budget. Seconds, and bytes."""
+    cost = cost_of(found.counters)
+    each, budget = per_record(cost, found.stats.records), found.budget
+    return {
+        "cost": amounts_document(cost),
+        "cost_per_record": amounts_document(each) if each else None,
+        "budget": {
+            "limits": amounts_document(budget.limits),
+            "set_aside": amounts_document(budget.set_aside),
+            "lost": amounts_document(budget.lost),
+            "spent": budget.spent or None,
+        }
+        if budget
+        else None,
+    }
+
+
+def amounts_document(cost: Cost) -> Document:
+    return {
+        "bytes": cost.bytes,
+        "proxy_bytes": cost.proxy,
+        "cpu_seconds": round(cost.cpu / 1e6, 6),
+        "browser_seconds": round(cost.browser / 1e6, 6),
     }
 
 
@@ -107,8 +137,8 @@ def _cause(found: Status) -> str | None:
     """Why it did not end as it should."""
     if found.over_time:
         return "timeout"
-    if found.over_budget:
-        return "exit_budget"
+    if found.budget is not None and found.budget.spent:
+        return f"budget.{found.budget.spent}"
     return NO_RECORDS if found.no_records and wants_records(found.run) else None
 
 

@@ -1,4 +1,4 @@
-"""Exits as people see them: those of this machine, what the fleet has sent by each, and a run that may send no more."""
+"""Exits as people see them: those of this machine and what the fleet has sent by each."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from functools import reduce
 import msgspec
 
 from shoal.config.load import Settings
-from shoal.config.run_settings import SETTINGS_KEY
 from shoal.core.capability import EXIT_PREFIX
 from shoal.core.counters import ExitCounters, combine_exits, decode
 from shoal.core.lane import WorkerStatus
-from shoal.core.run import Run
-from shoal.core.run_counters import exit_bytes
 from shoal.errors import UsageError
 from shoal.fetch.exits.options import ExitOptions
 from shoal.fetch.tor.program import find_tor, tor_version
@@ -100,15 +97,6 @@ def _tor_finding(program: str) -> Finding:
     if not version:
         return Finding("tor", "wrong", f"{path} does not say that it is tor", "install Debian's package tor")
     return Finding("tor", "ok", f"tor {version} ({path}), one for each worker process that uses its exit")
-
-
-def spent_exit_budget(run: Run, counters: dict[str, int]) -> int:
-    """The budget of a run that is paused because it has used it up; 0 for any other."""
-    given = run.spec.get(SETTINGS_KEY)
-    limit = given.get("exit_budget") if isinstance(given, dict) else 0
-    if run.state != "paused" or not isinstance(limit, int) or not limit:
-        return 0
-    return limit if exit_bytes(counters) >= limit else 0
 
 
 def _is_exit(capability: str) -> bool:

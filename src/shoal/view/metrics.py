@@ -94,10 +94,22 @@ def counter_families(figures: Counters, memory: int, of: str = "") -> list[Metri
         MetricFamily(f"{of}cache_misses_total", "counter", "Pages that the response cache did not have fresh.").add(
             figures.cache_misses
         ),
+        *cost_families(figures, of),
         asks.add_distribution((), (figures.asks,), figures.ask_seconds),
         lag.add(figures.lag),
         MetricFamily(f"{of}memory_bytes", "gauge", "Memory of worker processes.").add(memory),
     ]
+
+
+def cost_families(figures: Counters, of: str) -> list[MetricFamily]:
+    """What pages have cost, whatever became of them."""
+    rows = (
+        ("transferred_bytes_total", "Bytes sent and received for pages, as transferred.", figures.transferred),
+        ("proxy_bytes_total", "Bytes of these that went by exits and proxies.", figures.proxy_bytes),
+        ("page_cpu_seconds_total", "Processor time of pages, in workers and browsers.", figures.cpu_us / 1e6),
+        ("browser_seconds_total", "Time for which tabs of browsers were open.", figures.browser_us / 1e6),
+    )
+    return [MetricFamily(f"{of}{name}", "counter", words).add(value) for name, words, value in rows]
 
 
 def exit_families(exits: Mapping[str, ExitCounters]) -> list[MetricFamily]:

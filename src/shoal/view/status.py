@@ -26,7 +26,7 @@ from shoal.runs.no_records import NoRecords, explain_no_records, is_without_reco
 from shoal.runs.queue_identity import moved_to
 from shoal.runs.time_limit import time_limit, was_ended_by_time_limit
 from shoal.view.auto_fetch import no_browser_words
-from shoal.view.exits import spent_exit_budget
+from shoal.view.budget import BudgetUse, budget_use, describe_spent
 from shoal.view.formatting import (
     clean,
     count,
@@ -67,7 +67,7 @@ class Status(msgspec.Struct, frozen=True):
     hint: str  # how to go on with it where nobody works on it
     forecast: Forecast
     moved: str = ""  # the queue it has gone to
-    over_budget: int = 0  # bytes that it might use by exits; not 0: it has, and is paused for that
+    budget: BudgetUse | None = None  # None: it has none
     over_time: float = 0.0  # seconds that it might take; not 0: it took longer and was cancelled for that
     counters: dict[str, int] = {}  # of the run, by name
     more_lanes: bool = False  # it has more hosts than were looked at
@@ -116,7 +116,7 @@ async def gather_status(
         ),
         moved=await moved_to(queue, run) if run.state == "cancelled" else "",
         over_time=time_limit(run) if await was_ended_by_time_limit(queue, run) else 0.0,
-        over_budget=spent_exit_budget(run, counters),
+        budget=await budget_use(queue, run, counters),
         counters=counters,
         more_lanes=len(hosts) >= lanes,
         no_records=await explain_no_records(queue, run, stats) if is_without_records(run, stats) else None,
@@ -149,6 +149,8 @@ def limiting_factors(found: Status) -> list[tuple[str, str]]:
         return [("page_limit", words)]
     if run.state == "finished" or not stats.open:
         return [("outbox", words)] if (words := outbox_words(stats)) and run.state == "running" else []
+    if found.budget is not None and found.budget.spent:
+        return [("budget", describe_spent(found.budget, run))]
     if run.state != "running":
         return [("run", f"the run is {run.state}: shoal resume {run.name}")]
     if not found.workers:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 from weakref import WeakValueDictionary
 
 from shoal.core.block_rule import OFF
+from shoal.core.cost import Cost
 from shoal.core.lane import Pace
 from shoal.core.page import Request
 from shoal.core.task import LeasedTask, Outcome, Task
@@ -74,12 +75,25 @@ class CaptureBudget:
     left: int = 20
 
 
-class ByteBudget(Protocol):
-    def add(self, size: int) -> None: ...
+class PageBudget(Protocol):
+    """What pages of a run may cost, together with those of all other workers."""
 
-    async def check(self) -> None:
-        """Raises what puts a task back while nothing more may be used."""
+    @property
+    def is_limited(self) -> bool: ...
+
+    async def begin(self, key: tuple[int, ...], kinds: Collection[str]) -> None:
+        """Before a page; raises what puts its task back while too little is left."""
         ...
+
+    async def extend(self, key: tuple[int, ...], spent: Cost, kinds: Collection[str]) -> None:
+        """Before one more request of a page, likewise."""
+        ...
+
+    def end(self, key: tuple[int, ...], counters: Mapping[str, int]) -> None: ...
+
+    def settle(self, key: tuple[int, ...], *, is_counted: bool) -> None: ...
+
+    async def close(self) -> None: ...
 
 
 class RunNotServed(Exception):
@@ -125,9 +139,9 @@ class RunContext:
     exit: str = ""  # by which requests leave of whose task nobody has said so
     exits_have_own_pace: bool = True  # hosts are asked by each exit as if there were no other
     on_block: str = OFF  # what becomes of a page for which the site gives a block page, as in core/block_rule.py
-    exit_budget: ByteBudget | None = None  # None: no limit
     sessions: SharedSessions | None = None  # None: this machine has none
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # of this machine, for their logins
+    run_budget: PageBudget | None = None  # None: it cannot have one
     recrawl: Recrawl | None = None  # None: pages are not compared with those of the run before
 
     @property
@@ -268,6 +282,9 @@ class WorkerContext:
         await self.blocks.share_due()
 
     async def close(self) -> None:
+        for run_context in self._run_contexts.values():
+            if run_context.run_budget is not None:
+                await run_context.run_budget.close()
         await self.fetch_learning.share_all()
         if self.sessions is not None:
             await self.sessions.share_all()
@@ -287,6 +304,10 @@ class WorkerContext:
 
     def known_run_context(self, run: int) -> RunContext | None:
         return self._run_contexts.get(run)
+
+    def run_budget(self, run: int) -> PageBudget | None:
+        known = self._run_contexts.get(run)
+        return known.run_budget if known is not None else None
 
     def run_title(self, run: int) -> str:
         """What people look for: the scraper, and which of its runs; runs of typed tasks are known by their type."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from shoal.core.cost import NOTHING, cost_of
 from shoal.core.counters import (
     CODE_ERRORS,
     DURATION_BOUNDS,
@@ -77,11 +78,22 @@ class CounterRecorder:
     def count_attempt(self, lane: str, outcome: Outcome) -> None:
         """What a host has been asked, whether the queue takes the outcome or not."""
         attempt, lane = outcome.attempt, lane_without_cache(lane)
+        cost = cost_of(outcome.counters)
+        if cost != NOTHING:
+            counters = self._counters
+            counters.transferred += cost.bytes
+            counters.proxy_bytes += cost.proxy
+            counters.cpu_us += cost.cpu
+            counters.browser_us += cost.browser
         if attempt is None or HITS in outcome.counters:
             return
         lane_counters = self._lanes.get(lane)
         if lane_counters is None:
             lane_counters = self._lanes[lane] = LaneCounters()
+        lane_counters.transferred += cost.bytes
+        lane_counters.proxy_bytes += cost.proxy
+        lane_counters.cpu_us += cost.cpu
+        lane_counters.browser_us += cost.browser
         if outcome.result == "done":
             lane_counters.done += 1
         elif outcome.result != "cancelled":

@@ -208,6 +208,8 @@ class Worker:
             del running[runner]
             if self._has_ended:
                 return
+            if (budget := context.run_budget(task.run)) is not None:
+                budget.end((task.id, task.lease), outcome.counters)
             while runner.cancelling():  # its task was cancelled, not the runner
                 runner.uncancel()
             self.finished += 1
@@ -220,6 +222,8 @@ class Worker:
             is_lazy = self._is_lazy(task, outcome)
             if is_held := leases.holds(task.id, task.lease):
                 settler.put(outcome, takes_place=not is_lazy, lazy=is_lazy)
+            elif budget is not None:
+                budget.settle((task.id, task.lease), is_counted=False)
             if is_lazy or not is_held:
                 self._busy -= 1
 
@@ -294,6 +298,8 @@ class Worker:
                     self.counts.records += len(outcome.records)
                 elif outcome.result in ("retry", "dead"):
                     failed += 1
+            if (budget := self._context.run_budget(run_of(outcome.task))) is not None:
+                budget.settle((outcome.task, outcome.lease), is_counted=verdict != "stale")
             self._leases.remove_task(outcome.task, outcome.lease)
         self.counts.done += done
         self._context.crash_note.add_done(done)

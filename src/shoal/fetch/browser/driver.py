@@ -11,6 +11,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from shoal.errors import UsageError
+from shoal.fetch.browser.process_tree import CpuOfProcesses
 from shoal.fetch.browser.program import INSTALL_HINT
 from shoal.fetch.process_folder import ProcessFolder
 
@@ -25,6 +26,7 @@ class BrowserDriver:
         self._lock = asyncio.Lock()
         self._playwright: Playwright | None = None
         self.folder: ProcessFolder | None = None
+        self.cpu = CpuOfProcesses()  # its own and that of its browsers
 
     async def playwright(self) -> Playwright:
         async with self._lock:

@@ -15,6 +15,7 @@ from shoal.fetch.browser.driver import BrowserDriver
 from shoal.fetch.browser.failures import BROWSER
 from shoal.fetch.browser.memory_watch import MemoryWatch
 from shoal.fetch.browser.options import BrowserOptions, launch_flags
+from shoal.fetch.browser.process_tree import CpuOfProcesses, descendants, parent_of, with_new_children
 from shoal.fetch.browser.program import find_program, is_remote, sandbox_problem
 
 if TYPE_CHECKING:
@@ -46,12 +47,17 @@ NOWHERE = "http://127.0.0.1:9"  # the proxy of what belongs to no context: nothi
 
 
 class BrowserProcess:
-    def __init__(self, browser: Browser, options: BrowserOptions, pid: int, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, browser: Browser, options: BrowserOptions, pid: int, clock: Callable[[], float], cpu: CpuOfProcesses
+    ) -> None:
         self._browser = browser
         self._options = options
         self._clock = clock
         self._started = clock()
         self._watch = MemoryWatch(pid, options.memory)
+        self._cpu = cpu
+        self._pids: list[int] = []  # of its tree, when its time on the processor was last looked at
+        self._driver = parent_of(pid) if pid else 0
         self.pid = pid  # 0: it runs elsewhere
         self.pages = 0  # that it has served
         self.busy = 0  # contexts in use
@@ -69,7 +75,7 @@ class BrowserProcess:
         try:
             if is_remote(options.browser):
                 browser = await playwright.chromium.connect_over_cdp(options.browser, timeout=LAUNCH_TIMEOUT * 1_000)
-                return cls(browser, options, 0, clock)
+                return cls(browser, options, 0, clock, driver.cpu)
             assert driver.folder is not None
             unsafe = sandbox_problem()
             if unsafe:
@@ -94,7 +100,7 @@ class BrowserProcess:
             ) from error
         pid = next((one["id"] for one in found["processInfo"] if one["type"] == "browser"), 0)
         log.info("browser_started", extra={"pid": pid})
-        return cls(browser, options, pid, clock)
+        return cls(browser, options, pid, clock, driver.cpu)
 
     @property
     def most_memory(self) -> int:
@@ -160,6 +166,13 @@ class BrowserProcess:
                 await self._browser.close()
         if self.pid and self._browser.is_connected():
             _kill(self.pid)
+
+    def take_cpu(self) -> int:
+        """Microseconds of its processes and of its driver since somebody asked last: together it is all of it."""
+        if not self.pid:
+            return 0
+        self._pids = with_new_children(self._pids) if self._pids else descendants(self.pid)
+        return self._cpu.take([self._driver, *self._pids] if self._driver != os.getpid() else self._pids)
 
 
 def _environment() -> dict[str, str | float | bool]:

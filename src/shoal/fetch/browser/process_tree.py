@@ -1,12 +1,14 @@
-"""ProcessTree: the processes below one, and the memory they take, as Linux counts it."""
+"""ProcessTree: the processes below one, the memory they take, and their time on the processor, as Linux counts it."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 _pss = re.compile(rb"^Pss:\s+(\d+) kB", re.MULTILINE).search
 _RENDERER = b"--type=renderer"
@@ -63,6 +65,31 @@ def biggest_renderer(pids: list[int]) -> int:
     """The process with a page in it that takes most; 0 if there is none."""
     renderers = [pid for pid in pids if _RENDERER in _read(f"/proc/{pid}/cmdline")]
     return max(renderers, key=lambda pid: sum(resident_memory(pid)), default=0)
+
+
+def parent_of(pid: int) -> int:
+    """0 if it is gone."""
+    fields = _stat(pid)
+    return int(fields[1]) if fields else 0
+
+
+class CpuOfProcesses:
+    """Time on the processor that processes have used since they were last looked at."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, int] = {}  # in ticks
+
+    def take(self, pids: Iterable[int]) -> int:
+        """Microseconds of all of these. What one has used after the last look is lost when it ends."""
+        found = {pid: int(fields[11]) + int(fields[12]) for pid in pids if (fields := _stat(pid))}
+        ticks = sum(max(0, used - self._known.get(pid, 0)) for pid, used in found.items())
+        self._known = {pid: used for pid, used in self._known.items() if Path(f"/proc/{pid}").exists()} | found
+        return ticks * 1_000_000 // _TICKS_PER_SECOND
+
+
+def _stat(pid: int) -> list[bytes]:
+    """What follows its name, in which anything may be."""
+    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
 
 
 def _read(path: str) -> bytes:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import subprocess
+import sys
+from functools import lru_cache
 from pathlib import Path
 
 from shoal.errors import UsageError
@@ -16,6 +19,8 @@ _COMMANDS = (
     *("chromium-headless-shell", "chrome-headless-shell", "chromium", "chromium-browser"),
     *("google-chrome-stable", "google-chrome"),
 )
+NO_NAMESPACES = "processes get no user namespaces here, as in containers with the usual seccomp profile"
+_UNSHARE = "import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare(0x10000000) != 0)"  # CLONE_NEWUSER
 INSTALL_HINT = f"{install_hint('browser')}; on Debian and Ubuntu: apt-get install chromium-headless-shell"
 
 
@@ -63,4 +68,11 @@ def sandbox_problem() -> str:
             return "the kernel gives ordinary users no namespaces (kernel.unprivileged_userns_clone=0)"
     except OSError:
         pass  # such kernels have no switch for it
-    return ""
+    return "" if _gives_namespaces() else NO_NAMESPACES
+
+
+@lru_cache(1)
+def _gives_namespaces() -> bool:
+    """Whether a process of ours may have a user namespace: containers often forbid it. Asked of a process that ends."""
+    command = [sys.executable, "-IS", "-c", _UNSHARE]
+    return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0  # noqa: S603

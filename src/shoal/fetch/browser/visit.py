@@ -87,6 +87,7 @@ class BrowserVisit:
             raise FetchRefused("blocked.proxy", "a browser elsewhere goes its own ways, by no proxy or exit of ours")
         await exit.prepare()
         self._started = time.monotonic()
+        request.usage.look = self._count_usage
         port.begin(self._options.page_bytes, exit)
         tab.on_paused = self._decide
         async with self._limited():
@@ -144,9 +145,16 @@ class BrowserVisit:
 
     async def close(self) -> None:
         if not self._is_closed:
+            self._request.usage.look()
+            self._request.usage.look = lambda: None
             self._is_closed = True
             self._events.close()
             await self._pool.give_back(self._session)
+
+    def _count_usage(self) -> None:
+        usage = self._request.usage
+        usage.bytes, usage.seconds = self._session.port.bytes, time.monotonic() - self._started
+        usage.cpu += self._session.browser.take_cpu()
 
     async def _read(self, answer: PlaywrightResponse | None) -> Response:
         """The page as it is now."""
@@ -180,7 +188,7 @@ class BrowserVisit:
             body,
             time.monotonic() - self._started,
             redirects=tuple(self._redirects),
-            transferred=0 if self._exit.is_direct else transferred,
+            transferred=transferred,
         )
 
     async def _decide(self, event: dict[str, Any]) -> None:

@@ -8,12 +8,14 @@ from fastapi import Request
 from starlette.responses import Response
 
 from shoal.control import actions
+from shoal.control.history import Series
 from shoal.core.lane import LaneState
 from shoal.core.run import Run
 from shoal.queue.host_blocks import find_evidence
 from shoal.runs.host_limits import asked_spacing
 from shoal.view.auto_fetch import host_fetching
 from shoal.view.blocks import host_blocks, page_number
+from shoal.view.budget import describe_cost, host_cost, per_record
 from shoal.view.formatting import describe_reason, format_least_time
 from shoal.view.host_evidence import describe_robots, last_answers
 from shoal.view.sessions import describe_session, session_views
@@ -26,6 +28,7 @@ from shoal.web.pages.queries import (
     ContextDep,
     ReaderDep,
     TextParam,
+    history_of,
     least_time_of,
     page_router,
     time_spans,
@@ -129,6 +132,7 @@ async def host(request: Request, context: ContextDep, caller: ReaderDep, name: s
             "slow_reason": "" if lane.held_until else describe_reason(lane),
             "runs": runs,
             "answers": await last_answers(context.queue, lane.name, latest),
+            "cost": describe_host_cost(await history_of(context, hours), lane.name),
             "fetching": await host_fetching(context.queue, lane.name),
             "blocks": await host_blocks(context.queue, lane.name),
             "robots": describe_robots(context.settings, lane.name, found.at / 1e6),
@@ -138,6 +142,13 @@ async def host(request: Request, context: ContextDep, caller: ReaderDep, name: s
         }
 
     return await page(request, caller, "host.html", gather, nav="hosts")
+
+
+def describe_host_cost(series: Series, host: str) -> str:
+    """What its pages have cost in the time that the page shows; empty where nothing is known."""
+    cost, pages = host_cost(series.samples, host)
+    each = per_record(cost, pages)
+    return f"{describe_cost(cost)}; per page {describe_cost(each)}" if each and describe_cost(cost) else ""
 
 
 async def _runs(context: ServerContext, lane: LaneState) -> list[tuple[Run, int, float]]:

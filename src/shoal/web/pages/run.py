@@ -11,6 +11,7 @@ from fastapi import Request
 from starlette.responses import Response
 
 from shoal.control.history import Series
+from shoal.core.cost import cost_of
 from shoal.core.forecast import lane_seconds
 from shoal.core.run import Run
 from shoal.core.run_counters import cache_usage, sitemap_usage
@@ -20,6 +21,7 @@ from shoal.logs import redact
 from shoal.queue.base import TaskFilter, TaskView
 from shoal.runs.progress import describe_cause
 from shoal.runs.undo_cancel import is_undoable
+from shoal.view.budget import describe_budget, describe_cost, per_record
 from shoal.view.cache import describe_usage
 from shoal.view.changes import count_changes, describe_changes
 from shoal.view.comparison import Comparison, compare_with_previous
@@ -114,6 +116,9 @@ async def show_run(request: Request, context: ContextDep, caller: ReaderDep, nam
             "took": (run.finished_at - run.created_at) / 1e6 if run.finished_at else 0.0,
             "limits": [(kind, words) for kind, words in limiting_factors(found)],
             "cache": describe_usage(cached) if (cached := cache_usage(found.counters)) else "",
+            "cost": describe_cost(cost := cost_of(found.counters)),
+            "cost_per_record": describe_cost(each) if (each := per_record(cost, found.stats.records)) else "",
+            "budget": describe_budget(found.budget) if found.budget is not None else "",
             "sitemaps": sitemap_words(read) if (read := sitemap_usage(found.counters, found.stats)) else "",
             "account": format_account(found.stats),
             "no_records": describe_no_records(found.no_records) if found.no_records else [],

@@ -19,6 +19,7 @@ from shoal.politeness.response_hints import retry_after, throttle_change
 from shoal.worker.context import RunContext, WorkerContext
 from shoal.worker.task.handler_output import HandlerOutput
 from shoal.worker.task.handler_runner import HandlerDeadline, UserCodeStep
+from shoal.worker.task.page_usage import PageUsage
 from shoal.worker.task.recrawl import FormerPage
 
 log = logging.getLogger("shoal.worker")
@@ -53,6 +54,7 @@ class TaskAttempt:
         "run_context",
         "step",
         "task",
+        "usage",
         "wants_browser",
     )  # fmt: skip
 
@@ -79,6 +81,7 @@ class TaskAttempt:
         self.auto_count = ""  # likewise, as the run counts it
         self.request: Request | None = None  # the last one that was sent for its page
         self.block_counters: dict[str, int] = {}  # of a page that is not the one asked for
+        self.usage = PageUsage()
         self._started = context.clock()
         self._started_at = context.wall_clock()
 

@@ -31,9 +31,7 @@ async def visit_page(attempt: TaskAttempt, run_context: RunContext, turn: Turn) 
     task, options, builder = attempt.task, attempt.task.request_options, run_context.request_builder
     if run_context.browser is None:
         raise Retry(BROWSER, "this page is fetched by a browser, and this worker has none")
-    navigations, exit, budget = 0, attempt.exit_of(run_context), run_context.exit_budget
-    if exit and budget is not None:
-        await budget.check()
+    navigations, exit = 0, attempt.exit_of(run_context)
 
     async def navigate(url: str) -> Request:
         """Robots and pace hold for whatever the page itself is replaced by, too."""
@@ -62,6 +60,7 @@ async def visit_page(attempt: TaskAttempt, run_context: RunContext, turn: Turn) 
         storage=identity.storage if identity is not None else {},
         counts_subrequests=run_context.counts_subrequests and bool(task.spacing),
         is_wanted=attempt.wants_browser,
+        usage=attempt.usage.begin_visit(),
     )
     try:
         live = await run_context.browser.visit(request)
@@ -73,9 +72,8 @@ async def visit_page(attempt: TaskAttempt, run_context: RunContext, turn: Turn) 
         raise
     measure_again()  # to start a browser takes libraries and threads
     attempt.live = live
+    attempt.usage.add_rendered(live.response)
     attempt.record_response(live.response)
-    if exit and budget is not None:
-        budget.add(live.response.transferred or len(live.response.body))
     if live.subrequests:
         wait = live.subrequests * task.spacing
         attempt.add_lane_change(LaneChange(attempt.lane, hold_for=wait, reason="what its pages load"))

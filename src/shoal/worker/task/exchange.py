@@ -16,6 +16,7 @@ from shoal.worker.context import RunContext
 from shoal.worker.task import slot
 from shoal.worker.task.attempt import TaskAttempt
 from shoal.worker.task.failure import ExcludedByRule
+from shoal.worker.task.page_budget import extend_budget
 from shoal.worker.task.request_builder import options_after_redirect
 from shoal.worker.task.robots_check import check_robots, refuse_disallowed
 
@@ -52,8 +53,8 @@ async def exchange(
     requested_url = url
     redirects: list[str] = []
     exit = attempt.exit_of(run_context)
-    if exit and run_context.exit_budget is not None:
-        await run_context.exit_budget.check()
+    if not is_task_request:
+        await extend_budget(attempt, run_context)
     seen: set[str] = set()
     request_builder, fetcher = run_context.request_builder, run_context.fetcher or attempt.context.fetcher
     while True:
@@ -65,7 +66,11 @@ async def exchange(
             request = run_context.recrawl.with_validators(request, attempt.former)
         try:
             response = await (fetcher.fetch(request) if waiting.is_over else fetch_in_turn(fetcher, request, waiting))
+        except FetchRefused as error:
+            attempt.usage.add_failure(fetcher_name(attempt, run_context), error)
+            raise
         except FetchFailed as error:
+            attempt.usage.add_failure(fetcher_name(attempt, run_context), error)
             if error.cause == "exit":
                 attempt.record_exit_failure(attempt.lane_of(url), error)
             elif waiting.is_over:  # else no request was sent
@@ -74,9 +79,8 @@ async def exchange(
         if response.cache == "hit":
             refuse_disallowed(attempt, run_context, url)
         else:
+            attempt.usage.add_response(fetcher_name(attempt, run_context), response)
             attempt.record_response(response)
-            if exit and run_context.exit_budget is not None:
-                run_context.exit_budget.add(response.transferred or len(response.body))
         if is_task_request:
             attempt.request, attempt.response = request, response
         new_cookies = request_builder.store_cookies(response, request_options)
@@ -94,6 +98,11 @@ async def exchange(
         if is_task_request and attempt.task.parent is not None:
             check_scope(attempt, run_context, url)
         turn = partial(take_turn, attempt, run_context, url)
+
+
+def fetcher_name(attempt: TaskAttempt, run_context: RunContext) -> str:
+    """As its requests are counted by."""
+    return getattr(run_context.fetcher or attempt.context.fetcher, "name", "http")
 
 
 def _redirect_target(url: str, location: str, seen: set[str]) -> str:

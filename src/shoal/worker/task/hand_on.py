@@ -15,6 +15,7 @@ from shoal.core.routes import with_exit
 from shoal.core.run_counters import count_auto
 from shoal.core.task import LeasedTask, Outcome, RequestOptions, Task, digest
 from shoal.worker.task.attempt import TaskAttempt
+from shoal.worker.task.page_counters import page_counters
 
 MIN_TTL = 0.001  # seconds; 0 would be none
 
@@ -48,7 +49,7 @@ def hand_on(attempt: TaskAttempt, handed: HandedOn) -> Outcome:
         attempt=attempt.history_entry(message=reason),
         found=(with_exit(continued, has_own_pace=own_pace) if handed.exit else continued,),
         lanes=attempt.lane_changes,
-        counters=handed.counters or count_auto("handed_on"),
+        counters=page_counters(attempt) | (handed.counters or count_auto("handed_on")),
     )
 
 

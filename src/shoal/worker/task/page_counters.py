@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from shoal.core.capability import BROWSER
 from shoal.core.lane import DIRECT
-from shoal.core.page import Response
 from shoal.core.run_counters import (
     FETCH_PREFIX,
     UNIQUE_YIELDED,
@@ -29,12 +29,12 @@ def page_counters(attempt: TaskAttempt, output: HandlerOutput | None = None) -> 
     if run_context is None:
         return {}
     counters: dict[str, int] = {}
-    if response is not None and response.cache == "hit":  # nothing was fetched
-        counters = count_hit(len(response.body))
-    elif response is not None:
-        counters = _count_fetch(attempt, run_context, response)
-        if response.cache:
-            counters |= count_miss(response.cache)
+    if attempt.usage.by_fetcher or attempt.usage.visits:
+        counters = _count_usage(attempt, run_context)
+    if response is not None and response.cache == "hit":  # it was not fetched
+        counters |= count_hit(len(response.body))
+    elif response is not None and response.cache:
+        counters |= count_miss(response.cache)
     if output is None:
         return counters
     if attempt.auto_count:
@@ -50,15 +50,24 @@ def page_counters(attempt: TaskAttempt, output: HandlerOutput | None = None) -> 
     return counters
 
 
-def _count_fetch(attempt: TaskAttempt, run_context: RunContext, response: Response) -> dict[str, int]:
-    fetcher = getattr(run_context.fetcher or attempt.context.fetcher, "name", "http")
-    responses, size, micros, cpu = _fetch_names(fetcher, _exit(attempt, run_context))
-    return {
-        responses: 1,
-        size: response.transferred or len(response.body),
-        micros: round(response.seconds * 1e6),
-        cpu: attempt.context.cpu_meter.take(),
-    }
+def _count_usage(attempt: TaskAttempt, run_context: RunContext) -> dict[str, int]:
+    """By fetcher; this process's own time on the processor goes to the one that was used first."""
+    usage, exit = attempt.usage, _exit(attempt, run_context)
+    counters: dict[str, int] = {}
+    cpu_micros = attempt.context.cpu_meter.take()
+    for fetcher, used in usage.by_fetcher.items():
+        responses, size, micros, cpu, _ = _fetch_names(fetcher, exit)
+        counters |= {responses: used.responses, size: used.bytes, micros: round(used.seconds * 1e6), cpu: cpu_micros}
+        cpu_micros = 0
+    if usage.visits:
+        _, size, _, cpu, browser = _fetch_names(BROWSER, exit)
+        for visit in usage.visits:
+            visit.look()
+            counters[size] = counters.get(size, 0) + visit.bytes
+            counters[cpu] = counters.get(cpu, 0) + visit.cpu + cpu_micros
+            counters[browser] = counters.get(browser, 0) + round(visit.seconds * 1e6)
+            cpu_micros = 0
+    return counters
 
 
 def _exit(attempt: TaskAttempt, run_context: RunContext) -> str:
@@ -72,6 +81,6 @@ def _exit(attempt: TaskAttempt, run_context: RunContext) -> str:
 
 
 @lru_cache(256)
-def _fetch_names(fetcher: str, exit: str) -> tuple[str, str, str, str]:
+def _fetch_names(fetcher: str, exit: str) -> tuple[str, str, str, str, str]:
     base = f"{FETCH_PREFIX}{fetcher}.{exit}"
-    return f"{base}.responses", f"{base}.bytes", f"{base}.us", f"{base}.cpu_us"
+    return f"{base}.responses", f"{base}.bytes", f"{base}.us", f"{base}.cpu_us", f"{base}.browser_us"

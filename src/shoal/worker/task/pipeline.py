@@ -36,6 +36,7 @@ from shoal.worker.task.hand_on import HandedOn, hand_on
 from shoal.worker.task.handler_output import HandlerOutput
 from shoal.worker.task.handler_runner import HandlerDeadline, run_handler
 from shoal.worker.task.page_blocked import PageBlocked
+from shoal.worker.task.page_budget import begin_within_budget
 from shoal.worker.task.page_counters import page_counters
 from shoal.worker.task.page_fetch import build_page
 from shoal.worker.task.queue_look_up import ask_queue
@@ -58,6 +59,8 @@ async def process_task(task: LeasedTask, context: WorkerContext, start_at: float
             raise GiveUp(GARBLED, task.garbled)
         run_context = context.known_run_context(task.run) or await context.run_context(task.run)
         attempt.run_context = run_context
+        if run_context.run_budget is not None and is_fetched(task.kind):
+            await begin_within_budget(attempt, run_context)
         if not is_fetched(task.kind):
             if task.spacing or run_context.jitter or context.lane_holds:
                 await wait_for_slot(attempt, run_context, start_at)
