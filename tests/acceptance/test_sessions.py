@@ -2,133 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from backend_urls import backend_url
-from login_site import PASSWORD, SECRET, USER, LoginSite, login_site
+from login_site import SECRET, USER, LoginSite, login_site
 from rendering import need_browser
-from shell_user import ShellUser
+from server_process import running_server
+from servers.forward_proxies import tinyproxy
+from servers.ports import free_port
+from site_members import FORM, JSON, KEY, SCRIPTED, Members, members_on
 from wait import HANG, wait_until
 
-from shoal import app
-from shoal.config.load import load
-from shoal.core.run import RunState
-
 pytestmark = pytest.mark.timeout(300)
-KEY = "k3y-of-all-sessions-0123456789"
-SCRAPER = """
-import shoal
-
-members = shoal.Scraper("members", start="{url}")
-
-@members.page("*")
-def page(page):
-    yield {{"url": page.url, "who": page.css(".account::text").get()}}
-    yield page.follow("a", session="shop")
-"""
-FORM = """[sessions.shop]
-hosts = ["{host}"]
-secret = "shop"
-login = {{form = "{url}login", fields = {{user = "{{user}}", password = "{{password}}"}}}}
-check = {{redirect = "*/login*", present = ".account", url = "{url}account"}}
-"""
-JSON = """[sessions.shop]
-hosts = ["{host}"]
-secret = "shop"
-login = {{json = "{url}api/login", body = {{user = "{{user}}", password = "{{password}}"}}, token = "data.token"}}
-"""
-SCRIPTED = """[sessions.shop]
-hosts = ["{host}"]
-secret = "shop"
-check = {{redirect = "*/login*"}}
-
-[sessions.shop.login]
-browser = "{url}scripted"
-steps = ["fill #user = {{user}}", "fill #password = {{password}}", "click #go", "wait .account"]
-"""
-
-
-class Members:
-    """Users of one site and one queue, each with a folder of its own."""
-
-    def __init__(self, site: LoginSite, user: ShellUser, queue: str) -> None:
-        self.site, self.folder, self.queue = site, user.folder, queue
-        self.user = user
-        self.user.environment |= {
-            "SHOAL_QUEUE": queue,
-            "SHOAL_ALLOW_PRIVATE": "1",
-            "SHOAL_IGNORE_ROBOTS": "1",
-            "SHOAL_WORKERS": "1",
-            "SHOAL_SESSION_KEY": KEY,
-            "SHOAL_SECRET_SHOP": SECRET,
-            "SHOAL_DELAY": "0",
-        }
-
-    def declare(self, text: str = FORM) -> None:
-        values = {"url": self.site.url(), "host": self.site.site.lane}
-        (self.folder / "shoal.toml").write_text(text.format(**values))
-
-    def scraper(self, path: str = "/account") -> str:
-        (self.folder / "members.py").write_text(SCRAPER.format(url=self.site.url(path)))
-        return "members.py"
-
-    def state(self) -> dict[str, object]:
-        found = self.user.shoal("session", "show", "shop", "--json")
-        assert found.code == 0, found.err
-        return dict(found.json)
-
-    def run(self) -> tuple[RunState, int, int, int]:
-        """Its state, and pages done, failed and retried."""
-
-        async def look() -> tuple[RunState, int, int, int]:
-            queue = await app.open_queue(load({"queue": self.queue}, env={}))
-            try:
-                run = (await queue.runs())[0]
-                stats = await queue.stats(run.id)
-                return run.state, stats.done, stats.failed + stats.dead, stats.retries
-            finally:
-                await queue.close()
-
-        return asyncio.run(look())
-
-    def workers(self, count: int, *arguments: str) -> list[subprocess.Popen[str]]:
-        code = self.scraper()
-        quick = ("--heartbeat", "0.5s", "--lease", "5s")
-        return [self.user.start("worker", code, *quick, *arguments) for _ in range(count)]
-
-    def submit(self) -> None:
-        sent = self.user.shoal("submit", self.scraper(), "--session", "shop")
-        assert sent.code == 0, sent.err
-
-    def check_nothing_leaked(self, *words: str) -> None:
-        """No password, no cookie and no token is in any file but the one that declares them."""
-        hidden = [PASSWORD.encode(), KEY.encode(), *(token.encode() for token in self.site.logins)]
-        files = [file for file in self.folder.rglob("*") if file.is_file() and file.name != "shoal.toml"]
-        for data in (*(file.read_bytes() for file in files), *(word.encode() for word in words)):
-            assert not [one for one in hidden if one in data]
 
 
 @pytest.fixture
 def site() -> Iterator[LoginSite]:
     with login_site() as site:
         yield site
-
-
-@contextmanager
-def members_on(kind: str, site: LoginSite, folder: Path) -> Iterator[Members]:
-    with ShellUser(folder) as user:
-        made = Members(site, user, backend_url(kind, folder, "queue"))
-        made.declare()
-        yield made
 
 
 @pytest.fixture
@@ -273,3 +170,71 @@ def test_cookies_exported_by_a_browser_go_on_as_that_browser(members: Members, k
     assert done.code == 0, done.err
     assert len((members.folder / "out.jsonl").read_text().splitlines()) == site.pages + 1
     members.check_nothing_leaked(taken.out, done.out, done.err, json.dumps(members.state()))
+
+
+def test_an_identity_keeps_its_proxy_and_is_retired_with_it(members: Members) -> None:
+    site = members.site
+    with tinyproxy("one") as one, tinyproxy("two") as two:
+        proxies = {"one": one, "two": two}
+        exits = f'[exits]\ntiny = ["{one}", "{two}"]\n\n'
+        members.declare(exits + FORM.replace("secret =", 'exit = "tiny"\nsecret ='))
+        done = members.user.shoal("run", members.scraper(), "--session", "shop")
+        assert done.code == 0, done.err
+        used = {hit.headers.get("via", "") for hit in site.site.hits}
+        assert len(used) == 1, "the login and all pages leave by one proxy"
+        first = next(name for name in proxies if name in next(iter(used)))
+        # With one that is dead: whoever would leave by it is retired, and the next one leaves by the other.
+        site.site.hits.clear()
+        dead = f"http://127.0.0.1:{free_port()}"
+        table = f'proxies = ["{dead}", "{proxies[first]}"], failures = 1, cool_down = "1h"'
+        exits = f"[exits]\ntiny = {{{{{table}}}}}\n\n"
+        members.declare(exits + FORM.replace("secret =", 'exit = "tiny"\nsecret ='))
+        for _ in range(3):  # by chance an identity has the one that works at once
+            assert members.user.shoal("session", "renew", "shop").code == 0
+            done = members.user.shoal("run", members.scraper(), "--session", "shop", "--fresh")
+            assert done.code == 0, done.err
+        assert {hit.headers.get("via", "") for hit in site.site.hits} == used
+
+
+def test_lists_templates_and_links_are_fetched_as_a_session(members: Members) -> None:
+    site = members.site
+    urls = [site.url(f"/item/{number}") for number in range(5)]
+    (members.folder / "urls.txt").write_text("\n".join(urls))
+    done = members.user.shoal("run", "urls.txt", "--session", "shop", "--field", "who=.account::text", "-o", "l.csv")
+    assert done.code == 0, done.err
+    assert (members.folder / "l.csv").read_text().count(",ada") >= 5
+    template = f"name: t\nstart: {site.url('/account')}\nfields:\n  who: .account\n"
+    (members.folder / "t.yaml").write_text(template + "settings:\n  routes:\n    - '* session=shop'\n")
+    done = members.user.shoal("run", "t.yaml", "-o", "t.jsonl")
+    assert done.code == 0, done.err
+    assert json.loads((members.folder / "t.jsonl").read_text()) == {"who": "ada"}
+    assert len(site.logins) == 1
+    assert {token for _, token in site.visits} == set(site.logins)
+
+
+def test_sessions_over_the_api_and_on_the_page(members: Members) -> None:
+    site = members.site
+    keys = {"SHOAL_SESSION_KEY": KEY}
+    with running_server(members.queue, folder=members.folder, environment=keys) as server:
+        listed = server.ask("/api/v1/sessions")["items"]
+        assert [(one["name"], one["state"], one["here"]) for one in listed] == [("shop", "out", True)]
+        site.valid.add("by-hand-s3cret")
+        site.logins.append("by-hand-s3cret")
+        text = "127.0.0.1\tFALSE\t/\tFALSE\t0\tmember\tby-hand-s3cret"
+        taken = server.post("/api/v1/sessions/shop/import", {"cookies": text})
+        assert (taken.status_code, taken.json()["state"], taken.json()["source"]) == (200, "in", "import")
+        assert "s3cret" not in taken.text
+        refused = server.post("/api/v1/sessions/shop/import", {"cookies": "no cookies"})
+        assert (refused.status_code, refused.json()["type"].rpartition(":")[2]) == (422, "not-imported")
+        assert server.post("/api/v1/sessions/nobody/renew").status_code == 404
+        shown = server.get("/hosts").text
+        assert "logged in" in shown
+        assert "Log in anew" in shown
+        assert members.user.shoal("run", members.scraper(), "--session", "shop").code == 0
+        assert site.visits[0][1] == "by-hand-s3cret"
+        renewed = server.post("/api/v1/sessions/shop/renew")
+        assert (renewed.status_code, renewed.json()["state"]) == (200, "out")
+        told = json.dumps(server.ask("/api/v1/actions"))
+        assert "renew session" in told
+        assert "import session" in told
+    members.check_nothing_leaked(told)

@@ -87,7 +87,7 @@ async def build_worker_context(
     if not missing_reason(settings.browser):
         fetchers = dataclasses.replace(fetchers, browser=browsers.for_run(job.run.id, settings))
     sessions = shared_sessions(settings, queue, note.worker)
-    run_context = build_run_context(job, scraper, fetchers, queue, page_states, sessions=sessions)
+    run_context = build_run_context(job, scraper, fetchers, queue, page_states, None, sessions)
 
     async def serve_run(_: int) -> RunContext:
         return run_context
@@ -236,9 +236,7 @@ class FleetContextFactory:
         if BROWSER in self._settings.has:
             fetchers = dataclasses.replace(fetchers, browser=self._browsers.for_run(run.id, settings))
         budget = self._budget(settings.parse_timeout)
-        return build_run_context(
-            job, scraper, fetchers, self._queue, self._page_states, budget, sessions=self._sessions
-        )
+        return build_run_context(job, scraper, fetchers, self._queue, self._page_states, budget, self._sessions)
 
     async def _scraper(self, run: Run) -> Scraper:
         name = run.spec.get("template")

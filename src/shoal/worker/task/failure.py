@@ -86,7 +86,9 @@ def _wait_of(attempt: TaskAttempt, error: BaseException) -> float:
     task = attempt.task
     if error.holds_lane and session_of_lane(task.lane) == error.session:
         if error.after:
-            attempt.add_lane_change(LaneChange(task.lane, hold_for=error.after, reason=str(error)[:MAX_REASON]))
+            # In the queue alone: whoever logs in ends it there, and here it would outlast that.
+            hold = LaneChange(task.lane, hold_for=error.after, reason=str(error)[:MAX_REASON])
+            attempt.lane_changes += (hold,)
         return 0.0
     return error.after
 

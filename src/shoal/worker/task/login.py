@@ -1,6 +1,6 @@
 """Login: the steps that a session's settings declare, taken once for the whole fleet by one worker.
 
-Each request takes a slot of the session's lane. robots.txt is not asked: this is what a person has told us to do, at a
+Each request takes a slot of its host. robots.txt is not asked: this is what a person has told us to do, at a
 URL of that person's choice, and not a page that we have found. What is secret goes to the hosts it is for alone, is in
 memory alone, and is in no message.
 """
@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from shoal.config.sessions import filled_in, filled_in_json, steps_with_secret
 from shoal.core.host_pattern import host_matches
+from shoal.core.lane import host_of_lane
 from shoal.core.page import Request, Response
 from shoal.core.session_options import SessionOptions
 from shoal.core.task import RequestOptions
@@ -36,6 +37,7 @@ from shoal.worker.task.failure import ExcludedByRule
 from shoal.worker.task.session_check import logged_out_reason, login_problem, password_form
 
 LOGIN_TIMEOUT = 120.0  # seconds for all of its steps
+MAX_PROXIES = 8  # tried for one login
 MAX_TOKEN = 8_000  # letters
 
 
@@ -62,9 +64,11 @@ async def log_in(
 ) -> Identity:
     """Make the login that is ours to make. Raises SessionWaits where it came to nothing."""
     keeping = asyncio.create_task(sessions.keep(login, _cancel_current()), name="keep-login")
+    # Its slots are the host's own: the lane of the session is held until somebody has logged in.
+    own_lane, attempt.lane = attempt.lane, host_of_lane(attempt.lane)
     try:
         async with asyncio.timeout(LOGIN_TIMEOUT):
-            identity = await _take_steps(attempt, run_context, login.options, secret)
+            identity = await _make_identity(attempt, run_context, login.options, secret)
         await _stop(keeping)
         return await sessions.succeed(login, identity)
     except SessionWaits:
@@ -94,8 +98,22 @@ async def log_in(
         await _stop(keeping)
         raise await sessions.fail(login, str(error), counts=True) from error
     finally:
+        attempt.lane = own_lane
         keeping.cancel()
         sessions.leave(login)
+
+
+async def _make_identity(
+    attempt: TaskAttempt, run_context: RunContext, session: SessionOptions, secret: str | None
+) -> Identity:
+    """One whose proxy works: each new identity has another."""
+    for _ in range(MAX_PROXIES - 1):
+        try:
+            return await _take_steps(attempt, run_context, session, secret)
+        except FetchFailed as error:
+            if error.cause != "exit" or not session.exit:
+                raise
+    return await _take_steps(attempt, run_context, session, secret)
 
 
 async def _take_steps(
