@@ -8,10 +8,18 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from walled.pages import ODD, WALLS, Answer, Wall, good
 
 REASONS = {200: "OK", 302: "Found", 404: "Not Found"}
+
+
+@dataclass(frozen=True)
+class Visitor:
+    path: str
+    is_browser: bool
+    is_by_proxy: bool
 
 
 class WalledSite:
@@ -20,7 +28,7 @@ class WalledSite:
     def __init__(self, address: str = "127.0.0.1") -> None:
         self.address = address
         self.wall: Wall | None = None
-        self.is_walled: Callable[[str, bool], bool] = lambda path, is_browser: True  # while there is a wall
+        self.is_walled: Callable[[Visitor], bool] = lambda visitor: True  # while there is a wall
         self.odd: dict[str, str] = {}  # by path: the name of what is there
         self.everywhere = ""  # what every page is
         self.hits: Counter[str] = Counter()  # by path
@@ -64,7 +72,7 @@ class WalledSite:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
                 path = head.split(" ")[1]
                 is_browser = "sec-fetch-mode" in head or "sec-ch-ua" in head
-                answer = self._page(path, is_browser=is_browser)
+                answer = self._page(path, Visitor(path.partition("?")[0], is_browser, "\r\nvia:" in head))
                 lines = [f"HTTP/1.1 {answer.status} {REASONS[answer.status]}", f"content-length: {len(answer.body)}"]
                 named = {"content-type": "text/html; charset=utf-8"} | answer.headers
                 lines += [f"{name}: {value}" for name, value in named.items()]
@@ -76,14 +84,14 @@ class WalledSite:
                     break
         writer.close()
 
-    def _page(self, path: str, *, is_browser: bool) -> Answer:
+    def _page(self, path: str, visitor: Visitor) -> Answer:
         if not path.startswith(("/product/", "/category/", "/consent", "/account/", *self.odd)):
             return Answer(b"", 404)
         self.on_page(self)
-        plain = path.partition("?")[0]
+        plain = visitor.path
         self.hits[plain] += 1
         wall = self.wall
-        if wall is not None and self.is_walled(plain, is_browser):
+        if wall is not None and self.is_walled(visitor):
             self.walls += 1
             return wall(plain, self.walls)
         if plain.startswith(("/consent", "/account")) and plain not in self.odd:  # the wall has gone meanwhile
