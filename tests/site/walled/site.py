@@ -28,6 +28,7 @@ class WalledSite:
     def __init__(self, address: str = "127.0.0.1") -> None:
         self.address = address
         self.wall: Wall | None = None
+        self._last_wall: Wall = WALLS["captcha"]
         self.is_walled: Callable[[Visitor], bool] = lambda visitor: True  # while there is a wall
         self.odd: dict[str, str] = {}  # by path: the name of what is there
         self.everywhere = ""  # what every page is
@@ -49,7 +50,7 @@ class WalledSite:
         return f"http://{self.host}{path}"
 
     def raise_wall(self, name: str) -> None:
-        self.wall = WALLS[name]
+        self.wall = self._last_wall = WALLS[name]
 
     def drop_wall(self) -> None:
         self.wall = None
@@ -95,7 +96,8 @@ class WalledSite:
             self.walls += 1
             return wall(plain, self.walls)
         if plain.startswith(("/consent", "/account")) and plain not in self.odd:  # the wall has gone meanwhile
-            return Answer(b"", 302, {"location": path.partition("=")[2].partition("&")[0] or "/product/1"})
+            self.walls += 1
+            return self._last_wall(plain, self.walls)
         self.goods += 1
         if name := self.odd.get(plain, self.everywhere):
             return ODD[name](plain)
