@@ -25,7 +25,7 @@ from walled.site import WalledSite, walled_site
 
 TARGET = 0.03  # of the CPU of a crawl
 PRODUCTS, ODD_PAGES = 150, 20
-UP_AFTER, WALL_PAGES = 50, 14
+UP_AFTER, WALL_PAGES = 50, 12
 OWN_PATHS = {"empty_category": "/category", "print_version": "/print", "contact": "/contact", "login_page": "/account"}
 SCRAPER = """
 import shoal

@@ -75,6 +75,8 @@ MEANING = {
     "redirects": "a loop, more than `--max-redirects` hops, or a target that is not http(s)",
     "blocked": "`blocked.private`: an address of a private network; `blocked.scheme`: not http or https;"
     " `blocked.proxy`: not a valid proxy; `blocked.exit`: an exit that the worker lacks",
+    "block_page": "a captcha, consent or login page with status 200 in place of the page:"
+    " see [block pages](../blocks.md)",
     "robots": "robots.txt forbids it (only start URLs fail with this; links are not followed)",
     "too_complex": "parsing it would take longer than `--parse-timeout`, or too much memory",
     "missing_field": "a template's required field is not on the page",

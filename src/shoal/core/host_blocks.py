@@ -25,6 +25,7 @@ MAX_READER = 130
 MAX_DOCUMENT = 200_000  # letters; a longer one is not read
 HALF_FILLED, FEW_LINKS = 0.5, 5  # of a page of an unknown host
 MIN_EMPTY = 3  # URLs of an unknown host with one empty page, before the next is asked for again
+GRAVE_SIGNS = 3
 NEW_SITE = 5  # pages in a row that are odd, each in its own way
 ANY_READER = ("", ALL)  # the pages of the host as a whole
 
@@ -172,7 +173,11 @@ class HostBlocks:
             return Judgement("good", signs, known, is_news=True)
         # Of the last pages of a run nothing else comes to compare with.
         is_all = sighting is not None and sighting.looks > MAX_LOOKS and not is_again
-        if status == "block" or (is_all and base is not None and len(known.sightings) > 1):
+        if (
+            status == "block"
+            or (is_again and _is_grave(signs))
+            or (is_all and base is not None and len(known.sightings) > 1)
+        ):
             count = self._count(way)
             count.blocked, count.last_at = count.blocked + 1, now
             known.pages += 1
@@ -329,6 +334,11 @@ class HostBlocks:
                 self._put(key, one.usual)
         self.pages = merged_pages(document.pages, self.pages, MAX_BLOCK_PAGES)
         self.ways = {(one.fetcher, one.exit): one for one in document.ways}
+
+
+def _is_grave(signs: int) -> bool:
+    """So many at once that asking twice is enough: it asks for something, and is otherwise not such a page."""
+    return bool(signs & ASKS) and signs.bit_count() >= GRAVE_SIGNS
 
 
 def _signs_alone(seen: PageSeen, look: PageLook) -> int:

@@ -8,10 +8,18 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from walled.pages import ODD, WALLS, Answer, Wall, good
 
 REASONS = {200: "OK", 302: "Found", 404: "Not Found"}
+
+
+@dataclass(frozen=True)
+class Visitor:
+    path: str
+    is_browser: bool
+    is_by_proxy: bool
 
 
 class WalledSite:
@@ -20,7 +28,8 @@ class WalledSite:
     def __init__(self, address: str = "127.0.0.1") -> None:
         self.address = address
         self.wall: Wall | None = None
-        self.is_walled: Callable[[str, bool], bool] = lambda path, is_browser: True  # while there is a wall
+        self._last_wall: Wall = WALLS["captcha"]
+        self.is_walled: Callable[[Visitor], bool] = lambda visitor: True  # while there is a wall
         self.odd: dict[str, str] = {}  # by path: the name of what is there
         self.everywhere = ""  # what every page is
         self.hits: Counter[str] = Counter()  # by path
@@ -41,7 +50,7 @@ class WalledSite:
         return f"http://{self.host}{path}"
 
     def raise_wall(self, name: str) -> None:
-        self.wall = WALLS[name]
+        self.wall = self._last_wall = WALLS[name]
 
     def drop_wall(self) -> None:
         self.wall = None
@@ -64,7 +73,7 @@ class WalledSite:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
                 path = head.split(" ")[1]
                 is_browser = "sec-fetch-mode" in head or "sec-ch-ua" in head
-                answer = self._page(path, is_browser=is_browser)
+                answer = self._page(path, Visitor(path.partition("?")[0], is_browser, "\r\nvia:" in head))
                 lines = [f"HTTP/1.1 {answer.status} {REASONS[answer.status]}", f"content-length: {len(answer.body)}"]
                 named = {"content-type": "text/html; charset=utf-8"} | answer.headers
                 lines += [f"{name}: {value}" for name, value in named.items()]
@@ -76,18 +85,19 @@ class WalledSite:
                     break
         writer.close()
 
-    def _page(self, path: str, *, is_browser: bool) -> Answer:
+    def _page(self, path: str, visitor: Visitor) -> Answer:
         if not path.startswith(("/product/", "/category/", "/consent", "/account/", *self.odd)):
             return Answer(b"", 404)
         self.on_page(self)
-        plain = path.partition("?")[0]
+        plain = visitor.path
         self.hits[plain] += 1
         wall = self.wall
-        if wall is not None and self.is_walled(plain, is_browser):
+        if wall is not None and self.is_walled(visitor):
             self.walls += 1
             return wall(plain, self.walls)
         if plain.startswith(("/consent", "/account")) and plain not in self.odd:  # the wall has gone meanwhile
-            return Answer(b"", 302, {"location": path.partition("=")[2].partition("&")[0] or "/product/1"})
+            self.walls += 1
+            return self._last_wall(plain, self.walls)
         self.goods += 1
         if name := self.odd.get(plain, self.everywhere):
             return ODD[name](plain)

@@ -40,7 +40,7 @@ VisitBy = Callable[[Single], Awaitable[HandlerOutput]]
 
 PARK_AFTER = 5  # block pages in a row
 FIRST_PARK, MAX_PARK = 60.0, 900.0  # seconds, doubled each time
-MAX_PARKS = 4  # in a row; who gives block pages still will go on: each page is asked for once, and then dead
+MAX_PARKS = 6  # in a row; who gives block pages still will go on: each page is asked for once, and then dead
 LAST_PARK = 0.1  # so that it goes on being shown as parked
 LOOK_EVERY = 16  # of so many pages of a way that is blocked one is asked for, to see whether it still is
 MAX_MEASURED = 10  # records of a page whose fields are looked at
