@@ -22,7 +22,7 @@ import shoal
 s = shoal.Scraper("s", start="http://127.0.0.1:{port}/0")
 @s.page("*")
 def page(page):
-    yield {{"url": page.url, "title": page.css("h1").text()}}
+    yield {{"url": page.url}}
     yield page.follow()
 """
 

@@ -43,7 +43,7 @@ until python -c "import socket; socket.create_connection(('127.0.0.1', 8808))" 2
 shoal doctor | grep browser:
 tor --version >/dev/null || exit 1
 echo http://127.0.0.1:8808/ >urls.txt
-shoal run urls.txt -f title=title --fetch browser --allow-private 127.0.0.1 --workers 1 --budget browser=10m -o out.jsonl
+SHOAL_ALLOW_PRIVATE=1 shoal run urls.txt -f title=title --fetch browser --workers 1 --budget browser=10m -o out.jsonl
 echo "ended with $?"
 cat out.jsonl
 """
