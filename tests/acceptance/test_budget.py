@@ -98,16 +98,16 @@ def test_four_workers_on_any_queue_stop_before_the_cap_and_go_on_with_a_larger_o
 def test_a_killed_worker_costs_the_run_what_it_had_in_progress_and_nothing_twice(redis_fleet: LocalFleet) -> None:
     fleet = redis_fleet
     scraper = write_pages(fleet)
-    flags = ("--budget", "bytes=3MB", "--delay", "0", "--in-flight", "0")
+    flags = ("--budget", "bytes=6MB", "--delay", "0", "--in-flight", "0")
     assert fleet.user.shoal("submit", scraper, *flags).code == 0
     run = the_run(fleet)
     workers = [fleet.worker(scraper, "--concurrency", "4", "--lease", "3s", "--heartbeat", "0.5s") for _ in range(4)]
-    wait_until(lambda: fleet.stats(run).done > 20)
+    wait_until(lambda: len(ledger_of(fleet, run).shares) == 4)
     os.kill(workers[0].pid, signal.SIGKILL)
     workers.pop(0).wait()
     wait_until_spent(fleet, run)
     lost, used, done = ledger_of(fleet, run).lost, counted(fleet, run), fleet.stats(run).done
-    assert used.bytes + lost.bytes <= 3_000_000
+    assert used.bytes + lost.bytes <= 6_000_000
     # Four pages at most, each with its share: twice the most expensive one.
     assert lost.bytes <= 4 * 2 * (PAGE + 10_000)
     assert done * PAGE <= used.bytes <= done * (PAGE + 1_000) + 20_000
@@ -167,7 +167,8 @@ def test_time_in_a_real_browser_is_counted_and_capped(tmp_path: Path) -> None:
         assert json.loads(ended.out)["cause"] == "budget.browser"
         status = json.loads(user.shoal("status", "--json").out)
         (used,) = [one for one in status["fetched"] if one["fetcher"] == "browser"]
-        assert 0 < used["browser_seconds"] <= 20
+        # Of pages whose time varies as the machine does, each in progress may take longer than those before it.
+        assert 0 < used["browser_seconds"] <= 20 + 4 * status["budget"]["largest"]["browser_seconds"]
         assert status["cost"]["browser_seconds"] == pytest.approx(used["browser_seconds"])
         assert used["responses"] == status["done"] > 1
         assert used["bytes"] > 0

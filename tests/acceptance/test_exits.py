@@ -97,36 +97,6 @@ def test_tasks_wait_for_a_worker_that_has_their_exit(redis_fleet: LocalFleet) ->
     assert stop_process(without).code == 0
 
 
-def test_a_run_that_has_used_its_budget_is_paused_and_says_so(redis_fleet: LocalFleet) -> None:
-    fleet = redis_fleet
-    fleet.site.pages |= {"/": page("a" * 5_000, *(f"/{number}" for number in range(50))), "/*": page("b" * 5_000)}
-    follow = fleet.scraper("all", BOTH)
-    with tinyproxy() as proxy:
-        write_exits(fleet, f'tiny = "{proxy}"')
-        assert fleet.user.shoal("submit", follow, "--exit", "tiny", "--exit-budget", "50KB").code == 0
-        run = fleet.ask(lambda queue: queue.runs())[0]
-        worker = fleet.worker(follow, "--heartbeat", "0.3s", "--concurrency", "1")
-        wait_until(lambda: fleet.state(run) == "paused", 40)
-        wait_until(lambda: fleet.stats(run).leased == 0)
-        stats = fleet.stats(run)
-        assert (stats.failed, stats.dead) == (0, 0)
-        assert 3 <= stats.done <= 8
-        assert "its budget of 50.0 kB by exits is used up" in " ".join(fleet.user.shoal("status", run.name).out.split())
-        assert stop_process(worker).code == 0
-
-
-BOTH = """
-import shoal
-
-{name} = shoal.Scraper("{name}", start="{url}")
-
-@{name}.page("*")
-def page(page):
-    yield {{{{"url": page.url}}}}
-    yield page.follow()
-"""
-
-
 @pytest.mark.parametrize(
     ("flags", "words"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,24 @@ def test_every_manifest_is_valid(overlay: str, version: str) -> None:
     for manifest in build(overlay):
         if not manifest["apiVersion"].startswith("keda.sh/"):  # the cluster knows it from KEDA
             kubernetes_validate.validate(manifest, version, strict=True)
+
+
+@needs_kubectl
+def test_workers_with_browsers_are_valid_and_have_room_for_them(tmp_path: Path) -> None:
+    copy = tmp_path / "kubernetes"
+    shutil.copytree(KUBERNETES, copy)
+    (copy / "own").mkdir()
+    (copy / "own/kustomization.yaml").write_text("resources: [../base]\ncomponents: [../components/browser]\n")
+    made = subprocess.run(
+        ["kubectl", "kustomize", str(copy / "own")], capture_output=True, text=True, check=True
+    ).stdout
+    manifests = [it for it in yaml.safe_load_all(made) if it]
+    for manifest in manifests:
+        kubernetes_validate.validate(manifest, VERSIONS[-1], strict=True)
+    (worker,) = [it for it in manifests if it["kind"] == "Deployment" and it["metadata"]["name"] == "shoal-worker"]
+    pod = worker["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"] == f"shoal-browser:{__version__}"
+    assert {"name": "shm", "mountPath": "/dev/shm"} in pod["containers"][0]["volumeMounts"]
 
 
 def test_a_misspelled_field_is_seen() -> None:

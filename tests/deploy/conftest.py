@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deploy.compose import ComposeFleet
-from deploy.docker import build_image, docker
+from deploy.docker import build_browser_image, build_image, docker
 from deploy.swarm import SwarmFleet
 
 
@@ -22,6 +22,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 def image() -> Iterator[str]:
     yield from build_image("shoal-deploy-test")
+
+
+@pytest.fixture(scope="session")
+def browser_image() -> Iterator[str]:
+    yield from build_browser_image("shoal-browser-deploy-test")
 
 
 @pytest.fixture

@@ -61,6 +61,16 @@ def copy_deployment(folder: Path) -> Path:
     return folder / "deploy"
 
 
+def build_browser_image(tag: str) -> Iterator[str]:
+    """With Chromium and tor; where there is no network, from the stand-in that tools/engine has made."""
+    require_engine()
+    stand_in = "shoal-stand-in:browser"
+    is_here = not subprocess.run(["docker", "image", "inspect", stand_in], capture_output=True).returncode
+    run(str(ROOT / "tools/image"), "build", "browser", tag, env={"BROWSER_BASE": stand_in} if is_here else {})
+    yield tag
+    subprocess.run(["docker", "image", "rm", "--force", tag], capture_output=True)
+
+
 def build_image(tag: str) -> Iterator[str]:
     require_engine()
     run(str(ROOT / "tools/image"), "build", tag)

@@ -35,3 +35,30 @@ def test_it_serves_without_rights_on_a_read_only_root_and_ends_with_sigterm(serv
 def test_no_host_that_packages_came_from_is_recorded(image: str) -> None:
     assert docker("run", "--rm", *LOCKED, "--entrypoint", "find", image, "/opt/shoal", "-name", "direct_url.json") == ""
     assert not [line for line in docker("history", "--no-trunc", image).splitlines() if "index-url" in line]
+
+
+CRAWL = """
+python -P -m shoal.demo.server --host 127.0.0.1 --port 8808 >/dev/null 2>&1 &
+until python -c "import socket; socket.create_connection(('127.0.0.1', 8808))" 2>/dev/null; do sleep 0.2; done
+shoal doctor | grep browser:
+tor --version >/dev/null || exit 1
+echo http://127.0.0.1:8808/ >urls.txt
+SHOAL_ALLOW_PRIVATE=1 shoal run urls.txt -f title=title --fetch browser --workers 1 --budget browser=10m -o out.jsonl
+echo "ended with $?"
+cat out.jsonl
+"""
+
+
+@pytest.mark.parametrize(
+    ("rights", "words"),
+    [((), "without its sandbox: processes get no user"), (("--security-opt", "seccomp=unconfined"), "in its sandbox")],
+    ids=["usual", "namespaces"],
+)
+def test_pages_are_fetched_by_a_browser_inside_a_locked_container(
+    browser_image: str, rights: tuple[str, ...], words: str
+) -> None:
+    places = ("--tmpfs", "/state:mode=1777", "--tmpfs", "/tmp:mode=1777", "--shm-size", "256m")
+    said = docker("run", "--rm", "--init", *LOCKED, *places, *rights, "--entrypoint", "sh", browser_image, "-c", CRAWL)
+    assert words in said
+    assert "ended with 0" in said
+    assert '"title":' in said

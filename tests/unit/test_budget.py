@@ -127,6 +127,7 @@ class LedgerQueue:
     def __init__(self) -> None:
         self.documents: dict[tuple[str, str], Any] = {}
         self.counted = NOTHING
+        self.settled = 0
         self.at = 0
         self.state = "running"
         self.on_read = lambda: None
@@ -145,7 +146,7 @@ class LedgerQueue:
 
     async def run_counters(self, run: int) -> dict[str, int]:
         await asyncio.sleep(0)
-        return {"fetch.http.direct.bytes": self.counted.bytes}
+        return {"fetch.http.direct.bytes": self.counted.bytes, "fetch.http.direct.responses": self.settled}
 
     async def now(self) -> int:
         return self.at
@@ -188,6 +189,7 @@ class Fleet:
             budget.end(key, {"fetch.http.direct.bytes": size})
             await asyncio.sleep(0)
             self.queue.counted += Cost(size)
+            self.queue.settled += 1
             budget.settle(key, is_counted=True)
             self.at_once -= 1
 

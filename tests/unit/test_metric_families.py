@@ -156,7 +156,7 @@ def test_labels_are_few_whatever_there_is() -> None:
     runs = {dict(sample.labels).get("run") for family in families for sample in family.samples} - {None}
     assert len(runs) == MAX_RUNS
     size = sum(len(it.samples) for it in families)
-    assert size < MAX_RUNS * 10 + 2 * len(ERROR_CLASSES) + 40
+    assert size < MAX_RUNS * 10 + 2 * len(ERROR_CLASSES) + 50
     assert all(len(it.bounds) <= len(DURATION_BOUNDS) for family in families for it in family.distributions)
 
 

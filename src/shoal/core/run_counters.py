@@ -24,6 +24,7 @@ from shoal.core.stats import Stats
 
 FIELD_PREFIX = "field."  # of what is counted of records: it counts only where they do
 FETCH_PREFIX = "fetch."
+_RESPONSES = ".responses"
 EMPTY_PREFIX = "empty."
 _RECRAWL_PREFIX = "recrawl."
 CACHE_PREFIX = "cache."
@@ -222,6 +223,13 @@ def fetch_usage(counters: Mapping[str, int]) -> list[FetchUsage]:
         for way, count in found.items()
     ]
     return sorted(usage, key=lambda one: -one.responses)
+
+
+def responses_of(counters: Mapping[str, int]) -> int:
+    """How many there were, by any fetcher."""
+    return sum(
+        number for name, number in counters.items() if name.startswith(FETCH_PREFIX) and name.endswith(_RESPONSES)
+    )
 
 
 class AutoUsage(msgspec.Struct, frozen=True):

@@ -26,7 +26,7 @@ class BudgetUse(msgspec.Struct, frozen=True):
     set_aside: Cost  # by workers, for pages in progress and the next ones
     lost: Cost  # of workers that are gone: nobody knows how much of it was used
     spent: str = ""  # the kind for which the run is paused
-    next_page: int = 0  # then: what a page of late has cost at most
+    largest: Cost = NOTHING  # what a page of late has cost at most, each kind by itself
 
 
 async def budget_use(queue: Queue, run: Run, counters: dict[str, int]) -> BudgetUse | None:
@@ -35,14 +35,7 @@ async def budget_use(queue: Queue, run: Run, counters: dict[str, int]) -> Budget
     if ledger.limits == NOTHING:
         return None
     spent = ledger.spent if run.state == "paused" else ""
-    return BudgetUse(
-        ledger.limits,
-        cost_of(counters),
-        ledger.set_aside,
-        ledger.lost,
-        spent,
-        ledger.largest.get(spent) if spent else 0,
-    )
+    return BudgetUse(ledger.limits, cost_of(counters), ledger.set_aside, ledger.lost, spent, ledger.largest)
 
 
 def describe_budget(use: BudgetUse) -> str:
@@ -55,8 +48,9 @@ def describe_spent(use: BudgetUse, run: Run) -> str:
     if not use.spent:
         return ""
     words = f"its budget is used up: {_used(use, use.spent)}"
-    if use.next_page and use.used.get(use.spent) + use.lost.get(use.spent) < use.limits.get(use.spent):
-        words += f", and a page may take {format_amount(use.spent, use.next_page)}"
+    next_page = use.largest.get(use.spent)
+    if next_page and use.used.get(use.spent) + use.lost.get(use.spent) < use.limits.get(use.spent):
+        words += f", and a page may take {format_amount(use.spent, next_page)}"
     return f"{words}; {how_to_go_on(use, run)}"
 
 

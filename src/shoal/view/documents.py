@@ -117,6 +117,7 @@ def cost_documents(found: Status) -> Document:
             "limits": amounts_document(budget.limits),
             "set_aside": amounts_document(budget.set_aside),
             "lost": amounts_document(budget.lost),
+            "largest": amounts_document(budget.largest),
             "spent": budget.spent or None,
         }
         if budget

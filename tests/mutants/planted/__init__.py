@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mutants.planted import (
     browser,
+    budget,
     carrier,
     celery,
     config,
@@ -56,6 +57,7 @@ _PARTS = (
     config,
     core,
     plan,
+    budget,
     failing,
     failover,
     view,

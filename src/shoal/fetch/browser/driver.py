@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from playwright.async_api import Playwright
 
 _NODE = "PLAYWRIGHT_NODEJS_PATH"
+# What the script beside this file is told: it is for folders in which nothing may be executed.
+_REAL_NODE, _FOLDER = "SHOAL_DRIVER_NODE", "SHOAL_DRIVER_TMPDIR"
 
 
 class BrowserDriver:
@@ -36,7 +38,8 @@ class BrowserDriver:
                 except ImportError:
                     raise UsageError("Playwright is not installed", hint=INSTALL_HINT) from None
                 self.folder = await asyncio.to_thread(ProcessFolder.make, "browsers")
-                with _node_by(await asyncio.to_thread(_write_start_script, self.folder.path)):
+                script = await asyncio.to_thread(_write_start_script, self.folder.path)
+                with _environment({_NODE: str(script), _REAL_NODE: _real_node(), _FOLDER: str(self.folder.path)}):
                     self._playwright = await async_playwright().start()
             return self._playwright
 
@@ -51,25 +54,31 @@ class BrowserDriver:
 
 
 @contextmanager
-def _node_by(script: Path) -> Iterator[None]:
+def _environment(values: dict[str, str]) -> Iterator[None]:
     """Playwright asks the environment which program it is to start, and nobody else does."""
-    before = os.environ.get(_NODE)
-    os.environ[_NODE] = str(script)
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[_NODE]
-        else:
-            os.environ[_NODE] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _real_node() -> str:
+    import playwright
+
+    return os.environ.get(_NODE) or str(Path(playwright.__file__).parent / "driver" / "node")
 
 
 def _write_start_script(folder: Path) -> Path:
     """What starts the driver: with its files in our folder, and without the memory limit of this process."""
-    import playwright
-
-    node = os.environ.get(_NODE) or str(Path(playwright.__file__).parent / "driver" / "node")
-    script = folder / "driver"
+    if os.statvfs(folder).f_flag & os.ST_NOEXEC:  # as /tmp often is in containers
+        return Path(__file__).with_name("start_driver")
+    node, script = _real_node(), folder / "driver"
     limit = 'ulimit -S -d "$(ulimit -H -d)"'
     script.write_text(f'#!/bin/sh\n{limit}\nTMPDIR={quote(str(folder))} exec {quote(node)} "$@"\n')
     script.chmod(0o700)

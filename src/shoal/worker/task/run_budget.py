@@ -15,6 +15,7 @@ import msgspec
 from shoal.core.budget import Answer, Ledger, Share, ask_for_share, page_share, without_expired
 from shoal.core.cost import NOTHING, Cost, cost_of, highest
 from shoal.core.run import Run
+from shoal.core.run_counters import responses_of
 from shoal.errors import UsageError
 from shoal.queue.base import Queue
 from shoal.queue.budget_ledger import load_ledger, save_ledger
@@ -35,7 +36,7 @@ WAIT_STEP = 0.2
 WINDOW = 50  # pages; the most expensive of the last one or two windows counts
 
 Key = tuple[int, ...]  # task and lease
-Decide = Callable[[Ledger, Cost, Share], Answer]
+Decide = Callable[[Ledger, Mapping[str, int], Share], Answer]
 
 
 class RunBudget:
@@ -67,6 +68,7 @@ class RunBudget:
         self._started = self._started_before = 0  # pages
         self._pages = MIN_PAGES  # that were last asked for
         self._asked_at = clock()
+        self._is_changing = False  # what was at hand is being given back for another share
         self._keeper: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()  # a page was settled: there may be room again
 
@@ -141,7 +143,7 @@ class RunBudget:
 
     def _take(self, key: Key, kinds: Collection[str]) -> bool:
         """Whether there is enough at hand for one page."""
-        if self._ledger.spent or not self.is_limited:
+        if self._ledger.spent or self._is_changing or not self.is_limited:
             return False
         limits, share, free = self._ledger.limits, page_share(self._ledger.largest), self._free
         wanted = [kind for kind in kinds if limits.get(kind)]
@@ -158,10 +160,11 @@ class RunBudget:
         self._pages = max(MIN_PAGES, min(math.ceil(rate * supply), MAX_GROWTH * self._pages))
         self._asked_at, self._started_before = now, self._started
 
-        def decide(ledger: Ledger, used: Cost, mine: Share) -> Answer:
+        def decide(ledger: Ledger, counters: Mapping[str, int], mine: Share) -> Answer:
             if ledger.spent:
                 return Answer("spent", ledger)
-            return ask_for_share(ledger, used, self._worker, mine, kinds, self._pages, self._places)
+            pages = min(self._pages, max(1, responses_of(counters)))
+            return ask_for_share(ledger, cost_of(counters), self._worker, mine, kinds, pages, self._places)
 
         answer = await self._change(decide)
         if answer.verdict == "spent":
@@ -176,6 +179,13 @@ class RunBudget:
 
     async def _change(self, decide: Decide) -> Answer:
         """Read the ledger, then what is settled, decide, and write it, until nobody else was first."""
+        self._is_changing = True
+        try:
+            return await self._read_and_write(decide)
+        finally:
+            self._is_changing = False
+
+    async def _read_and_write(self, decide: Decide) -> Answer:
         while True:
             stored = await load_ledger(self._queue, self._run)
             ledger = stored.ledger if stored.version else Ledger(limits=self._first_limits)
@@ -183,14 +193,15 @@ class RunBudget:
             if ledger.limits == NOTHING:
                 self._ledger = ledger
                 return Answer("wait", ledger)
-            gone, lost = self._gone, self._lost
-            used = cost_of(await self._queue.run_counters(self._run.id))
+            # Before it is read what is settled: a page that is settled meanwhile may be in there, or in neither.
+            gone, lost, in_use = self._gone, self._lost, self._in_use
+            counters = await self._queue.run_counters(self._run.id)
             now = await self._queue.now()
             ledger = without_expired(ledger, now)
             ledger = msgspec.structs.replace(ledger, lost=ledger.lost + lost)
             seconds = SHARE_SECONDS + SHARE_SECONDS_PER_WORKER * len(ledger.shares)
-            mine = Share(now + round(seconds * 1e6), self._in_use, self._in_use, highest(*self._window))
-            answer = decide(ledger, used, mine)
+            mine = Share(now + round(seconds * 1e6), in_use, in_use, highest(*self._window))
+            answer = decide(ledger, counters, mine)
             if await save_ledger(self._queue, self._run, stored, answer.ledger):
                 break
         if answer.ledger.spent and not ledger.spent:  # the others only hear of it
@@ -231,11 +242,11 @@ class RunBudget:
                 async with self._lock:
                     await self._change(self._with_share if self._in_progress else self._without_share)
 
-    def _with_share(self, ledger: Ledger, used: Cost, mine: Share) -> Answer:
+    def _with_share(self, ledger: Ledger, counters: Mapping[str, int], mine: Share) -> Answer:
         """What its pages in progress need, and no more."""
         return Answer("wait", msgspec.structs.replace(ledger, shares={**ledger.shares, self._worker: mine}))
 
-    def _without_share(self, ledger: Ledger, used: Cost, mine: Share) -> Answer:
+    def _without_share(self, ledger: Ledger, counters: Mapping[str, int], mine: Share) -> Answer:
         shares = {name: share for name, share in ledger.shares.items() if name != self._worker}
         largest = ledger.largest if shares else highest(ledger.largest, mine.largest)
         return Answer("wait", msgspec.structs.replace(ledger, shares=shares, largest=largest))
