@@ -46,6 +46,10 @@ def always_wanted() -> bool:
     return True
 
 
+def no_count(size: int) -> None:
+    """For visits of which nobody counts what is transferred."""
+
+
 async def fetch_in_turn(fetcher: Fetcher, request: Request, turn: Turn) -> Response:
     """Fetch when it is the request's turn; a fetcher that may have the response already asks for its turn by itself."""
     own = getattr(fetcher, "fetch_in_turn", None)
@@ -76,6 +80,7 @@ class VisitRequest:
     session: str = ""  # whose context it is; those of others are never used
     cookies: SessionCookies | None = None
     counts_subrequests: bool = False
+    count_bytes: Callable[[int], None] = no_count  # both ways, with all that the page loads
     is_wanted: Callable[[], bool] = always_wanted  # asked once a browser has room for it
 
 

@@ -13,7 +13,7 @@ from shoal.core.task import LaneChange
 from shoal.errors import FetchFailed, FetchRefused, GiveUp, Retry, UsageError
 from shoal.extract.memory_limit import measure_again
 from shoal.extract.page import Page
-from shoal.fetch.base import LivePage, Turn, VisitRequest
+from shoal.fetch.base import LivePage, Turn, VisitRequest, no_count
 from shoal.queue.captures import Capture, save_capture
 from shoal.worker.context import CaptureBudget, RunContext
 from shoal.worker.task.attempt import TaskAttempt
@@ -58,6 +58,7 @@ async def visit_page(attempt: TaskAttempt, run_context: RunContext, turn: Turn) 
         session="\0".join((run_context.name, session_of(options), exit, options.proxy if options else "")),
         cookies=builder.session_cookies(options),
         counts_subrequests=run_context.counts_subrequests and bool(task.spacing),
+        count_bytes=budget.add if exit and budget is not None else no_count,
         is_wanted=attempt.wants_browser,
     )
     try:
@@ -71,8 +72,6 @@ async def visit_page(attempt: TaskAttempt, run_context: RunContext, turn: Turn) 
     measure_again()  # to start a browser takes libraries and threads
     attempt.live = live
     attempt.record_response(live.response)
-    if exit and budget is not None:
-        budget.add(live.response.transferred or len(live.response.body))
     if live.subrequests:
         wait = live.subrequests * task.spacing
         attempt.add_lane_change(LaneChange(attempt.lane, hold_for=wait, reason="what its pages load"))
