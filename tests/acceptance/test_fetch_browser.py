@@ -9,14 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rendering import RenderedSite, browser_fetcher, need_browser, rendered_site, visit_of
+from rendering import TRICKS, RenderedSite, browser_fetcher, need_browser, rendered_site, visit_of
 from servers.ports import free_port
 from wait import until
 
+from shoal.core.browser_step import BrowserStep
 from shoal.core.page import Request
 from shoal.errors import FetchFailed, FetchRefused, ProxyFailed
+from shoal.fetch.base import LivePage, VisitUsage
 from shoal.fetch.browser.program import find_program
 from shoal.fetch.cookies import Cookie, CookieJar
+from shoal.fetch.exits.options import ExitOptions
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -44,7 +47,7 @@ STEPS: list[tuple[str, list[str], bytes]] = [
     ("/page/1", ["wait .item", "scroll"], b"item 59<"),
     ("/page/1", ["wait .item", "scroll 1"], b"item 20<"),
     ("/page/1", ["wait .item", "more #more until #item-45"], b"item 45<"),
-    ("/page/1", ["wait .item", "click #more", "wait #item-20"], b"item 20<"),
+    ("/still/1", ["wait .item", "click #more", "wait #item-20"], b"item 20<"),  # where nothing moves
     ("/search", ["fill #q = red shoes", "press Enter in #q"], b'<p id="result">red shoes</p>'),
     ("/search", ["click #q", "press a", "press Enter", "wait idle"], b'<p id="result">a</p>'),
 ]
@@ -121,6 +124,47 @@ async def test_what_is_asked_for_is_what_is_said() -> None:
         # A step that cannot be taken says which.
         with pytest.raises(FetchFailed, match=r"step 2 \(click #none\)"):
             await fetcher.visit(visit_of(f"{site.origin}/search", "wait #q", "click #none"))
+
+
+async def test_answers_that_are_no_page_are_told_as_what_they_are() -> None:
+    async with rendered_site() as site, browser_fetcher(site) as fetcher:
+        nothing = await fetcher.visit(visit_of(f"{site.origin}/nothing"))
+        assert (nothing.response.status, nothing.response.body) == (204, b"")
+        assert nothing.response.url == f"{site.origin}/nothing"
+        await nothing.close()
+        again = await fetcher.visit(visit_of(f"{site.origin}/refreshed"))
+        assert again.response.status == 200
+        await again.close()
+        with pytest.raises(FetchRefused) as refused:
+            await fetcher.visit(visit_of(f"{site.origin}/to-ftp"))
+        assert refused.value.cause == "redirects"
+
+
+async def test_all_that_a_page_transfers_is_counted_also_if_it_fails() -> None:
+    home = ExitOptions("home")
+
+    async def navigate(url: str) -> Request:
+        return Request(url, exit="home")
+
+    async with rendered_site() as site, browser_fetcher(site, exits=[home], page_bytes=2_000_000) as fetcher:
+
+        async def visit(path: str, *steps: str) -> tuple[LivePage, VisitUsage]:
+            usage = usages[path] = VisitUsage()
+            request = visit_of(f"{site.origin}{path}", *steps, navigate=navigate)
+            return await fetcher.visit(replace(request, usage=usage)), usage
+
+        usages: dict[str, VisitUsage] = {}
+        live, usage = await visit("/page/1", "wait .item")
+        usage.look()
+        read = usage.bytes
+        assert read > len(live.response.body) // 2
+        await live.perform([BrowserStep("click", at="#more"), BrowserStep("wait", at="#item-20")])
+        await live.close()
+        assert usage.bytes > read
+        flood = f"/trick/{[trick.name for trick in TRICKS].index('a flood')}"
+        with pytest.raises(FetchRefused):
+            await visit(flood)
+        assert usages[flood].bytes > 2_000_000
 
 
 async def test_cookies_are_those_of_the_session_and_go_both_ways() -> None:

@@ -29,9 +29,16 @@ _CATALOGUE = """<!doctype html><title>catalogue</title><h1>PATH</h1><ul id=list>
     if (!items.length) more.remove();
   };
   more.onclick = load; load();
-  addEventListener("scroll", () => { if (innerHeight + scrollY >= document.body.scrollHeight - 5) load(); });
+  if (location.pathname.startsWith("/page/")) addEventListener("scroll", () =>
+    { if (innerHeight + scrollY >= document.body.scrollHeight - 5) load(); });
   document.cookie = "seen=1"; console.error("a mistake of the page");
 </script>"""
+_ODD: dict[str, tuple[str, ...]] = {  # text, kind, status, headers
+    "/moved": ("", "text/html", "302 Found", "Location: /page/1", "Set-Cookie: moved=yes; Path=/"),
+    "/nothing": ("", "text/html", "204 No Content"),
+    "/to-ftp": ("", "text/html", "302 Found", "Location: ftp://files.example/"),
+    "/refreshed": ("<meta http-equiv=refresh content=0><h1>again</h1>", "text/html"),
+}
 _SEARCH = """<!doctype html><form onsubmit="result.textContent = q.value; return false">
 <input id=q name=q></form><p id=result></p>"""
 
@@ -94,8 +101,8 @@ class RenderedSite:
             while True:
                 writer.write(b"/" * 65_536)
                 await writer.drain()
-        elif bare == "/moved":
-            await _reply(writer, "", "text/html", "302 Found", "Location: /page/1", "Set-Cookie: moved=yes; Path=/")
+        elif bare in _ODD:
+            await _reply(writer, *_ODD[bare])
         elif bare == "/search":
             await _reply(writer, _SEARCH, "text/html")
         elif bare == "/data.json":

@@ -54,7 +54,7 @@ class BrowserVisit:
         self._exits = exits
         self._exit: PageExit | None = None  # how it leaves, with all that it loads
         self._exit_names = ("", "")  # as its first request says
-        self._transferred = 0  # bytes, when it was last read
+        self._counted = 0  # bytes
         self._options = options
         self._events = PageEvents(self._tab, counts_subrequests=request.counts_subrequests)
         self._first: Request | None = None  # the navigation that we begin with, until it is sent
@@ -83,12 +83,14 @@ class BrowserVisit:
         self._first = await request.navigate(request.url)
         self._exit_names = (self._first.exit, self._first.proxy)
         self._exit = exit = self._exits.for_page(self._first)
+        self._counted = port.bytes  # of the page before
         if not exit.is_direct and not self._session.browser.pid:
             raise FetchRefused("blocked.proxy", "a browser elsewhere goes its own ways, by no proxy or exit of ours")
         await exit.prepare()
         self._started = time.monotonic()
         request.usage.look = self._count_usage
         port.begin(self._options.page_bytes, exit)
+        self._counted = 0
         tab.on_paused = self._decide
         async with self._limited():
             if request.cookies is not None:
@@ -149,6 +151,7 @@ class BrowserVisit:
             self._request.usage.look = lambda: None
             self._is_closed = True
             self._events.close()
+            self._count_bytes()
             await self._pool.give_back(self._session)
 
     def _count_usage(self) -> None:
@@ -179,8 +182,8 @@ class BrowserVisit:
             self._session.is_spoilt = self._session.browser.is_blocked = True
         headers = [(name, value) for name, value in document.headers.items() if name not in _DROPPED_HEADERS]
         assert self._exit is not None
-        transferred, before, self._transferred = self._session.port.bytes, self._transferred, self._session.port.bytes
-        self._exit.note_response(document.status, transferred - before)
+        self._count_bytes()
+        self._exit.note_response(document.status, 0)
         return Response(
             _canonical(url),
             document.status,
@@ -188,8 +191,15 @@ class BrowserVisit:
             body,
             time.monotonic() - self._started,
             redirects=tuple(self._redirects),
-            transferred=transferred,
+            transferred=self._counted,
         )
+
+    def _count_bytes(self) -> None:
+        """What its exit has transferred since the last time, also for a page that has failed."""
+        if self._exit is not None:
+            size = self._session.port.bytes - self._counted
+            self._counted += size
+            self._exit.note_bytes(size)
 
     async def _decide(self, event: dict[str, Any]) -> None:
         """A document is asked for: of the page itself only if its navigation may be, of frames in it always."""

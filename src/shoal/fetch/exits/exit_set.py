@@ -50,6 +50,10 @@ class NamedExit:
         if proxy is not None:
             proxy.note_response()
 
+    def note_bytes(self, size: int) -> None:
+        """Of a page that is not read, or not yet."""
+        self._bytes += size
+
     def note_proxy_failure(self, proxy: ProxyState, message: str) -> None:
         self._note_failure(message)
         self._pool.note_failures(proxy, proxy.note_own_failure(), self._clock())

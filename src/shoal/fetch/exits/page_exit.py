@@ -61,6 +61,10 @@ class PageExit:
         if self._named is not None:
             self._named.note_response(self._proxy, self._session, self._host, status, size)
 
+    def note_bytes(self, size: int) -> None:
+        if self._named is not None:
+            self._named.note_bytes(size)
+
     def note_failure(self, message: str) -> None:
         """The site did not answer in time."""
         if self._named is not None:
