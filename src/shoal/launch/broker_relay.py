@@ -65,12 +65,14 @@ async def relay_on(
     stop: asyncio.Event,
     say: Say,
     on_ready: Callable[[], None] | None = None,
+    *,
+    say_ready: Say | None = None,
 ) -> None:
-    """Relay for a ledger that is open, until stopped."""
+    """Relay for a ledger that is open, until stopped; `say_ready` is for that it works, `say` for all else."""
     relay = BrokerRelay(ledger, url, cache_size=settings.cache_size, backend=backend, ca_file=queue_ca_file(settings))
 
     def ready() -> None:
-        say(f"relay · {url} · {url.namespace} · ledger {redact(url.ledger)}")
+        (say_ready or say)(f"relay · {url} · {url.namespace} · ledger {redact(url.ledger)}")
         if on_ready is not None:
             on_ready()
 

@@ -157,8 +157,8 @@ class Application:
         if not is_carried(self.settings):
             return await app.open_queue(self.settings)
         url, backend, ledger = await app.open_ledger(self.settings)
-        say = logging.getLogger("shoal.relay").warning
-        relay = relay_on(ledger, url, backend, self.settings, self.stopping, say)
+        log = logging.getLogger("shoal.relay")
+        relay = relay_on(ledger, url, backend, self.settings, self.stopping, log.warning, say_ready=log.info)
         self._tasks.append(asyncio.create_task(relay, name="relay"))
         return ledger
 
