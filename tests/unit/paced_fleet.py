@@ -18,6 +18,7 @@ from shoal.core.url import lane_of
 from shoal.extract.links import LinkFilter
 from shoal.extract.page import Page
 from shoal.extract.scraper import Scraper
+from shoal.politeness.robots import RobotsVerdict
 from shoal.queue.sqlite import SqliteQueue
 from shoal.sources.start_task import start_tasks
 from shoal.worker.context import RunContext, WorkerContext
@@ -69,6 +70,20 @@ class Web:
     async def close(self) -> None: ...
 
 
+class FirstContact:
+    """The robots.txt of each host, which a worker reads once: it goes out in the slot of the page that needs it."""
+
+    def __init__(self) -> None:
+        self._read: set[str] = set()
+
+    async def verdict(self, url: str, exit: str = "") -> RobotsVerdict:
+        fresh = lane_of(url) not in self._read
+        if fresh:
+            self._read.add(lane_of(url))
+            await asyncio.sleep(0.05)
+        return RobotsVerdict(True, fresh=fresh)
+
+
 @dataclass
 class PacedFleet:
     hosts: int
@@ -79,36 +94,32 @@ class PacedFleet:
     queue_latency: float = 0.002
     cpu: float = 0.0  # seconds of a worker's core that a page takes
     in_flight: int = 0
+    robots: bool = False
     hits: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     calls: Counter[str] = field(default_factory=Counter)
-    started: dict[str, int] = field(default_factory=dict)
 
-    async def crawl(self, seconds: float, warm_up: float = 5.0) -> None:
-        """Work for so long; what was asked for after the warm-up is in hits."""
+    async def crawl(self, seconds: float, warm_up: float) -> Crawled:
+        """Work for so long after the warm-up."""
         loop = asyncio.get_running_loop()
         queue = await SqliteQueue.open(":memory:", clock=lambda: EPOCH + round(loop.time() * 1e6))
         run = (await queue.start_run(NewRun(scraper="s", key="k"))).id
         pace = Pace(self.spacing, self.in_flight)
+        pages = round((seconds + warm_up) / self.spacing) + 10
         for host in range(self.hosts):
-            count = round((seconds + warm_up) / self.spacing) + 10 if self.spacing else 2000
-            tasks, _ = start_tasks(f"http://h{host}.test/{number}" for number in range(count))
+            tasks, _ = start_tasks(f"http://h{host}.test/{number}" for number in range(pages))
             await queue.add(run, tasks, {f"h{host}.test": pace})
         fleet = [self._worker(queue, run, pace, f"w{number}") for number in range(self.workers)]
         working = [asyncio.create_task(worker.run()) for worker in fleet]
         await asyncio.sleep(warm_up)
-        for hits in self.hits.values():
-            hits.clear()
+        self.hits.clear()
         self.calls.clear()
-        before = [w.finished for w in fleet]
         await asyncio.sleep(seconds)
-        self.measured = {host: tuple(hits) for host, hits in self.hits.items()}
-        self.seconds = seconds
-        self.made = Counter(self.calls)
-        self.each = [w.finished - b for w, b in zip(fleet, before, strict=True)]
+        crawled = Crawled(self.spacing, self.hosts, seconds, tuple(map(tuple, self.hits.values())), Counter(self.calls))
         for worker in fleet:
             worker.stop()
         await asyncio.gather(*working)
         await queue.close()
+        return crawled
 
     def _worker(self, queue: SqliteQueue, run: int, pace: Pace, name: str) -> Worker:
         scraper = Scraper("s", hosts="*")
@@ -118,7 +129,8 @@ class PacedFleet:
             return ()
 
         links = LinkFilter(scraper.in_scope, None, lambda lane, url: None)
-        context = RunContext(scraper, links, None, lambda lane: pace)
+        robots: Any = FirstContact() if self.robots else None
+        context = RunContext(scraper, links, robots, lambda lane: pace)
 
         async def serve(run: int) -> RunContext:
             return context
@@ -128,20 +140,25 @@ class PacedFleet:
         tools = WorkerContext(name, wire, Web(self), serve, note, clock=clock, jitter=lambda: 0.5)
         return Worker(tools, WorkerPlan(runs=(run,), concurrency=self.concurrency, stop_when_empty=False))
 
-    @property
-    def used(self) -> float:
-        """The part of the slots that was used."""
-        return sum(map(len, self.measured.values())) * self.spacing / self.seconds / self.hosts
+
+@dataclass(frozen=True)
+class Crawled:
+    spacing: float
+    hosts: int
+    seconds: float
+    hits: tuple[tuple[float, ...], ...]  # by host, when it was asked
+    calls: Counter[str]  # to the queue
 
     @property
     def rate(self) -> float:
-        return sum(map(len, self.measured.values())) / self.seconds
+        return sum(map(len, self.hits)) / self.seconds
+
+    @property
+    def used(self) -> float:
+        """The part of the slots that was used."""
+        return self.rate * self.spacing / self.hosts
 
     @property
     def least_gap(self) -> float:
-        """Between two requests of a host, by its spacing."""
-        return (
-            min((b - a) / self.spacing for hits in self.measured.values() for a, b in pairwise(hits))
-            if self.spacing
-            else 0
-        )
+        """Between two requests of a host, as a part of the spacing."""
+        return min((b - a) / self.spacing for hits in self.hits for a, b in pairwise(hits))

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
 from shoal.core.task import LeasedTask
+from shoal.queue.base import SLOT_HORIZON_SECONDS
 
 _TIMER_SLACK = 0.002  # timers are rounded; the last stretch to a slot is slept by the task itself
 
@@ -49,9 +50,9 @@ class TaskBuffer:
         return self._due.popleft() if self._due else self._ready.popleft()
 
     def most_at_once(self, busy: int, seconds: float) -> int:
-        """How many places will be taken up at the worst moment, if each task takes so many seconds."""
+        """How many places will be taken up at the worst moment within the horizon, if a task takes so many seconds."""
         now, going = self._clock(), busy + self.waiting
-        starts = sorted(buffered.start_at - now for buffered in self.delayed)
+        starts = sorted(at for buffered in self.delayed if (at := buffered.start_at - now) <= SLOT_HORIZON_SECONDS)
         worst, first = float(going), 0
         for number, at in enumerate(starts, 1):
             while starts[first] <= at - seconds:  # by then it has ended

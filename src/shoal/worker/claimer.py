@@ -90,6 +90,10 @@ class Claimer:
         self._cancel_wakeup_wait()
         self._wake_event.set()
 
+    @property
+    def is_stopped(self) -> bool:
+        return self._is_stopped
+
     def pause(self, paused: bool) -> None:
         """Ask for no more work until further notice."""
         self._is_paused = paused

@@ -34,6 +34,7 @@ from shoal.worker.resource_guard import ResourceGuard
 from shoal.worker.settler import Settler
 from shoal.worker.status_report import StatusReport, TaskCounts
 from shoal.worker.task.pipeline import process_task
+from shoal.worker.task.slot import NewSlotNeeded
 
 log = logging.getLogger("shoal.worker")
 
@@ -212,7 +213,12 @@ class Worker:
                 continue
             running[runner] = buffered
             self._places.take(now)
-            outcome = await process_task(task, context, buffered.start_at)
+            try:
+                outcome = await process_task(task, context, buffered.start_at, may_leave=True)
+            except NewSlotNeeded as needed:
+                del running[runner]
+                self._wait_without_place(buffered, needed.spacing)
+                continue
             del running[runner]
             if self._has_ended:
                 return
@@ -230,6 +236,17 @@ class Worker:
                 settler.put(outcome, takes_place=not is_lazy, lazy=is_lazy)
             if is_lazy or not is_held:
                 self._places.free(1)
+
+    def _wait_without_place(self, buffered: BufferedTask, spacing: float) -> None:
+        """Nothing of it has happened: it is begun anew when its next slot comes."""
+        self._leases.undo_start(buffered.task)
+        if self._claimer.is_stopped:
+            self._release([buffered])
+        else:
+            self._missed_slots.put(buffered, spacing)
+        self._on_places_free(1)
+        if not self._running:
+            self._all_finished.set()
 
     def _is_lazy(self, task: LeasedTask, outcome: Outcome) -> bool:
         if task.ack == "auto":

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable
 
+from msgspec.structs import replace
+
 from shoal.errors import QueueRefused
 from shoal.queue.reconnect import TRANSIENT_ERRORS
 from shoal.worker.buffer import BufferedTask, TaskBuffer
@@ -41,7 +43,10 @@ class MissedSlots:
         # What is given up unasked needs no slot.
         return not task.garbled and context.health.down_reason(task.lane, now=now, probe=task.probe) is None
 
-    def put(self, buffered: BufferedTask) -> None:
+    def put(self, buffered: BufferedTask, spacing: float = 0.0) -> None:
+        """Get it a new slot; spacing: what its host asks for, where that is more than its task knows."""
+        if spacing > buffered.task.spacing:
+            buffered = BufferedTask(replace(buffered.task, spacing=spacing), buffered.start_at, buffered.missed)
         task = asyncio.create_task(self._take_new(buffered), name="missed-slot")
         self._waiting[task] = buffered
         task.add_done_callback(self._end)

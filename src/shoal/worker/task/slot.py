@@ -20,6 +20,14 @@ class TaskPostponed(Exception):
     """The task cannot go on at this moment, through no fault of its own."""
 
 
+class NewSlotNeeded(Exception):
+    """Nothing of the task has been asked for yet, and it has to wait for another slot: it need not take up a place."""
+
+    def __init__(self, spacing: float) -> None:
+        super().__init__(spacing)
+        self.spacing = spacing
+
+
 async def wait_until(context: WorkerContext, at: float, spacing: float) -> bool:
     """Sleep until `at`; False if that moment was missed."""
     delay = at - context.clock()
