@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -128,7 +128,7 @@ class FleetCost:
         return self.pages / self.seconds
 
 
-def _connections(pids: list[int], ports: tuple[int, ...]) -> int:
+def _connections(pids: Sequence[int], ports: tuple[int, ...]) -> int:
     """Open connections of a fleet to its queue's server."""
     found = 0
     for pid in pids:
@@ -140,6 +140,46 @@ def _connections(pids: list[int], ports: tuple[int, ...]) -> int:
                         for one in process.net_connections("tcp")
                     )
     return found
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Running workers, each a supervisor with its processes."""
+
+    pids: tuple[int, ...]
+    folder: Path
+    env: dict[str, str]
+
+    def submit(self, *flags: str) -> None:
+        """A run of the whole site."""
+        give = [str(harness.SHOAL), "submit", str(harness.SCRAPER), "--fresh", *flags]
+        subprocess.run(give, cwd=self.folder, env=os.environ | self.env, check=True, capture_output=True)
+
+    def cpu(self) -> float:
+        """CPU seconds so far."""
+        return sum(harness.tree(pid)[1] for pid in self.pids)
+
+
+@contextlib.contextmanager
+def start_fleet(
+    server: QueueServer,
+    site: harness.Site,
+    folder: Path,
+    *,
+    workers: int = 1,
+    processes: int = 1,
+    concurrency: int = 32,
+) -> Iterator[Fleet]:
+    """So many real workers, once all of them are up."""
+    env = remote_queue.environment(site, server.url) | {"SHOAL_LOG_LEVEL": "warning"}
+    with contextlib.ExitStack() as stack:
+        pids = []
+        for number in range(workers):
+            start = _starter(folder / f"w{number}-{time.monotonic_ns()}", env, stack)
+            words = ("--workers", str(processes), "--concurrency", str(concurrency), "--health", "0")
+            pids.append(start("worker", str(harness.SCRAPER), *words).pid)
+        _wait_for_workers(env, folder, workers * processes)
+        yield Fleet(tuple(pids), folder, env)
 
 
 def crawl(
@@ -156,34 +196,26 @@ def crawl(
 ) -> FleetCost:
     """Crawl the site with so many real workers, each a supervisor with its processes."""
     site.ask("/__reset")
-    env = remote_queue.environment(site, server.url) | {"SHOAL_LOG_LEVEL": "warning"}
-    with contextlib.ExitStack() as stack:
-        fleet = []
-        for number in range(workers):
-            start = _starter(folder / f"w{number}-{time.monotonic_ns()}", env, stack)
-            words = ("--workers", str(processes), "--concurrency", str(concurrency), "--health", "0")
-            fleet.append(start("worker", str(harness.SCRAPER), *words).pid)
-        _wait_for_workers(env, folder, workers * processes)
-        before, served = sum(harness.tree(pid)[1] for pid in fleet), server.cpu()
-        give = [str(harness.SHOAL), "submit", str(harness.SCRAPER), "--fresh", *flags]
-        subprocess.run(give, cwd=folder, env=os.environ | env, check=True, capture_output=True)
+    with start_fleet(server, site, folder, workers=workers, processes=processes, concurrency=concurrency) as fleet:
+        before, served = fleet.cpu(), server.cpu()
+        fleet.submit(*flags)
         connections, until = 0, time.monotonic() + timeout
         while site.ask("/__count")["pages"] < pages:
-            connections = max(connections, _connections(fleet, server.ports) if server.ports else 0)
+            connections = max(connections, _connections(fleet.pids, server.ports) if server.ports else 0)
             if time.monotonic() > until:
                 raise SystemExit(f"the crawl does not get on: {site.ask('/__count')}")
             time.sleep(0.25)
         time.sleep(0.5)  # for the last outcomes to be settled
         count = site.ask("/__count")
-        spent = sum(harness.tree(pid)[1] for pid in fleet) - before
-        children = [child.pid for pid in fleet for child in psutil.Process(pid).children(recursive=True)]
+        spent = fleet.cpu() - before
+        children = [child.pid for pid in fleet.pids for child in psutil.Process(pid).children(recursive=True)]
         return FleetCost(
             pages,
             count["last_at"] - count["first_at"],
             spent,
             server.cpu() - served,
             max(map(peak_of, children)),
-            max(map(peak_of, fleet)),
+            max(map(peak_of, fleet.pids)),
             connections,
             int(count["bytes"]),
         )

@@ -3,7 +3,7 @@
 Page i (address `/` for 0, else `/p/i`) is about 30 KB of HTML with 60 links to pages of the same
 host: its children in a tree of fan-out 8 (so that a crawl from `/` reaches every page), the rest
 spread over the site. `/robots.txt` allows all. With --hosts K there are K such sites on 127.0.0.1
-to 127.0.0.K, each with pages/K pages; links stay on their host.
+to 127.0.0.K (250 in a row), each with pages/K pages; links stay on their host.
 
 With --etags pages have an ETag, and whoever sends it back is answered 304; --cards makes them smaller or larger.
 
@@ -227,9 +227,10 @@ async def serve(
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, stop.set)
     for number in range(hosts):
-        sock = listen(f"127.0.0.{number + 1}", port)
+        address = f"127.0.{number // 250}.{number % 250 + 1}"
+        sock = listen(address, port)
         port = sock.getsockname()[1]
-        host = Host(f"http://127.0.0.{number + 1}:{port}", -(-pages // hosts), etags, cards)
+        host = Host(f"http://{address}:{port}", -(-pages // hosts), etags, cards)
         site.hosts.append(host)
         await loop.create_server(lambda host=host: Connection(site, host), sock=sock)
     print(" ".join(host.origin + "/" for host in site.hosts), flush=True)

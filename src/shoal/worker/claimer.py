@@ -16,6 +16,7 @@ from shoal.queue.request_ids import new_request_id
 from shoal.worker.buffer import BufferedTask, TaskBuffer
 from shoal.worker.context import WorkerContext
 from shoal.worker.leases import Leases
+from shoal.worker.places import Places
 from shoal.worker.plan import WorkerPlan
 
 log = logging.getLogger("shoal.worker")
@@ -24,6 +25,11 @@ POLL_MIN, POLL_MAX = 0.05, 1.0  # how often an idle worker asks; wake-ups are hi
 MIN_SLEEP = 0.005
 PREFETCH_SECONDS = 0.25  # seconds of work kept at hand beyond what is being worked on
 PREFETCH_MIN = 4
+MIN_TASK_SECONDS = 0.02  # nobody is expected to be done sooner with a page
+MAX_GAP = 0.25  # seconds between claims while there is work ahead
+MAX_DELAYED = 2_000  # tasks that wait for their slots
+MIN_REFILL = 8  # part of the places that must be free for it to be worth asking
+NEGLIGIBLE_SHARE = 0.02
 WAKEUP_WAIT = 30.0  # seconds that one wait for a wake-up lasts
 WAKEUP_GAP, WAKEUP_GAP_MAX = 0.05, 1.0  # between claims after wake-ups; grows while these find nothing
 MAX_LATENCY_SHARE = 0.25  # of the spacing: a slower answer says too little about its slots
@@ -36,6 +42,8 @@ class WorkerLoad(Protocol):
     def running(self) -> int: ...
     @property
     def finished(self) -> int: ...
+    @property
+    def places(self) -> Places: ...
     @property
     def is_blocked(self) -> bool: ...
     @property
@@ -60,6 +68,9 @@ class Claimer:
         self._wakeup_gap = WAKEUP_GAP
         self._low_mark = 2 * plan.concurrency // 4  # with more at hand nothing is needed, see _tasks_needed
         self.may_have_more = True  # the last claim was full: there is probably more
+        self._gap = 0.0  # seconds from one claim to the next, at least
+        self._not_before = 0.0
+        self._paced_share = 0.0  # of the tasks that came lately: they have slots
         self._rate = 0.0
         self._finished_before = 0
         self._measured_at = context.clock()
@@ -71,13 +82,17 @@ class Claimer:
 
     def on_task_taken(self) -> None:
         """A task was taken from the buffer; ask for more in time, if there was more the last time."""
-        if self.may_have_more and len(self._buffer.ready) <= self._low_mark:
+        if self.may_have_more and self._buffer.waiting <= self._low_mark:
             self.wake()
 
     def stop(self) -> None:
         self._is_stopped = True
         self._cancel_wakeup_wait()
         self._wake_event.set()
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._is_stopped
 
     def pause(self, paused: bool) -> None:
         """Ask for no more work until further notice."""
@@ -92,7 +107,8 @@ class Claimer:
             self._pressure = self._load.check_resources()
             limit = self._tasks_needed()
             if limit <= 0:
-                await self._sleep(POLL_MAX)
+                rest = self._not_before - self._context.clock()
+                await self._sleep(min(rest, POLL_MAX) if rest > 0 else POLL_MAX)
                 continue
             if (start_limit := self._context.start_limit) is not None and (limit := start_limit.take(limit)) <= 0:
                 await self._sleep(min(POLL_MAX, start_limit.wait_seconds()))
@@ -103,6 +119,7 @@ class Claimer:
             if claim is None:
                 return
             self.may_have_more = len(claim.tasks) >= limit or any(task.lost for task in claim.tasks)
+            self._set_gap(claim)
             if self.may_have_more:
                 pause = POLL_MIN
                 continue
@@ -120,15 +137,40 @@ class Claimer:
         """How many tasks to ask for now; 0 while there is enough at hand."""
         if self._load.is_blocked or self._is_stopped or self._is_paused or self._pressure == "stop":
             return 0
-        due, prefetch = self._buffer.count_due_within(PREFETCH_SECONDS), self._prefetch_target()
-        if due > prefetch // 4:
+        if self._gap and self._context.clock() < self._not_before:
             return 0
-        most = self._plan.concurrency
+        most, prefetch = self._plan.concurrency, self._prefetch_target()
         if self._pressure:
             most, prefetch = max(1, most // 2), 0
-        room = most + prefetch - self._load.running - due
-        needed = max(0, min(room, 4 * most - len(self._buffer.delayed)))
+        if self._buffer.waiting > prefetch // 4:
+            return 0
+        if self._paced_share or self._buffer.delayed:
+            needed = self._slots_needed(most) + int(prefetch * (1 - self._paced_share))
+        else:
+            needed = most + prefetch - self._load.running - self._buffer.waiting
+        needed = max(0, needed)
         return min(needed, self._plan.batch_size) if self._plan.batch_size else needed
+
+    def _set_gap(self, claim: Claim) -> None:
+        """When to ask again at the soonest: hosts that are asked for ahead of time are asked for many at a time."""
+        if self.may_have_more or not self._buffer.delayed:
+            self._gap = 0.0
+        elif claim.tasks:
+            self._gap = min(MAX_GAP, min(task.start_in for task in claim.tasks) / 2)
+        else:
+            self._gap = min(MAX_GAP, max(2 * self._gap, POLL_MIN))
+        self._not_before = self._context.clock() + self._gap
+
+    def _slots_needed(self, most: int) -> int:
+        """How many tasks with slots may be claimed. One that finds no place when its slot comes misses it.
+
+        Their slots may lie anywhere within the horizon, so there must be as many places at any moment of it.
+        """
+        places, buffer = self._load.places, self._buffer
+        seconds = max(places.task_seconds(), MIN_TASK_SECONDS)
+        needed = most - buffer.most_at_once(places.busy, seconds)
+        needed = min(needed, MAX_DELAYED - len(buffer.delayed))
+        return needed if needed >= most // MIN_REFILL else 0
 
     def _prefetch_target(self) -> int:
         return min(2 * self._plan.concurrency, max(PREFETCH_MIN, int(self._rate * PREFETCH_SECONDS)))
@@ -198,6 +240,8 @@ class Claimer:
         if not claim.tasks:
             return
         self._wakeup_gap = WAKEUP_GAP
+        share = (self._paced_share + sum(task.spacing > 0 for task in claim.tasks) / len(claim.tasks)) / 2
+        self._paced_share = share if share > NEGLIGIBLE_SHARE else 0.0
         self._leases.add(claim, sent)
         self._context.crash_note.add_counts(claimed=len(claim.tasks))
         self._context.crash_note.write_leases(self._leases.numbers)

@@ -54,6 +54,11 @@ class Leases:
             lease.started.add(task.id)
         return True
 
+    def undo_start(self, task: LeasedTask) -> None:
+        """It waits again, and nothing of it has happened."""
+        if (lease := self._held.get(task.lease)) is not None:
+            lease.started.discard(task.id)
+
     def remove_task(self, task: int, number: int) -> None:
         lease = self._held.get(number)
         if lease is None:

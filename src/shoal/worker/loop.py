@@ -23,7 +23,9 @@ from shoal.worker.futures import cancel_all, wait_first
 from shoal.worker.heartbeat import Heartbeat, HeartbeatThread
 from shoal.worker.idle_runners import IdleRunners
 from shoal.worker.leases import Leases
+from shoal.worker.missed_slots import MissedSlots
 from shoal.worker.outbox_drain import OutboxDrain
+from shoal.worker.places import Places
 from shoal.worker.plan import WorkerPlan
 from shoal.worker.pool.child_protocol import PushedBatch
 from shoal.worker.pool.final_counts import counters_of, save_final_counts
@@ -32,6 +34,7 @@ from shoal.worker.resource_guard import ResourceGuard
 from shoal.worker.settler import Settler
 from shoal.worker.status_report import StatusReport, TaskCounts
 from shoal.worker.task.pipeline import process_task
+from shoal.worker.task.slot import NewSlotNeeded
 
 log = logging.getLogger("shoal.worker")
 
@@ -50,9 +53,11 @@ class Worker:
         self._plan = plan
         self._leases = Leases(plan.lease)
         self._idle_runners = IdleRunners(self._startable)
+        self._places = Places(context.clock)
         self._buffer = TaskBuffer(context.clock, self._idle_runners.wake)
         self._claimer = Claimer(context, plan, self._leases, self._buffer, self)
         self._inbox = PushInbox(self._claimer, self._leases, context.crash_note, plan.concurrency, self._fail_with)
+        self._missed_slots = MissedSlots(context, self._buffer, self._release, self._fail_with)
         self._settler = Settler(
             context.queue,
             clock=context.clock,
@@ -67,7 +72,6 @@ class Worker:
         self._outbox_drain = OutboxDrain(FollowUps(context.queue).drain)
         self._running: dict[asyncio.Task[None], BufferedTask] = {}
         self._runners: set[asyncio.Task[None]] = set()
-        self._busy = 0  # places taken up by tasks that were started and are not settled
         self._failure: asyncio.Future[None] | None = None
         self._all_finished = asyncio.Event()
         self._has_ended = False
@@ -92,12 +96,17 @@ class Worker:
         return len(self._running)
 
     @property
+    def places(self) -> Places:
+        return self._places
+
+    @property
     def is_blocked(self) -> bool:
         return self._settler.is_full
 
     @property
     def is_idle(self) -> bool:
-        return not self._running and not len(self._buffer) and self._settler.is_idle and not self._inbox.tasks
+        unstarted = len(self._buffer) + len(self._missed_slots) + len(self._inbox.tasks)
+        return not self._running and not unstarted and self._settler.is_idle
 
     @property
     def is_drained(self) -> bool:
@@ -203,13 +212,16 @@ class Worker:
                     settler.put(Outcome(task=task.id, lease=task.lease, result="released"))
                 continue
             running[runner] = buffered
-            self._busy += 1
-            outcome = await process_task(task, context, buffered.start_at)
+            self._places.take(now)
+            try:
+                outcome = await process_task(task, context, buffered.start_at, may_leave=True)
+            except NewSlotNeeded as needed:
+                del running[runner]
+                self._wait_without_place(buffered, needed.spacing)
+                continue
             del running[runner]
             if self._has_ended:
                 return
-            if (budget := context.run_budget(task.run)) is not None:
-                budget.end((task.id, task.lease), outcome.counters)
             while runner.cancelling():  # its task was cancelled, not the runner
                 runner.uncancel()
             self.finished += 1
@@ -218,14 +230,34 @@ class Worker:
                 context.on_attempt(task, outcome, self._run_name(task.run))
             if not running:
                 self._all_finished.set()
-            # Nothing waits for such outcomes; with any other a task takes up its place until it is settled.
-            is_lazy = self._is_lazy(task, outcome)
-            if is_held := leases.holds(task.id, task.lease):
-                settler.put(outcome, takes_place=not is_lazy, lazy=is_lazy)
-            elif budget is not None:
-                budget.settle((task.id, task.lease), is_counted=False)
-            if is_lazy or not is_held:
-                self._busy -= 1
+            self._put_outcome(task, outcome)
+
+    def _put_outcome(self, task: LeasedTask, outcome: Outcome) -> None:
+        """To whoever settles it. Most tasks take up their place until then."""
+        key, budget = (task.id, task.lease), self._context.run_budget(task.run)
+        if budget is not None:
+            budget.end(key, outcome.counters)
+        is_lazy = self._is_lazy(task, outcome)  # nothing waits for it
+        if is_held := self._leases.holds(*key):
+            self._settler.put(outcome, takes_place=not is_lazy, lazy=is_lazy)
+        elif budget is not None:
+            budget.settle(key, is_counted=False)
+        if is_lazy or not is_held:
+            self._places.free(1)
+
+    def _wait_without_place(self, buffered: BufferedTask, spacing: float) -> None:
+        """Nothing of it has happened: it is begun anew when its next slot comes."""
+        task = buffered.task
+        self._leases.undo_start(task)
+        if (budget := self._context.run_budget(task.run)) is not None:
+            budget.give_back((task.id, task.lease))
+        if self._claimer.is_stopped:
+            self._release([buffered])
+        else:
+            self._missed_slots.put(buffered, spacing)
+        self._on_places_free(1)
+        if not self._running:
+            self._all_finished.set()
 
     def _is_lazy(self, task: LeasedTask, outcome: Outcome) -> bool:
         if task.ack == "auto":
@@ -238,17 +270,23 @@ class Worker:
     def _next_task(self) -> BufferedTask | None:
         """One to start, if there is a place for it; none is started whose outcome could not be kept."""
         self.check_resources()
-        return self._buffer.ready.popleft() if self._startable() > 0 else None
+        while self._startable() > 0:
+            buffered = self._buffer.pop()
+            if not self._missed_slots.must_wait(buffered, self._context.clock()):
+                return buffered
+            self._missed_slots.put(buffered)
+        return None
 
     def _startable(self) -> int:
         places = float(self._plan.concurrency)
         if self._guard is not None:
             places = min(places, self._guard.most_in_progress)
-        return 0 if self._settler.is_full else min(len(self._buffer.ready), int(places) - self._busy)
+        return 0 if self._settler.is_full else min(self._buffer.waiting, int(places) - self._places.busy)
 
     def _on_places_free(self, places: int) -> None:
-        self._busy -= places
+        self._places.free(places)
         self._idle_runners.wake()
+        self._claimer.wake()
 
     async def _hand_back(self) -> None:
         """Release what was not started, cancel what is unfinished, settle the rest, within the grace."""
@@ -270,7 +308,10 @@ class Worker:
             log.warning("left_behind", extra={"worker": self._context.worker, "tasks": len(self._leases)})
 
     def _release_unstarted(self, leases: Collection[int] | None = None) -> None:
-        for buffered in self._buffer.remove(leases):
+        self._release([*self._missed_slots.remove(leases), *self._buffer.remove(leases)])
+
+    def _release(self, unstarted: Iterable[BufferedTask]) -> None:
+        for buffered in unstarted:
             if self._leases.holds(buffered.task.id, buffered.task.lease):
                 self._settler.put(Outcome(task=buffered.task.id, lease=buffered.task.lease, result="released"))
 

@@ -50,9 +50,30 @@ MUTANTS = (
     Mutant(
         "tasks are started while those before them are not settled",
         "worker/loop.py",
-        "            if is_lazy or not is_held:\n                self._busy -= 1",
-        "            self._busy -= 1",
+        "            if is_lazy or not is_held:\n                self._places.free(1)",
+        "            self._places.free(1)",
         "unit/test_worker_loop.py",
+    ),
+    Mutant(
+        "tasks are claimed that find no place when their slot comes",
+        "worker/claimer.py",
+        "        needed = most - buffer.most_at_once(places.busy, seconds)\n",
+        "        needed = most + self._prefetch_target() - places.busy - buffer.waiting\n",
+        "unit/test_paced_fleet.py",
+    ),
+    Mutant(
+        "a page takes up its place while it waits for the slot after robots.txt",
+        "worker/loop.py",
+        "may_leave=True",
+        "may_leave=False",
+        "unit/test_paced_fleet.py",
+    ),
+    Mutant(
+        "hosts are asked about one by one far ahead of time",
+        "worker/claimer.py",
+        "if self._gap and self._context.clock() < self._not_before:",
+        "if False:",
+        "unit/test_paced_fleet.py::test_claims_bring_many_tasks_where_hosts_are_asked_far_ahead",
     ),
     Mutant(
         "tasks that wait for nothing keep everybody else waiting",

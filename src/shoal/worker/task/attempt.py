@@ -47,6 +47,7 @@ class TaskAttempt:
         "lane",
         "lane_changes",
         "live",
+        "may_leave",
         "page_fetch_errors",
         "page_fetch_lock",
         "request",
@@ -74,6 +75,7 @@ class TaskAttempt:
         self.page_fetch_lock: asyncio.Lock | None = None  # one request at a time, where the host limits them
         self.former: FormerPage | None = None  # the page as the run before had it, where that is looked for
         self.is_unchanged = False  # and still is
+        self.may_leave = False  # its place while nothing has been asked for: see slot.NewSlotNeeded
         self.has_fetched_more = False  # what its handler yields depends on other pages, too
         self.is_in_handler = False  # whether a failure now is one of the user's code
         self.fetched_by = ""  # with what, and why, where that was not said beforehand

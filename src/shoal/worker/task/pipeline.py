@@ -49,9 +49,15 @@ from shoal.worker.task.typed_task import run_typed_task
 _CONDITIONAL_HEADERS = frozenset({"if-none-match", "if-modified-since"})
 
 
-async def process_task(task: LeasedTask, context: WorkerContext, start_at: float = 0.0) -> Outcome:
-    """Try a task once. Never raises for what the task or its handler does."""
+async def process_task(
+    task: LeasedTask, context: WorkerContext, start_at: float = 0.0, *, may_leave: bool = False
+) -> Outcome:
+    """Try a task once. Never raises for what the task or its handler does.
+
+    may_leave: raise NewSlotNeeded where it would only wait, before anything has been asked for.
+    """
     attempt = TaskAttempt(task, context)
+    attempt.may_leave = may_leave
     # Not the attempt itself: whatever is started meanwhile keeps this for as long as it lives.
     bind_lazy(partial(log_fields, task, context))
     try:
@@ -85,6 +91,8 @@ async def process_task(task: LeasedTask, context: WorkerContext, start_at: float
         return attempt.success_outcome(output, found, follow_ups(attempt, output), counters)
     except HandedOn as handed:
         return hand_on(attempt, handed)
+    except slot.NewSlotNeeded:
+        raise
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and not context.supervised:
             raise
@@ -109,6 +117,7 @@ async def wait_for_turn(attempt: TaskAttempt, run_context: RunContext, start_at:
         await take_slot(attempt, run_context, attempt.lane)
     if attempt.task.kind != SITEMAP or not is_robots(attempt.task.url):  # robots.txt itself may always be read
         await check_robots(attempt, run_context, attempt.task.url)
+    attempt.may_leave = False
 
 
 def skip_dead_host(attempt: TaskAttempt) -> None:
@@ -126,6 +135,8 @@ async def wait_for_slot(attempt: TaskAttempt, run_context: RunContext, start_at:
     if run_context.jitter and is_on_time:
         await slot.wait_for_jitter(run_context.jitter, task.spacing, run_context.pace(task.lane).spacing)
     # The host may have asked for quiet after this slot was given out.
+    if attempt.may_leave and (not is_on_time or context.lane_holds.remaining(task.lane)):
+        raise slot.NewSlotNeeded(task.spacing)
     if await slot.wait_for_hold(context, task.lane) or not is_on_time:
         await slot.reserve(context, task.lane, task.spacing)
 

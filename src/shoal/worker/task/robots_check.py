@@ -40,6 +40,8 @@ async def check_robots(attempt: TaskAttempt, run_context: RunContext, url: str) 
     if spacing and (verdict.fresh or is_late or delay > own_spacing):
         if delay > own_spacing and not verdict.crawl_delay_changed:
             await attempt.context.queue.set_lane(LaneChange(lane, spacing=delay, reason="crawl-delay"))
+        if is_own_lane and attempt.may_leave:
+            raise slot.NewSlotNeeded(spacing)
         if is_own_lane:
             await slot.reserve(attempt.context, lane, spacing)
         else:

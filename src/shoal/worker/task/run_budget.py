@@ -20,7 +20,7 @@ from shoal.errors import UsageError
 from shoal.queue.base import Queue
 from shoal.queue.budget_ledger import load_ledger, save_ledger
 from shoal.queue.reconnect import TRANSIENT_ERRORS
-from shoal.worker.task.slot import TaskPostponed
+from shoal.worker.postponed import TaskPostponed
 
 log = logging.getLogger("shoal.worker")
 
@@ -102,6 +102,12 @@ class RunBudget:
             if not self._take(more, kinds) and not await self._is_granted(more, kinds):
                 raise TaskPostponed("the page needs more than is left of the run's budget")
             self._put(key, self._in_progress.get(key, NOTHING) + self._pop(more))
+
+    def give_back(self, key: Key) -> None:
+        """The page has not begun after all."""
+        if key in self._in_progress:
+            self._pop(key)
+            self._changed.set()
 
     def end(self, key: Key, counters: Mapping[str, int]) -> None:
         """The page has its outcome: now it is known what it has cost."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from shoal.core.lane import Pace
+from shoal.core.lane import Pace, Slot
 from shoal.errors import Retry
 from shoal.worker.context import WorkerContext
 from shoal.worker.postponed import TaskPostponed
@@ -14,7 +14,15 @@ from shoal.worker.postponed import TaskPostponed
 # promised, and the way of the queue's answer takes some of it.
 TOLERANCE = 0.04
 MAX_SLOT_WAIT = 60.0  # a slot further away is not worth waiting for in this worker
-_MAX_TRIES = 5
+MAX_TRIES = 5
+
+
+class NewSlotNeeded(Exception):
+    """Nothing of the task has been asked for yet, and it has to wait for another slot: it need not take up a place."""
+
+    def __init__(self, spacing: float) -> None:
+        super().__init__(spacing)
+        self.spacing = spacing
 
 
 async def wait_until(context: WorkerContext, at: float, spacing: float) -> bool:
@@ -44,13 +52,18 @@ async def wait_for_hold(context: WorkerContext, lane: str) -> bool:
     return held > 0
 
 
+async def take_new_slot(context: WorkerContext, lane: str, spacing: float) -> Slot:
+    """The next slot of the task's own lane."""
+    reserved = await context.queue.reserve(lane, within=max(MAX_SLOT_WAIT, 2 * spacing))
+    if not reserved.taken:
+        raise TaskPostponed(reserved.parked or f"the next slot of {lane} is {reserved.wait:.0f} s away")
+    return reserved
+
+
 async def reserve(context: WorkerContext, lane: str, spacing: float) -> None:
-    """A new slot of the task's own lane."""
-    timeout = max(MAX_SLOT_WAIT, 2 * spacing)
-    for _ in range(_MAX_TRIES):
-        reserved = await context.queue.reserve(lane, within=timeout)
-        if not reserved.taken:
-            raise TaskPostponed(reserved.parked or f"the next slot of {lane} is {reserved.wait:.0f} s away")
+    """Wait for a new slot of the task's own lane."""
+    for _ in range(MAX_TRIES):
+        reserved = await take_new_slot(context, lane, spacing)
         if await wait_until(context, context.clock() + reserved.wait, max(reserved.spacing, spacing)):
             return
     raise TaskPostponed(f"too busy to use a slot of {lane}")
@@ -63,7 +76,7 @@ async def reserve_other_lane(context: WorkerContext, lane: str, pace: Pace) -> N
         raise Retry("lane_busy", f"{lane} is held for {held:.0f} s", after=held)
     if held:
         await asyncio.sleep(held)
-    for _ in range(_MAX_TRIES):
+    for _ in range(MAX_TRIES):
         reserved = await context.queue.reserve(lane, pace, within=max(MAX_SLOT_WAIT, 2 * pace.spacing))
         if not reserved.taken:
             booked = f"{lane} is booked for {reserved.wait:.0f} s"
