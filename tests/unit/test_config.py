@@ -43,6 +43,7 @@ def test_every_setting_is_a_flag_a_variable_and_a_key_of_the_file(name: str) -> 
     words |= {"on_block": "park"}
     words |= {"exit": "de", "exit_pace": "host", "exits_file": "/dev/null"}
     words |= {"budget": "proxy=2GB"}
+    words |= {"session_key": "k" * 16}
     words |= {"run_id_format": "{date}_{time}", "worker_id_format": "{host}_{pid}"}
     default = SETTINGS[name].default
     text = str(not default).lower() if SETTINGS[name].is_boolean else (values | words).get(name, "21")

@@ -177,7 +177,7 @@ async def test_a_look_asks_as_much_with_a_thousand_runs_as_with_a_few_dozen(
         assert seen.totals.seen == seen.unfinished == count and len(seen.runs) == min(count, MAX_OPEN_RUNS)
     assert asked[1]["lanes"] == asked[0]["lanes"] == DETAILED_RUNS + 2
     assert asked[1]["list_tasks"] == asked[0]["list_tasks"] == OLDEST_RUNS
-    assert sum(asked[1].values()) == sum(asked[0].values()) < 50
+    assert sum(asked[1].values()) == sum(asked[0].values()) <= 50
     assert seen.more_runs and len(seen.hosts) == 50
 
 
