@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mutants.planted import (
+    blocks,
     browser,
     carrier,
     celery,
@@ -43,6 +44,7 @@ from mutants.planted import (
 )
 
 _PARTS = (
+    blocks,
     shards,
     worker,
     handlers,
