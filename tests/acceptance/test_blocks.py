@@ -141,7 +141,7 @@ def test_a_wall_that_stays_ends_its_pages_with_a_cause_of_their_own(tmp_path: Pa
     with shopper("sqlite", tmp_path) as it:
         it.products(60)
         up_in_the_middle(it.site, "challenge", 100_000)
-        command = it.start("--retry-delay", "20ms", "--retries", "block_page=1", "--workers", "1")
+        command = it.start("--retry-delay", "20ms", "--retries", "1", "--workers", "1")
         out, err = command.communicate(timeout=HANG)
         assert command.returncode == 3, err
         assert "block pages (captcha, consent, login)" in out + err

@@ -8,6 +8,7 @@ the site was made anew: then what is usual is learned again.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Annotated, Literal
 
@@ -26,6 +27,8 @@ MAX_DOCUMENT = 200_000  # letters; a longer one is not read
 HALF_FILLED, FEW_LINKS = 0.5, 5  # of a page of an unknown host
 MIN_EMPTY = 3  # URLs of an unknown host with one empty page, before the next is asked for again
 GRAVE_SIGNS = 3
+LATELY = 32  # pages of a way of which it is known how they were
+UNDER_WAY = 1  # seconds: a page that comes so soon after another was asked for before it
 NEW_SITE = 5  # pages in a row that are odd, each in its own way
 ANY_READER = ("", ALL)  # the pages of the host as a whole
 
@@ -98,7 +101,7 @@ class HostBlocks:
         self.pages: list[BlockPage] = []
         self.ways: dict[Way, WayCount] = {}
         self.streaks: dict[Way, int] = {}  # blocks in a row
-        self._good_at: dict[Way, int] = {}
+        self._lately: dict[Way, deque[tuple[int, bool]]] = {}  # when pages came, and whether they were fine
         self._odd: dict[ShapeKey, list[tuple[PageSeen, PageLook]]] = {}  # in a row, each unlike the others
         self._shapes: dict[str, set[str]] = {}
         self._fresh: dict[Way, WayCount] = {}  # counts that the queue does not have yet
@@ -116,7 +119,15 @@ class HostBlocks:
         self, reader: str, url: str, seen: PageSeen, way: Way, look_at: Callable[[], PageLook], now: int
     ) -> Judgement:
         """A page that was fetched. now: in seconds."""
+        found = self._judge(reader, url, seen, way, look_at, now)
         self._count(way).pages += 1
+        if found.verdict != "good":
+            self._note(way, now, is_good=False)
+        return found
+
+    def _judge(
+        self, reader: str, url: str, seen: PageSeen, way: Way, look_at: Callable[[], PageLook], now: int
+    ) -> Judgement:
         key = self.key(reader, url)
         usual = self.usual.get(key)
         if usual is not None and usual.is_ordinary(seen):
@@ -157,7 +168,7 @@ class HostBlocks:
         is_new = is_again = False
         if sighting is not None:
             sighting.looks = min(sighting.looks + 1, 1000)
-            is_again = self._good_at.get(way, 0) > sighting.at
+            is_again = self._were_others_fine(way, sighting.at)
             is_new = is_again and not sighting.again
             sighting.again = sighting.again or is_again
         elif len(known.sightings) < MAX_SIGHTINGS:
@@ -173,11 +184,10 @@ class HostBlocks:
             return Judgement("good", signs, known, is_news=True)
         # Of the last pages of a run nothing else comes to compare with.
         is_all = sighting is not None and sighting.looks > MAX_LOOKS and not is_again
-        if (
-            status == "block"
-            or (is_again and _is_grave(signs))
-            or (is_all and base is not None and len(known.sightings) > 1)
-        ):
+        is_sure = (
+            (is_again or is_all) and base is not None and (_is_grave(signs) or (is_all and len(known.sightings) > 1))
+        )
+        if status == "block" or is_sure:
             count = self._count(way)
             count.blocked, count.last_at = count.blocked + 1, now
             known.pages += 1
@@ -200,8 +210,10 @@ class HostBlocks:
         url: str,
         now: int,
     ) -> Judgement:
-        was_odd = any(one.sighting(seen.url) for one in self.pages)
-        is_odd = base is not None and signs.bit_count() >= 2 and not was_odd
+        looks = sum(one.looks for page in self.pages for one in page.sightings if one.url == seen.url)
+        # A wall may look otherwise each time.
+        is_undecided = not looks or (_is_grave(signs) and looks <= MAX_LOOKS)
+        is_odd = base is not None and signs.bit_count() >= 2 and is_undecided
         if is_odd and self._is_new_site(key, seen, look):
             return GOOD
         if not signs:
@@ -284,13 +296,21 @@ class HostBlocks:
     def _good(self, url: int, way: Way, now: int, *, but: int | None = None) -> Judgement:
         """but: what it was remembered as, for it has one sign."""
         self.streaks.pop(way, None)
-        self._good_at[way] = now
+        self._note(way, now, is_good=True)
         is_news = False
         for one in self.pages:
             sighting = one.sighting(url)
             if sighting is not None and not sighting.gone and one.id != but and one.status() != "content":
                 sighting.gone = is_news = True
         return Judgement("good", is_news=is_news) if is_news else GOOD
+
+    def _note(self, way: Way, now: int, *, is_good: bool) -> None:
+        self._lately.setdefault(way, deque(maxlen=LATELY)).append((now, is_good))
+
+    def _were_others_fine(self, way: Way, since: int) -> bool:
+        """Not by pages alone that were under way when a wall came up."""
+        seen = [is_good for at, is_good in self._lately.get(way, ()) if at > since + UNDER_WAY]
+        return sum(seen) > 0 and 2 * sum(seen) >= len(seen) - sum(seen)
 
     def _count(self, way: Way) -> WayCount:
         found = self._fresh.get(way)

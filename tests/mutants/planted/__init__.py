@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mutants.planted import (
+    blocks,
     browser,
     budget,
     carrier,
@@ -45,6 +46,7 @@ from mutants.planted import (
 )
 
 _PARTS = (
+    blocks,
     shards,
     worker,
     handlers,

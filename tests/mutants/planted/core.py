@@ -46,8 +46,8 @@ MUTANTS = (
     Mutant(
         "what is not a task's fault counts against it",
         "core/retry.py",
-        "if _rule_for(cause)[1].retries < inf)",
-        "if cause)",
+        "if rule.retries < inf and not rule.is_free)",
+        "if rule)",
         "unit/test_retry.py",
     ),
     Mutant(

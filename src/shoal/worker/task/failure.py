@@ -43,7 +43,7 @@ MAX_EVIDENCE_BODY = 2_000
 MAX_MESSAGE = 500
 MAX_TRACEBACK = 2_000
 MAX_FRAMES = 8
-SECOND_LOOK = 5.0  # seconds after which an odd page is asked for again
+SECOND_LOOK, MIN_SECOND_LOOK = 5.0, 2.0  # seconds after which an odd page is asked for again
 _NOT_USER_CODE = tuple({str(Path(__file__).parents[2]), sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")})
 
 
@@ -97,9 +97,10 @@ def _blocked_outcome(attempt: TaskAttempt, error: PageBlocked) -> Outcome:
     """What is only odd costs nothing; a block page costs none of the attempts of its task."""
     if error.is_odd:
         base = attempt.run_context.retry_delay if attempt.run_context else None
-        return _outcome(attempt, "released", after=SECOND_LOOK if base is None else min(base, SECOND_LOOK))
-    after = None if error.is_final or attempt.task.ack == "auto" else _retry_delay(attempt, error.cause, None)
-    return _outcome(attempt, "dead" if after is None else "retry", error.cause, str(error), error, after or 0.0)
+        after = SECOND_LOOK if base is None else max(MIN_SECOND_LOOK, min(base, SECOND_LOOK))
+        return _outcome(attempt, "released", after=after)
+    delay = None if error.is_final or attempt.task.ack == "auto" else _retry_delay(attempt, error.cause, None)
+    return _outcome(attempt, "dead" if delay is None else "retry", error.cause, str(error), error, delay or 0.0)
 
 
 def is_last_attempt(attempt: TaskAttempt, cause: str, after: float | None) -> bool:
