@@ -153,7 +153,7 @@ async def test_all_that_a_page_transfers_is_counted_also_if_it_fails() -> None:
             request = visit_of(f"{site.origin}{path}", *steps, navigate=navigate)
             return await fetcher.visit(replace(request, count_bytes=counted.append))
 
-        live = await visit("/page/1", "wait .item")
+        live = await visit("/still/1", "wait .item")
         read = sum(counted)
         assert read > len(live.response.body) // 2
         await live.perform([BrowserStep("click", at="#more"), BrowserStep("wait", at="#item-20")])
