@@ -53,7 +53,7 @@ MUTANTS = (
     Mutant(
         "redirects and scripts go wherever they like",
         "fetch/browser/visit.py",
-        "return _without_proxy(await self._request.navigate(self._last_url))",
+        "found = await self._request.navigate(self._last_url)",
         "return Request(self._last_url)",
         _VISITS,
     ),
