@@ -14,6 +14,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "site"))
 
+from rendered.mixed import HALVES, mixed_site
 from rendered.site import SITE_ADDRESS, RenderedSite, rendered_site
 from rendered.tricks import TRICKS, Trick
 
@@ -31,11 +32,13 @@ from shoal.fetch.gateway.through_proxy import ThroughProxy
 from shoal.fetch.guard import PrivateNetworkPolicy
 
 __all__ = [
+    "HALVES",
     "SITE_ADDRESS",
     "TRICKS",
     "RenderedSite",
     "Trick",
     "browser_fetcher",
+    "mixed_site",
     "need_browser",
     "page_exits",
     "rendered_site",

@@ -154,7 +154,7 @@ async def test_all_that_a_page_transfers_is_counted_also_if_it_fails() -> None:
             return await fetcher.visit(replace(request, usage=usage)), usage
 
         usages: dict[str, VisitUsage] = {}
-        live, usage = await visit("/page/1", "wait .item")
+        live, usage = await visit("/still/1", "wait .item")
         usage.look()
         read = usage.bytes
         assert read > len(live.response.body) // 2

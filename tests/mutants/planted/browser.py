@@ -53,7 +53,7 @@ MUTANTS = (
     Mutant(
         "redirects and scripts go wherever they like",
         "fetch/browser/visit.py",
-        "return _without_proxy(await self._request.navigate(self._last_url))",
+        "found = await self._request.navigate(self._last_url)",
         "return Request(self._last_url)",
         _VISITS,
     ),
@@ -84,5 +84,26 @@ MUTANTS = (
         "options.session or options.auth or steps)",
         "options.session or options.auth)",
         "unit/test_fetch_choice.py",
+    ),
+    Mutant(
+        "what a browser's processes have grown by is not added",
+        "fetch/browser/memory_gauge.py",
+        "bound += before.share + max(0, now.private - before.seen.private)",
+        "bound += before.share",
+        "unit/test_memory_gauge.py",
+    ),
+    Mutant(
+        "a connection that was closed is root's",
+        "files/peer_user.py",
+        "return int(uid) if inode else NOBODY",
+        "return int(uid)",
+        "unit/test_peer_user.py",
+    ),
+    Mutant(
+        "pages that wait for a browser are fetched by it whatever is learned meanwhile",
+        "worker/task/auto_visit.py",
+        "self._attempt.wants_browser = self._still_needs_browser",
+        "pass",
+        "unit/test_auto_visit.py",
     ),
 )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Page
 
 STEP_TIMEOUT = 15.0  # seconds that one step waits for its element
+CLICK_TIMEOUT = 3.0  # seconds after which it is looked again whether there is something to click
 GROWTH_TIMEOUT = 2.0  # seconds in which a page grows after a scroll or a click, or has come to its end
 GROWTH_INTERVAL = 0.05
 _HEIGHT = "() => { const e = document.scrollingElement || document.body; return e ? e.scrollHeight : 0; }"
@@ -85,9 +86,27 @@ async def _more(page: Page, step: BrowserStep) -> None:
         if not await page.is_visible(_css(step.at)) or not await page.is_enabled(_css(step.at)):
             return
         before = await page.evaluate(_ELEMENTS)
-        await page.click(_css(step.at), timeout=STEP_TIMEOUT * 1_000)
+        if not await _click_if_there(page, step.at):
+            continue
         if not await _grows(lambda: page.evaluate(_ELEMENTS), before):
             return
+
+
+async def _click_if_there(page: Page, selector: str) -> bool:
+    """False: it has gone while it was brought into view, which loads the rest of some pages."""
+    from playwright.async_api import TimeoutError as TimedOut
+
+    end = asyncio.get_running_loop().time() + STEP_TIMEOUT
+    while True:
+        try:
+            await page.click(_css(selector), timeout=CLICK_TIMEOUT * 1_000)
+        except TimedOut:
+            if not await page.is_visible(_css(selector)):
+                return False
+            if asyncio.get_running_loop().time() > end:
+                raise
+        else:
+            return True
 
 
 async def _grows(measure: Callable[[], Awaitable[int]], before: int) -> bool:
