@@ -64,7 +64,7 @@ class Scenario(msgspec.Struct, frozen=True, dict=True):
     def worker_rate(self) -> float:
         """Requests per second of one process that has enough to do."""
         by_cpu = BUSY_SHARE / (page_cpu_ms(self.queue, self.page_bytes) / 1000 / self.speed)
-        return min(by_cpu, self.concurrency / place_seconds(self.latency, self.spacing))
+        return min(by_cpu, self.concurrency / place_seconds(self.latency))
 
     @property
     def attempts(self) -> float:

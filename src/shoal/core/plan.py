@@ -113,7 +113,7 @@ class PlanRequest(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def place_seconds(self) -> float:
-        return place_seconds(self.latency, self.spacing)
+        return place_seconds(self.latency)
 
     @property
     def worker_memory(self) -> int:

@@ -8,18 +8,12 @@ is from `bench/queue_sqlite.py`, OVERHEAD_SECONDS from `bench/fleet.py`; BUSY_SH
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 
 WORKER_MEMORY = 70_000_000  # bytes of a worker process that has all its connections and pages of usual size
 SUPERVISOR_MEMORY = 45_000_000  # of the process that watches over those of a machine
 BUSY_SHARE = 0.85  # of one core that a worker process with enough to do keeps busy; the rest is waiting for its queue
 OVERHEAD_SECONDS = 0.006  # of a page beyond its response: it waits for its turn, is read and settled
-# Of hosts with a pace a worker claims slots ahead, and asks for more when few of these are left: so many pages a second
-# for each that it may have in progress, at a spacing of 1 s; at others that by the root of the spacing, up to the two
-# seconds that slots reach ahead.
-PACED_RATE, PACED_SPACING = 1.2, 2.0
 # What a worker claims and settles at once: so many seconds of its work (worker/claimer.py and worker/settler.py).
 SMALLEST_CLAIM, CLAIMED_SECONDS, SETTLED_SECONDS = 3.0, 0.19, 0.005
 SAVED_SHARE = 0.21  # bytes on disk of a saved page, of those it came with
@@ -132,10 +126,9 @@ def host_spacing(spacing: float, in_flight: int, latency: float) -> float:
     return max(spacing, (latency + OVERHEAD_SECONDS) / in_flight if in_flight else 0.0)
 
 
-def place_seconds(latency: float, spacing: float) -> float:
-    """How long a page takes up one of the places that a worker has for pages in progress."""
-    paced = math.sqrt(min(spacing, PACED_SPACING)) / PACED_RATE if spacing else 0.0
-    return max(latency + OVERHEAD_SECONDS, paced)
+def place_seconds(latency: float) -> float:
+    """How long a page takes up one of the places of a worker; it waits for its slot without one."""
+    return latency + OVERHEAD_SECONDS
 
 
 def server_cpu_ms(queue: str, worker_rate: float) -> float:

@@ -85,8 +85,7 @@ def limit_words(plan: Plan, limit: Limit) -> str:
     if limit.name == "concurrency":
         at_once = f"{count(plan.workers, 'worker')} with {request.pages_at_once} at once"
         each = f"each for {format_duration(request.place_seconds)}"
-        why = f"{each}, with the wait for its slot" if request.place_seconds > request.latency * 1.5 else each
-        return f"pages in progress: {at_once}, {why}, do {rate} (--concurrency)"
+        return f"pages in progress: {at_once}, {each}, do {rate} (--concurrency)"
     if limit.name == "bandwidth":
         return f"bandwidth: {_bits(request.bandwidth)} per machine are {rate} of {size(request.page_bytes)}"
     servers = count(request.servers, "server") if request.servers > 1 else "one server"
