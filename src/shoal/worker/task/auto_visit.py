@@ -132,6 +132,7 @@ class AutoVisit:
         try:
             output = await self._visit_by(BROWSER)
         except VisitNotWanted:
+            self._attempt.wants_browser = always_wanted  # a comparison is called off by nothing
             await self._look_up()
             return await self._take(choose(self._found.state))
         finally:
