@@ -6,14 +6,15 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from conformance.harness import QueueHarness, open_sqlite, page, pages
 from shoal.core.run import NewRun
-from shoal.core.task import Outcome, digest
+from shoal.core.task import LaneChange, Outcome, digest
 from shoal.errors import QueueUnavailable, UsageError
-from shoal.queue.base import Queue
+from shoal.queue.base import Queue, ReapResult
 from shoal.queue.shards import ShardedQueue
 from shoal.queue.shards import settle as settle_module
 from shoal.queue.shards.lane_move import add_shard
@@ -270,6 +271,58 @@ async def test_a_lane_is_held_where_it_was_before_it_is_anywhere_else(shards: Sh
     assert (await shards.one()).url == "late"
     view = await shards.queue.find(run, digest("late"))
     assert view is not None and view.state == "leased"
+
+
+async def test_what_is_found_while_its_lane_is_copied_comes_after_it(
+    shards: Shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what the new shard has been given is dropped where it was, not all that is there by then."""
+    run, lane = await shards.run(), lane_on(3, 4)
+    await shards.add(run, [page("copied", lane)])
+    old = shards.queue.shards.owner(lane).queue
+    assert old is not None
+    drop, found = old.drop, iter([page("found", lane)])
+
+    async def find_first(*args: Any, **words: Any) -> int:
+        await shards.add(run, list(found))
+        return await drop(*args, **words)
+
+    monkeypatch.setattr(old, "drop", find_first)
+    await add_shard(shards.queue.shards, "test://shards/four", settle_seconds=0.0)
+    stats = await shards.stats(run)
+    assert (stats.seen, stats.ready, stats.cancelled) == (2, 2, 0)
+    assert {task.url for task in (await shards.claim()).tasks} == {"copied", "found"}
+
+
+async def test_a_lane_that_a_late_answer_releases_is_at_rest_again_before_it_moves(
+    shards: Shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, lane = await shards.run(), lane_on(3, 4)
+    await shards.add(run, [page("a", lane), page("b", lane), page("c", lane)])
+    old = shards.queue.shards.owner(lane).queue
+    assert old is not None
+    set_lane, leased, holds = old.set_lane, [await shards.one()], 0
+
+    async def answer_late(change: LaneChange) -> None:
+        nonlocal holds
+        holds += 1
+        if holds == 2:  # it is at rest, and now released
+            await set_lane(LaneChange(lane, park_for=0.0))
+            leased.append(await shards.one())
+        await set_lane(change)
+
+    async def settle_one() -> ReapResult:
+        await shards.settle(leased.pop())
+        return ReapResult()
+
+    monkeypatch.setattr(old, "set_lane", answer_late)
+    monkeypatch.setattr(old, "reap", settle_one)
+    await add_shard(shards.queue.shards, "test://shards/four", settle_seconds=0.0)
+    monkeypatch.undo()
+    assert holds >= 2 and not leased, "something of the lane was in progress while it moved"
+    stats = await shards.stats(run)
+    assert (stats.seen, stats.done, stats.ready, stats.cancelled) == (3, 2, 1, 0)
+    assert [task.url for task in (await shards.claim()).tasks] == ["c"]
 
 
 async def test_what_is_no_new_shard_is_refused_with_the_reason(shards: Shards) -> None:
