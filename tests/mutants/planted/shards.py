@@ -97,4 +97,18 @@ MUTANTS = (
         "            if names is not None:  #",
         TESTS,
     ),
+    Mutant(
+        "whoever was stopped while a shard was added goes by the map of before",
+        "queue/shards/settle.py",
+        "    await look(shards)\n",
+        "",
+        TESTS,
+    ),
+    Mutant(
+        "a shard that was away is not told of its runs while others look often",
+        "queue/shards/upkeep.py",
+        "    if time.monotonic() - shards.reconciled_at >= MAP_INTERVAL:\n",
+        "    if await look(shards):\n",
+        TESTS,
+    ),
 )
