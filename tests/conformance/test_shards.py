@@ -6,18 +6,21 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from conformance.harness import QueueHarness, open_sqlite, page, pages
 from shoal.core.run import NewRun
-from shoal.core.task import Outcome, digest
+from shoal.core.task import LaneChange, OutboxEntry, Outcome, digest
 from shoal.errors import QueueUnavailable, UsageError
-from shoal.queue.base import Queue
+from shoal.queue.base import Queue, ReapResult
 from shoal.queue.shards import ShardedQueue
 from shoal.queue.shards import settle as settle_module
 from shoal.queue.shards.lane_move import add_shard
 from shoal.queue.shards.shard_map import shard_of
+from shoal.queue.shards.transit import Links, kind_for
 from shoal.worker.settler import Settler
 
 NAMES = ("one", "two", "three")
@@ -171,6 +174,17 @@ async def test_links_sent_ahead_are_kept_with_the_outcome_of_a_shard_that_is_awa
     assert (await shards.one()).url == "b"
 
 
+async def test_a_shard_that_was_away_when_a_run_was_paused_is_told_however_busy_its_workers_are(shards: Shards) -> None:
+    run = await shards.run()
+    await shards.add(run, [page("a", lane_on(2))])
+    await shards.take_away(2)
+    await shards.queue.set_run(run, "pause")
+    await shards.bring_back(2)
+    shards.queue.shards.looked_at = time.monotonic()  # by a claim, as there always is a moment ago
+    await shards.queue.reap()
+    assert not (await shards.claim()).tasks
+
+
 async def test_without_its_home_a_crawl_goes_on_and_nothing_new_is_started(shards: Shards) -> None:
     run = await shards.run()
     lane = lane_on(1)
@@ -270,6 +284,89 @@ async def test_a_lane_is_held_where_it_was_before_it_is_anywhere_else(shards: Sh
     assert (await shards.one()).url == "late"
     view = await shards.queue.find(run, digest("late"))
     assert view is not None and view.state == "leased"
+
+
+async def test_what_is_found_while_its_lane_is_copied_comes_after_it(
+    shards: Shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what the new shard has been given is dropped where it was, not all that is there by then."""
+    run, lane = await shards.run(), lane_on(3, 4)
+    await shards.add(run, [page("copied", lane)])
+    old = shards.queue.shards.owner(lane).queue
+    assert old is not None
+    drop, found = old.drop, iter([page("found", lane)])
+
+    async def find_first(*args: Any, **words: Any) -> int:
+        await shards.add(run, list(found))
+        return await drop(*args, **words)
+
+    monkeypatch.setattr(old, "drop", find_first)
+    await add_shard(shards.queue.shards, "test://shards/four", settle_seconds=0.0)
+    stats = await shards.stats(run)
+    assert (stats.seen, stats.ready, stats.cancelled) == (2, 2, 0)
+    assert {task.url for task in (await shards.claim()).tasks} == {"copied", "found"}
+
+
+async def test_a_lane_that_a_late_answer_releases_is_at_rest_again_before_it_moves(
+    shards: Shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, lane = await shards.run(), lane_on(3, 4)
+    await shards.add(run, [page("a", lane), page("b", lane), page("c", lane)])
+    old = shards.queue.shards.owner(lane).queue
+    assert old is not None
+    set_lane, leased, holds = old.set_lane, [await shards.one()], 0
+
+    async def answer_late(change: LaneChange) -> None:
+        nonlocal holds
+        holds += 1
+        if holds == 2:  # it is at rest, and now released
+            await set_lane(LaneChange(lane, park_for=0.0))
+            leased.append(await shards.one())
+        await set_lane(change)
+
+    async def settle_one() -> ReapResult:
+        await shards.settle(leased.pop())
+        return ReapResult()
+
+    monkeypatch.setattr(old, "set_lane", answer_late)
+    monkeypatch.setattr(old, "reap", settle_one)
+    await add_shard(shards.queue.shards, "test://shards/four", settle_seconds=0.0)
+    monkeypatch.undo()
+    assert holds >= 2 and not leased, "something of the lane was in progress while it moved"
+    stats = await shards.stats(run)
+    assert (stats.seen, stats.done, stats.ready, stats.cancelled) == (3, 2, 1, 0)
+    assert [task.url for task in (await shards.claim()).tasks] == ["c"]
+
+
+@pytest.mark.parametrize("verb", ["settle", "push", "reap"])
+async def test_who_was_stopped_while_a_shard_was_added_sends_there_what_belongs_there(
+    shards: Shards, verb: str
+) -> None:
+    """It looks for a newer map first: nobody comes for what is added to a lane that has moved."""
+    lane = lane_on(3, 4)
+    old = shard_of(lane, len(NAMES))
+    run = await shards.run()
+    other = lane_on((old + 1) % len(NAMES) if verb == "reap" else old, 4)
+    await shards.add(run, [page("before", lane), page("a", other)])
+    stopped = await shards.open_sharded()
+    (before, leased) = sorted((await stopped.claim("w1", 10)).tasks, key=lambda task: task.url != "before")
+    await shards.settle(before)
+    await add_shard(shards.queue.shards, "test://shards/four", settle_seconds=0.0)
+    link = page("found", lane)
+    if verb == "reap":  # another one that was stopped, too, has left it in the outbox
+        entry = OutboxEntry(kind_for(old), "x.1", msgspec.msgpack.encode(Links((link,))))
+        await shards.settle(leased, outbox=(entry,))
+    stopped.shards.looked_at = 0.0
+    if verb == "reap":
+        await stopped.reap()
+    elif verb == "push":
+        await stopped.push(run, [link], "w1")
+    else:
+        await stopped.settle([Outcome(task=leased.id, lease=leased.lease, result="done", found=(link,))])
+    where = shards.queue.shards.owner(lane)
+    view = await shards.queue.find(run, link.digest)
+    assert view is not None and where.index == 3 and where.queue is not None
+    assert await where.queue.ids(await shards.queue.shards.runs.find(where, run), [link.digest]) != [0]
 
 
 async def test_what_is_no_new_shard_is_refused_with_the_reason(shards: Shards) -> None:

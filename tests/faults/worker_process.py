@@ -73,7 +73,7 @@ class DuplicatesRecords(Recorder):
 
 
 class FindsLinks(Recorder):
-    """Of the first so many tasks each finds one more, on another host, and so often on another shard."""
+    """Every third task finds one more, until there are so many: on another host, and so often on another shard."""
 
     links = lanes = 0
 
@@ -90,8 +90,8 @@ class FindsLinks(Recorder):
         return await super().settle([self._with_link(outcome) for outcome in outcomes], paces)
 
     def _with_link(self, outcome: Any) -> Any:
-        n = self.numbers.get(outcome.task, self.links)
-        if outcome.result != "done" or n >= self.links:
+        n = self.numbers.get(outcome.task, LINKED)
+        if outcome.result != "done" or n % LINK_EVERY or n >= self.links * LINK_EVERY:
             return outcome
         found = Task(
             url=f"task:step/linked-{n}", lane=f"lane{(n * 7 + 3) % self.lanes}", digest=digest(f"linked {n}"),
@@ -101,6 +101,7 @@ class FindsLinks(Recorder):
 
 
 LINKED = 1_000_000  # the numbers of tasks that were found begin here
+LINK_EVERY = 3
 RECORDERS = {
     "links": FindsLinks,
     "": Recorder,

@@ -23,8 +23,8 @@ MUTANTS = (
     Mutant(
         "a lane that moves can be claimed where it was",
         "queue/shards/lane_move.py",
-        "    return LaneChange(lane, park_for=INDEFINITELY, reason=MOVED)\n",
-        "    return LaneChange(lane, reason=MOVED)\n",
+        "    change = LaneChange(lane, park_for=INDEFINITELY, reason=MOVED)\n",
+        "    change = LaneChange(lane, reason=MOVED)\n",
         TESTS,
     ),
     Mutant(
@@ -81,6 +81,34 @@ MUTANTS = (
         "queue/shards/lane_move.py",
         "        bare = [task if task.state in MOVED_WHOLE else _identity(task) for task in leaving]\n",
         "        bare = [task for task in leaving if task.state in MOVED_WHOLE]\n",
+        TESTS,
+    ),
+    Mutant(
+        "what is found while its lane is copied is dropped with what was copied",
+        "queue/shards/lane_move.py",
+        "        while await queue.drop(part, TaskFilter(ids=tasks), state=state):\n",
+        "        while tasks and await queue.drop(part, TaskFilter(), state=state):\n",
+        TESTS,
+    ),
+    Mutant(
+        "a lane moves while something of it is in progress",
+        "queue/shards/lane_move.py",
+        "            if not await source.ask(in_flight):  #",
+        "            if names is not None:  #",
+        TESTS,
+    ),
+    Mutant(
+        "whoever was stopped while a shard was added goes by the map of before",
+        "queue/shards/settle.py",
+        "    await look(shards)\n",
+        "",
+        TESTS,
+    ),
+    Mutant(
+        "a shard that was away is not told of its runs while others look often",
+        "queue/shards/upkeep.py",
+        "    if time.monotonic() - shards.reconciled_at >= MAP_INTERVAL:\n",
+        "    if await look(shards):\n",
         TESTS,
     ),
 )

@@ -86,6 +86,7 @@ async def push(
     request_id: str = "",
 ) -> PushResult:
     check_push(tasks, capabilities)
+    await upkeep.look(shards)
     if not await takes_work(shards, run):
         return PushResult((REJECTED,) * len(tasks))
     places = by_owner(shards, tasks)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ from shoal.queue.base import Queue, TaskFilter
 from shoal.queue.shards.filler import LANE
 from shoal.queue.shards.inspect import MOVED
 from shoal.queue.shards.moved_tasks import note_moved
-from shoal.queue.shards.numbers import first_number
+from shoal.queue.shards.numbers import first_number, in_run
 from shoal.queue.shards.run_numbers import KEY, is_part
 from shoal.queue.shards.shard import LONG_TIMEOUT, Shard
 from shoal.queue.shards.shard_map import shard_of
@@ -36,7 +36,8 @@ PAGE = 500
 REST_TIMEOUT = 120.0  # seconds for what is in progress on a lane, or on its way from a shard
 POLL = 0.2
 TRIES = 10
-MOVED_WHOLE = ("ready", "dead")  # of anything else the new shard only has to know that it was there
+# Of anything else the new shard only has to know that it was there.
+MOVED_WHOLE: tuple[Literal["ready", "dead"], ...] = ("ready", "dead")
 
 
 class MoveReport(msgspec.Struct, frozen=True):
@@ -115,10 +116,8 @@ async def _move_from(shards: ShardSet, source: Shard, target: Shard, report: Mov
     for lane in leaving.values():
         if lane.reason != MOVED:
             await _copy_lane(target, lane)
-        await source.ask(lambda it, lane=lane: it.set_lane(_held(lane.name)))  # type: ignore[misc]
-    await _until_at_rest(source, leaving)
-    for name in leaving:  # again: an answer that came late may have released it
-        await source.ask(lambda it, name=name: it.set_lane(_held(name)))  # type: ignore[misc]
+        await _hold(source, lane.name)
+    await _hold_at_rest(source, leaving)
     tasks = 0
     for part in await source.ask(lambda it: it.runs(limit=10_000)):
         if is_part(part) and part.state in ("running", "paused"):
@@ -126,8 +125,9 @@ async def _move_from(shards: ShardSet, source: Shard, target: Shard, report: Mov
     return replace(report, lanes=report.lanes + count, moved=report.moved + len(leaving), tasks=report.tasks + tasks)
 
 
-def _held(lane: str) -> LaneChange:
-    return LaneChange(lane, park_for=INDEFINITELY, reason=MOVED)
+async def _hold(source: Shard, lane: str) -> None:
+    change = LaneChange(lane, park_for=INDEFINITELY, reason=MOVED)
+    await source.ask(lambda it: it.set_lane(change))
 
 
 async def _copy_lane(target: Shard, lane: LaneState) -> None:
@@ -147,8 +147,8 @@ async def _copy_lane(target: Shard, lane: LaneState) -> None:
         await target.ask(lambda it: it.set_lane(held))
 
 
-async def _until_at_rest(source: Shard, lanes: Collection[str]) -> None:
-    """Nothing of these lanes is in progress any more: it is settled, or its lease has ended."""
+async def _hold_at_rest(source: Shard, lanes: Collection[str]) -> None:
+    """Nothing of these lanes is in progress any more: it is settled, or its lease has ended; and they are held."""
     names = sorted(lanes)
 
     async def in_flight(queue: Queue) -> int:
@@ -156,9 +156,14 @@ async def _until_at_rest(source: Shard, lanes: Collection[str]) -> None:
         return sum(lane.in_flight for page in some for lane in page)
 
     async with asyncio.timeout(REST_TIMEOUT):
-        while await source.ask(in_flight):
-            await asyncio.sleep(POLL)
-            await source.ask(lambda it: it.reap())
+        while True:
+            while await source.ask(in_flight):
+                await asyncio.sleep(POLL)
+                await source.ask(lambda it: it.reap())
+            for name in names:  # again: an answer that came late may have released it
+                await _hold(source, name)
+            if not await source.ask(in_flight):  # and what was claimed before it was held again is not at rest
+                return
 
 
 async def _move_run(shards: ShardSet, source: Shard, target: Shard, part: Run, lanes: Mapping[str, LaneState]) -> int:
@@ -200,7 +205,6 @@ async def _move_tasks(
 ) -> int:
     paces = {lane.name: Pace(lane.requested, lane.max_in_flight) for lane in lanes.values()}
     after = moved = gone = copies = 0
-    touched: dict[str, set[str]] = {state: set() for state in MOVED_WHOLE}
     while page := await source.ask(lambda it, after=after: it.export_run(here, after=after, limit=PAGE), LONG_TIMEOUT):  # type: ignore[misc]
         after = page[-1].number
         # What keeps the source's own numbers apart is its own.
@@ -208,7 +212,6 @@ async def _move_tasks(
         leaving = [task for task in page if task.task.lane in lanes or not task.task.lane]
         for task in leaving:
             if task.state in MOVED_WHOLE:
-                touched[task.state].add(task.task.lane)
                 moved += 1
             elif task.state == "cancelled" and task.cause == DROPPED and task.task.lane:
                 gone += 1
@@ -217,9 +220,9 @@ async def _move_tasks(
         bare = [task if task.state in MOVED_WHOLE else _identity(task) for task in leaving]
         if bare:
             await target.ask(lambda it, bare=bare: it.import_run(there, bare, paces=paces), LONG_TIMEOUT)  # type: ignore[misc]
-    for state, names in touched.items():
-        for lane in names:
-            await source.ask(lambda it, lane=lane, state=state: _drop_all(it, here, lane, state), LONG_TIMEOUT)  # type: ignore[misc]
+        whole = tuple(in_run(task.number, here) for task in leaving if task.state in MOVED_WHOLE)
+        if whole:
+            await source.ask(lambda it, whole=whole: _drop_all(it, here, whole), LONG_TIMEOUT)  # type: ignore[misc]
     if moved or gone or copies:
         await note_moved(shards, run, source.index, target.index, moved + gone, copies)
     return moved
@@ -229,6 +232,8 @@ def _identity(task: ExportedTask) -> ExportedTask:
     return ExportedTask(task.number, Task("", "", task.task.digest), "seen", aliases=task.aliases)
 
 
-async def _drop_all(queue: Queue, part: int, lane: str, state: str) -> None:
-    while await queue.drop(part, TaskFilter(lane=lane), state=state):  # type: ignore[arg-type]
-        continue
+async def _drop_all(queue: Queue, part: int, tasks: tuple[int, ...]) -> None:
+    """By their numbers: what has come into their lanes since they were read is on no other shard yet."""
+    for state in MOVED_WHOLE:  # what was ready may be dead by now: its time to live has ended
+        while await queue.drop(part, TaskFilter(ids=tasks), state=state):
+            continue

@@ -18,6 +18,7 @@ from shoal.queue.shards.quota import end_at_limit
 from shoal.queue.shards.shard import Shard, gather_all
 from shoal.queue.shards.shard_set import ShardSet
 from shoal.queue.shards.transit import add_links, carry_over, entries_for, localized, split_links
+from shoal.queue.shards.upkeep import look
 
 SETTLE_TIMEOUT = 5.0
 
@@ -27,6 +28,7 @@ async def settle(
 ) -> list[Verdict]:
     check_outbox(outcomes)
     counter_totals(outcomes)
+    await look(shards)
     places: dict[int, list[int]] = defaultdict(list)
     for place, outcome in enumerate(outcomes):
         places[untagged(outcome.lease)[0]].append(place)

@@ -43,6 +43,7 @@ class ShardSet:
         self.turn = 0  # which shard a claim asks first
         self.runs = RunNumbers(self)
         self.looked_at = 0.0  # when the map was last read
+        self.reconciled_at = 0.0  # when the parts of runs were last told what became of these
         self.unanswered: dict[tuple[int, str], str] = {}  # (shard, worker): a claim whose reply was lost
         self.held_links: dict[tuple[int, int], dict[int, list[Task]]] = {}  # (task, lease): sent with its outcome
         self.unconfirmed: dict[int, float] = {}  # leases of shards that are away, and since when

@@ -17,17 +17,19 @@ TRUSTED_SHARE = 2 / 3  # of a lease: who could not renew it by then does not hol
 
 
 async def keep_together(shards: ShardSet) -> None:
+    await look(shards)  # first of all: where anything belongs may have changed
     with contextlib.suppress(QueueUnavailable):
         await carry_all(shards)
     if shards.limited:
         await end_at_limit(shards, shards.limited)
-    if await look(shards):
+    if time.monotonic() - shards.reconciled_at >= MAP_INTERVAL:
+        shards.reconciled_at = time.monotonic()
         with contextlib.suppress(QueueUnavailable):
             await reconcile(shards)
 
 
 async def look(shards: ShardSet) -> bool:
-    """See now and then what has changed for all shards; whoever works does, whoever claims first of all."""
+    """See now and then what has changed for all shards; whoever works does, before anything else."""
     if time.monotonic() - shards.looked_at < MAP_INTERVAL:
         return False
     await shards.refresh_map()
