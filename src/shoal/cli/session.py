@@ -37,7 +37,7 @@ NONE = "No sessions here: describe one in [sessions] of shoal.toml."
     examples="""
     shoal session list                      who is logged in, and what waits for it
     shoal session renew shop                log in anew
-    shoal session import shop cookies.txt   go on as your browser, which is logged in
+    shoal session import shop cookies.txt   go on as your browser, logged in
     shoal run books.py --session shop
     """,
 )
@@ -153,7 +153,7 @@ def renew(settings: Settings, names: tuple[str, ...]) -> int:
     cls=Command,
     examples="""
     shoal session import shop cookies.txt
-    shoal session import shop state.json     of Playwright: context.storage_state(path="state.json")
+    shoal session import shop state.json     Playwright's storage_state
     """,
 )
 @click.argument("name")

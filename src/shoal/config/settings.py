@@ -511,7 +511,7 @@ class Settings:
         accepts='rules such as "*/urgent/* priority=10 ttl=30m"; the flag takes a file of them',
     )
     on_block: str = declare(
-        "later",
+        "off",
         "What becomes of a page for which the site gives a captcha, consent or login page; off: none is looked for.",
         "Requests",
         scope="run",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant
 
-_UNIT = "unit/test_budget.py"
+_UNIT = "unit/test_budget_decisions.py"
 _RULES, _PART = "core/budget.py", "worker/task/run_budget.py"
 MUTANTS = (
     Mutant("a page begins though others hold what is left", _RULES, "- ledger.lost - held", "- ledger.lost", _UNIT),
