@@ -119,7 +119,8 @@ def test_every_kind_of_wall_is_found(wall: str, tmp_path: Path) -> None:
         assert it.user.ask("status")["blocked"]
 
 
-@pytest.mark.parametrize("odd", ODD)
+# "Not found" with status 200 under several URLs may be taken for a block page: docs/blocks.md says so.
+@pytest.mark.parametrize("odd", [name for name in ODD if name != "not_found"])
 def test_every_kind_of_odd_page_counts(odd: str, tmp_path: Path) -> None:
     with shopper("sqlite", tmp_path) as it:
         usual = [f"/product/{number}" for number in range(1, 81)]
@@ -131,8 +132,6 @@ def test_every_kind_of_odd_page_counts(odd: str, tmp_path: Path) -> None:
         else:
             it.site.odd = dict.fromkeys(strange, odd)
             mixed = [path for pair in zip(strange, usual[40:52], strict=True) for path in pair]
-            if odd == "not_found":  # others must still come when these are asked for again
-                usual += [f"/product/{number}" for number in range(300, 600)]
             it.scraper([*usual[:40], *mixed, *usual[52:]])
         it.finish(it.start())
         status = it.user.ask("status")

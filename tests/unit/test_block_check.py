@@ -252,7 +252,7 @@ async def test_where_all_is_blocked_pages_take_the_rules_way_at_once_but_for_one
     assert asked == 2
 
 
-async def test_block_pages_teach_auto_nothing() -> None:
+async def test_block_pages_of_a_browser_teach_auto_nothing() -> None:
     harness = BlockHarness("later")
     harness.has_browser, harness.fetching = True, "auto"
     await harness.good(1, 12)
@@ -261,7 +261,7 @@ async def test_block_pages_teach_auto_nothing() -> None:
     await harness.wall(20, 8, browser=WALL)
     assert harness.taught == before
     await harness.wall(40, 3, browser=shop(40))
-    assert harness.taught == before, "nor what a browser gives where HTTP is blocked"
+    assert harness.taught != before, "but that a browser gets through where HTTP does not is worth knowing"
 
 
 async def test_what_a_person_accepts_counts() -> None:

@@ -35,7 +35,7 @@ NONE = "No sessions here: describe one in [sessions] of shoal.toml."
 @click.group(
     cls=Group,
     examples="""
-    shoal session list                      who is logged in, and what waits for it
+    shoal session list                      who is logged in, and what waits
     shoal session renew shop                log in anew
     shoal session import shop cookies.txt   go on as your browser, logged in
     shoal run books.py --session shop
