@@ -405,7 +405,7 @@ def test_variables_that_the_pages_name_exist() -> None:
 KUBECTL = {"--from-literal", "--kustomize", "--namespace"}
 SYSTEMCTL = {"--now", "--create"}
 CURL = {"--retry", "--retry-delay", "--retry-connrefused", "--data-binary"}
-DOCKER = {"--rm", "--volumes", "--compose-file"}
+DOCKER = {"--security-opt", "--shm-size", "--rm", "--volumes", "--compose-file"}
 
 
 def test_flags_that_the_pages_name_exist() -> None:
