@@ -6,227 +6,60 @@ The file is long because it is that one list.
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from hashlib import sha256
-from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
+from shoal.config.parsers import (
+    DEFAULT_LISTEN,
+    HTTP_CACHE,
+    parse_arguments,
+    parse_browser_load,
+    parse_cache,
+    parse_capabilities,
+    parse_celery_allow,
+    parse_celery_task,
+    parse_dashboard,
+    parse_dead_retention,
+    parse_exit,
+    parse_field_names,
+    parse_listen,
+    parse_networks,
+    parse_on_block,
+    parse_otel,
+    parse_routes,
+    parse_seen_set,
+    parse_service_name,
+    parse_session,
+    parse_session_key,
+    parse_share,
+    parse_since,
+    parse_size_or_0,
+    parse_steps,
+    parse_worker_rate,
+)
 from shoal.config.setting import Setting, choice, count, declare, duration, lines, size, switch
 from shoal.core import units
 from shoal.core.budget_text import ACCEPTS as BUDGET_ACCEPTS
 from shoal.core.budget_text import parse_budget
-from shoal.core.capability import MAX_CAPABILITIES, MAX_EXIT_NAME, Needs, capability_names
-from shoal.core.celery_name import is_task_name, is_task_pattern
-from shoal.core.dead_retention import MIN_DEAD_RETENTION
+from shoal.core.capability import MAX_EXIT_NAME
 from shoal.core.name_format import RUN_ID_FORMAT, RUN_ID_PARTS, WORKER_ID_FORMAT, WORKER_ID_PARTS, name_format
 from shoal.core.queue_url import SHARDS, is_sharded, queue_url, split_urls
 from shoal.core.request_header import header_lines
-from shoal.core.seen_set import NAME_RULE, is_name
+from shoal.core.seen_set import NAME_RULE
 from shoal.core.session_options import SessionOptions
-from shoal.core.sitemap import is_date
-from shoal.errors import UsageError
 from shoal.fetch.exits.options import ExitOptions
 from shoal.version import __version__
 
 SETTINGS_FILE = "shoal.toml"
 STATE_FOLDER = ".shoal"
 STATE_FILE = "shoal.db"
-DEFAULT_LISTEN = "127.0.0.1:8080"
-MAX_UNIQUE_FIELDS = 10
-MIN_SESSION_KEY = 16  # letters
-HTTP_CACHE = "http"  # of the setting cache: by the headers of each response
 UNLIMITED = "a whole number; 0 is no limit"
 SCALE_POLICIES = ("claimable", "jobs_per_worker", "per_pending")
 SCALERS = ("none", "local", "compose", "swarm", "kubernetes", "command")
-_is_service = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.-]*/)?[A-Za-z0-9][A-Za-z0-9_.-]*").fullmatch
 _SCALING: dict[str, Any] = {"section": "Scaling", "scope": "machine", "commands": "serve and scale"}
-
-
-def _listen_address(value: object) -> str:
-    """Where to listen: "8080" is on this machine only, "0.0.0.0:8080" for others, too."""
-    host, colon, port = units.text(str(value) if isinstance(value, int) else value).rpartition(":")
-    if not port.isdecimal() or int(port) > 65_535 or (colon and not host) or "/" in host:
-        raise ValueError(value)
-    return f"{host or '127.0.0.1'}:{int(port)}"
-
-
-def _parse_exit(value: object) -> str:
-    from shoal.core.lane import is_exit_name  # late: --help needs no lanes
-
-    name = units.text(value)
-    if not is_exit_name(name) or len(name) > MAX_EXIT_NAME:
-        raise ValueError(value)
-    return name
-
-
-def _parse_session(value: object) -> str:
-    from shoal.core.session_options import is_session_name  # late, as above
-
-    name = units.text(value)
-    if not is_session_name(name):
-        raise ValueError(value)
-    return name
-
-
-def _parse_session_key(value: object) -> str:
-    """Whoever can read the queue can try keys for as long as they like."""
-    key = units.text(value)
-    if len(key) < MIN_SESSION_KEY:
-        raise UsageError(f"it has fewer than {MIN_SESSION_KEY} letters", hint="make one: openssl rand -hex 32")
-    return key
-
-
-def _parse_on_block(value: object) -> str:
-    from shoal.core.block_rule import block_rule  # late: --help needs no lanes
-
-    return block_rule(value)
-
-
-def _parse_dashboard(value: object) -> str:
-    """Off, on at the usual address, or an address."""
-    try:
-        return DEFAULT_LISTEN if units.boolean(value) else ""
-    except ValueError:
-        return _listen_address(value)
-
-
-def _parse_otel(value: object) -> str:
-    """Off, on as the standard variables say, or a URL."""
-    try:
-        return "1" if units.boolean(value) else ""
-    except ValueError:
-        text = units.text(value)
-        if not text.startswith(("http://", "https://")):
-            raise
-        return text
-
-
-def _capabilities(value: object) -> Needs:
-    """Names of capabilities, several also in one text."""
-    return capability_names(
-        (name for line in units.lines(value) for name in line.replace(",", " ").split()), most=MAX_CAPABILITIES
-    )
-
-
-def _field_names(value: object) -> tuple[str, ...]:
-    """Names of fields, several also in one text."""
-    names = tuple(name.strip() for line in units.lines(value) for name in line.split(","))
-    if len(names) > MAX_UNIQUE_FIELDS or not all(0 < len(name) <= 200 for name in names):
-        raise ValueError(value)
-    return tuple(dict.fromkeys(names))
-
-
-def _networks(value: object) -> tuple[str, ...]:
-    """Addresses and networks, several also in one text."""
-    words = [word for line in units.lines(value) for word in line.replace(",", " ").split()]
-    return tuple(str(ip_network(word)) for word in words)
-
-
-def _parse_cache(value: object) -> str:
-    """ "" (off), "http", or seconds."""
-    if isinstance(value, str) and value.strip().lower() == HTTP_CACHE:
-        return HTTP_CACHE
-    if value is False or (isinstance(value, str) and value.strip().lower() in ("", "off", "no", "none", "false")):
-        return ""
-    seconds: float = units.seconds(zero=True)(value)
-    return f"{seconds:g}s" if seconds else ""
-
-
-def _parse_worker_rate(value: object) -> float:
-    """Pages per second; 0 is no limit."""
-    if isinstance(value, int | float | str) and str(value).strip().lower() in ("0", "0.0", "none"):
-        return 0.0
-    return units.rate(value)
-
-
-def _parse_celery_task(value: object) -> str:
-    name = units.text(value)
-    if name and not is_task_name(name):
-        raise ValueError(value)
-    return name
-
-
-def _parse_celery_allow(value: object) -> tuple[str, ...]:
-    """Names and patterns, several also in one text."""
-    names = tuple(word for line in units.lines(value) for word in line.replace(",", " ").split())
-    if not all(is_task_pattern(name) for name in names):
-        raise ValueError(value)
-    return names
-
-
-def _parse_seen_set(value: object) -> str:
-    name = units.text(value)
-    if name and not is_name(name):
-        raise ValueError(value)
-    return name
-
-
-def _parse_since(value: object) -> str:
-    """A date, or a time before the moment at which a sitemap is read."""
-    text = units.text(value)
-    if text and not (is_date(text) or units.seconds()(text)):
-        raise ValueError(value)
-    return text
-
-
-def _arguments(value: object) -> tuple[str, ...]:
-    """The arguments of a program: a list of them, or one text as in a shell, which no shell ever sees."""
-    words = [value] if isinstance(value, str) else value
-    if not isinstance(words, list | tuple):
-        raise TypeError(value)
-    texts = [units.text(word) for word in words]
-    return tuple(shlex.split(texts[0]) if len(texts) == 1 else texts)
-
-
-def _size_or_0(value: object) -> int:
-    return 0 if str(value).strip() == "0" else units.size(value)
-
-
-def _share(value: object) -> float:
-    """A share of a whole, also in per cent."""
-    is_percent = isinstance(value, str) and value.strip().endswith("%")
-    found = units.number(str(value).strip().rstrip("%") if is_percent else value) / (100 if is_percent else 1)
-    if not 0 < found <= 1:
-        raise ValueError(value)
-    return found
-
-
-def _service_name(value: object) -> str:
-    """As compose, swarm and Kubernetes allow it: never what their programs would take for an option."""
-    name = units.text(value)
-    if name and not _is_service(name):
-        raise ValueError(value)
-    return name
-
-
-def _parse_dead_retention(value: object) -> float:
-    seconds: float = units.seconds(zero=True)(value)
-    if 0 < seconds < MIN_DEAD_RETENTION:
-        raise ValueError(value)
-    return seconds
-
-
-def _parse_steps(value: object) -> tuple[str, ...]:
-    from shoal.core.browser_step import step_lines  # late: --help needs no steps
-
-    return step_lines(value)
-
-
-def _parse_browser_load(value: object) -> tuple[str, ...]:
-    words = {word for line in units.lines(value) for word in line.replace(",", " ").split()}
-    if not words <= {"images", "media", "fonts"}:
-        raise ValueError(value)
-    return tuple(sorted(words))
-
-
-def _parse_routes(value: object) -> tuple[str, ...]:
-    from shoal.core.routes import route_lines  # late: most commands have none
-
-    return route_lines(value)
 
 
 def _share_of_memory(machine: Settings) -> int:
@@ -404,7 +237,7 @@ class Settings:
         "Send requests by an exit: a name of [exits] in shoal.toml, or direct.",
         "Requests",
         scope="run",
-        parse=_parse_exit,
+        parse=parse_exit,
         accepts=f"the name of an exit: up to {MAX_EXIT_NAME} small letters, digits, dots, dashes and underscores",
         replay="",
     )
@@ -439,7 +272,7 @@ class Settings:
         "Fetch pages as a session of [sessions] in shoal.toml, on its hosts.",
         "Requests",
         scope="run",
-        parse=_parse_session,
+        parse=parse_session,
         accepts="the name of a session: up to 24 small letters, digits, dots, dashes and underscores",
         replay="",
     )
@@ -448,7 +281,7 @@ class Settings:
         "What sessions are encrypted with in the queue; better set as SHOAL_SESSION_KEY.",
         "Requests",
         scope="machine",
-        parse=_parse_session_key,
+        parse=parse_session_key,
         accepts="a long random text, the same on all machines: openssl rand -hex 32",
         commands="all",
         hidden=True,
@@ -490,7 +323,7 @@ class Settings:
         "Use responses that the fleet has fetched so recently, in place of a request; http: as long as they say.",
         "Requests",
         scope="run",
-        parse=_parse_cache,
+        parse=parse_cache,
         accepts='a duration such as "60s" or "1d", http (by the headers of each response), or off',
         replay="",
     )
@@ -507,7 +340,7 @@ class Settings:
         "URLs",
         scope="run",
         replay=(),
-        parse=_parse_routes,
+        parse=parse_routes,
         accepts='rules such as "*/urgent/* priority=10 ttl=30m"; the flag takes a file of them',
     )
     on_block: str = declare(
@@ -515,7 +348,7 @@ class Settings:
         "What becomes of a page for which the site gives a captcha, consent or login page; off: none is looked for.",
         "Requests",
         scope="run",
-        parse=_parse_on_block,
+        parse=parse_on_block,
         accepts="later, browser, exit:NAME, park or off",
         replay="off",
     )
@@ -533,7 +366,7 @@ class Settings:
         "Browser",
         scope="run",
         replay=(),
-        parse=_parse_steps,
+        parse=parse_steps,
         accepts='steps such as "wait .item", "scroll", "click .accept"',
     )
     browser: str = declare(
@@ -568,7 +401,7 @@ class Settings:
         "What the browser loads beside documents, styles, scripts and data.",
         "Browser",
         scope="run",
-        parse=_parse_browser_load,
+        parse=parse_browser_load,
         accepts="images, media, fonts",
         connection=True,
         replay=(),
@@ -595,7 +428,7 @@ class Settings:
         scope="run",
         replay="",
         at_start=True,
-        parse=_parse_seen_set,
+        parse=parse_seen_set,
         accepts=NAME_RULE,
     )
     seen_for: float = duration(
@@ -614,7 +447,7 @@ class Settings:
         "Of what sitemaps list, take only what has changed since; what has no date is taken.",
         "URLs",
         scope="run",
-        parse=_parse_since,
+        parse=parse_since,
         accepts="a date such as 2024-05-31, or how long ago: 7d",
     )
     sort_query: bool = switch(False, "Treat URLs that differ only in the order of ?a&b as one.", "URLs", scope="run")
@@ -626,7 +459,7 @@ class Settings:
         "Keep only the first of the records with the same value in a field, such as sku.",
         "Output",
         scope="run",
-        parse=_field_names,
+        parse=parse_field_names,
         accepts="the name of a field such as sku, or several that count together such as shop,sku",
     )
     csv_safe: bool = switch(
@@ -716,7 +549,7 @@ class Settings:
         "Pages that one worker starts per second, on all hosts together; 0 is no limit.",
         "Pace",
         scope="machine",
-        parse=_parse_worker_rate,
+        parse=parse_worker_rate,
         accepts="a number, or a rate such as 10/m; 0 is no limit",
         commands="run and serve",
     )
@@ -733,7 +566,7 @@ class Settings:
         "A Celery task to send after each page that is done; it gets the URL and the records.",
         "Output",
         scope="run",
-        parse=_parse_celery_task,
+        parse=parse_celery_task,
         accepts="the name of a task such as shop.tasks.index",
         replay="",
     )
@@ -742,7 +575,7 @@ class Settings:
         "A Celery task that pages may send; may be given several times.",
         "Fleet",
         scope="machine",
-        parse=_parse_celery_allow,
+        parse=parse_celery_allow,
         accepts="names of tasks, or patterns such as shop.tasks.*",
         commands="run and serve",
     )
@@ -759,7 +592,7 @@ class Settings:
         "A capability of the workers started here, such as browser; may be given several times.",
         "Fleet",
         scope="machine",
-        parse=_capabilities,
+        parse=parse_capabilities,
         accepts="names such as browser or exit:de, which tasks may need",
         commands="run and serve",
     )
@@ -805,7 +638,7 @@ class Settings:
         "Memory in use on this machine or in its container above which workers claim less, and soon nothing.",
         "Fleet",
         scope="machine",
-        parse=_share,
+        parse=parse_share,
         accepts="a share such as 0.9 or 90%; 1 is never",
         commands="run and scale",
     )
@@ -815,14 +648,14 @@ class Settings:
         "Fleet",
         scope="machine",
         commands="run and scale",
-        parse=_size_or_0,
+        parse=parse_size_or_0,
         accepts='a size such as "500MB"; 0 is 200 MB, or a twentieth of a small disk',
     )
     scaler: str = choice("none", SCALERS, "What starts and stops workers.", **_SCALING)
     scale_target: str = declare(
         "",
         "What to scale: the service of compose or swarm, the deployment of Kubernetes ([NAMESPACE/]NAME).",
-        parse=_service_name,
+        parse=parse_service_name,
         accepts="the name of a service or deployment, such as worker or shop/worker",
         **_SCALING,
     )
@@ -848,7 +681,7 @@ class Settings:
     )
     memory_per_worker: int = size(512 * 2**20, "Memory to spare for each new worker (local).", **_SCALING)
     cpu_high: float = declare(
-        0.9, "Share of the CPU in use above which no worker is started (local).", parse=_share,
+        0.9, "Share of the CPU in use above which no worker is started (local).", parse=parse_share,
         accepts="a share such as 0.9 or 90%; 1 is never", **_SCALING,
     )  # fmt: skip
     pending_per_worker: int = count(1_000, "Waiting tasks for each worker (per_pending).", least=1, **_SCALING)
@@ -858,15 +691,15 @@ class Settings:
     scale_timeout: float = duration(60.0, "Longest time that the driver may take for one call.", **_SCALING)
     drain_timeout: float = duration(90.0, "Time a worker has to drain before it is stopped (local).", **_SCALING)
     scale_arguments: tuple[str, ...] = declare(
-        (), "Arguments of the workers that the driver local starts.", parse=_arguments,
+        (), "Arguments of the workers that the driver local starts.", parse=parse_arguments,
         accepts='arguments of shoal worker, such as "books.py --concurrency 8"', **_SCALING,
     )  # fmt: skip
     scale_command: tuple[str, ...] = declare(
-        (), "The program that sets the number of workers (command); {count} stands for it.", parse=_arguments,
+        (), "The program that sets the number of workers (command); {count} stands for it.", parse=parse_arguments,
         accepts="a program and its arguments", **_SCALING,
     )  # fmt: skip
     scale_count_command: tuple[str, ...] = declare(
-        (), "The program that prints the number of workers there are (command).", parse=_arguments,
+        (), "The program that prints the number of workers there are (command).", parse=parse_arguments,
         accepts="a program and its arguments", **_SCALING,
     )  # fmt: skip
     accept: str = declare(
@@ -889,7 +722,7 @@ class Settings:
         "Where the server listens; port 0 is any free one.",
         "Server",
         scope="machine",
-        parse=_listen_address,
+        parse=parse_listen,
         accepts="a port of this machine, or an address and a port such as 0.0.0.0:8080",
         commands="serve",
     )
@@ -923,7 +756,7 @@ class Settings:
         "A proxy whose X-Forwarded-For is believed; may be given several times.",
         "Server",
         scope="machine",
-        parse=_networks,
+        parse=parse_networks,
         accepts="addresses or networks such as 127.0.0.1 or 10.0.0.0/24",
         commands="serve",
     )
@@ -933,7 +766,7 @@ class Settings:
         f"Show the run in a browser; default: at {DEFAULT_LISTEN}.",
         "Output",
         scope="machine",
-        parse=_parse_dashboard,
+        parse=parse_dashboard,
         accepts="true, a port, or an address and a port",
     )
     synchronous: str = choice(
@@ -958,7 +791,7 @@ class Settings:
         "How long dead letters are kept; 0 is as long as the run.",
         "State",
         scope="run",
-        parse=_parse_dead_retention,
+        parse=parse_dead_retention,
         accepts='seconds, or a duration such as "24h" or "7d", at least a minute; 0 keeps them as long as the run',
     )
     lease: float = duration(
@@ -995,7 +828,7 @@ class Settings:
         "Send metrics and traces by OpenTelemetry (the extra otel).",
         "Logs",
         scope="machine",
-        parse=_parse_otel,
+        parse=parse_otel,
         accepts="a URL such as http://collector:4318, or true to use OTEL_EXPORTER_OTLP_ENDPOINT",
         commands="run and serve",
     )

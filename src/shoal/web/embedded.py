@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from shoal.config.load import Settings
-from shoal.config.settings import DEFAULT_LISTEN
+from shoal.config.parsers import DEFAULT_LISTEN
 from shoal.errors import ShoalError, UsageError
 from shoal.web.http.listen import bind_socket, socket_url
 
