@@ -82,16 +82,16 @@ TWO_PAGES = {"other": Share(LATER, Cost(200), Cost(200))}
 @pytest.mark.parametrize(
     ("used", "largest", "others", "in_progress", "verdict", "reserved"),
     [
-        (0, 0, {}, 0, "granted", 1000),  # the first page of all: alone, as nothing is known
+        (0, 0, {}, 0, "alone", 1000),  # the first page of all: alone, as nothing is known
         (0, 0, TWO_PAGES, 0, "wait", 0),  # while another goes first
         (0, 10, {}, 0, "granted", 80),  # four pages, two of the most expensive each
         (0, 100, {}, 0, "granted", 250),  # no more than a quarter at once
         (0, 300, {}, 0, "granted", 600),  # but enough for one
         (500, 100, TWO_PAGES, 0, "granted", 200),
         (500, 200, TWO_PAGES, 0, "wait", 0),  # others may give something back
-        (700, 200, {}, 0, "granted", 300),  # less than two of the most expensive: one alone
+        (700, 200, {}, 0, "alone", 300),  # less than two of the most expensive: one alone
         (700, 200, {}, 100, "wait", 100),
-        (800, 200, {}, 0, "granted", 200),
+        (800, 200, {}, 0, "alone", 200),
         (801, 200, {}, 0, "spent", 0),
         (1200, 0, {}, 0, "spent", 0),
     ],
@@ -168,6 +168,8 @@ class Fleet:
         self.queue, self.limits, self.sizes = LedgerQueue(), Cost(limit), sizes
         self.random = random.Random(seed)
         self.spent = self.most = self.pages = self.at_once = 0
+        self.first_size = 0  # of the very first page, if it differs
+        self.steps = 5  # that a page takes at most
 
     def budget(self) -> RunBudget:
         return RunBudget(self.queue, RUN, self.limits, places=8)  # type: ignore[arg-type]
@@ -182,9 +184,9 @@ class Fleet:
                 continue
             self.at_once += 1
             self.most = max(self.most, self.at_once)
-            for _ in range(self.random.randrange(5)):
+            for _ in range(self.random.randrange(self.steps)):
                 await asyncio.sleep(0)
-            size = self.random.randint(*self.sizes)
+            size = self.random.randint(*self.sizes) if self.spent else self.first_size or self.sizes[1]
             self.spent += size
             budget.end(key, {"fetch.http.direct.bytes": size})
             await asyncio.sleep(0)
@@ -211,6 +213,21 @@ async def test_workers_together_stay_within_the_budget(
         assert fleet.most > 16
     ledger = (await load_ledger(fleet.queue, RUN)).ledger  # type: ignore[arg-type]
     assert (ledger.spent, ledger.set_aside) == ("bytes", NOTHING)
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_a_cheap_first_page_does_not_let_all_others_begin_at_once(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Of a list of links nobody knows yet that what it leads to costs twenty times as much."""
+    fleet = Fleet(15_000, (1000, 1000), seed, monkeypatch)
+    fleet.first_size, fleet.steps = 50, 200
+    budgets = [fleet.budget() for _ in range(4)]
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(fleet.place(budget, 8 * n + k) for n, budget in enumerate(budgets) for k in range(8)))
+    for budget in budgets:
+        await budget.close()
+    assert 13_000 <= fleet.spent <= 15_000
 
 
 async def test_what_a_killed_worker_had_in_progress_counts_as_spent(monkeypatch: pytest.MonkeyPatch) -> None:

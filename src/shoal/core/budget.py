@@ -54,7 +54,7 @@ class Ledger(msgspec.Struct, frozen=True, omit_defaults=True):
         return sum((share.reserved for share in self.shares.values()), NOTHING)
 
 
-Verdict = Literal["granted", "wait", "spent"]
+Verdict = Literal["granted", "alone", "wait", "spent"]  # alone: all that is left, for one page
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -81,6 +81,8 @@ def ask_for_share(
     ledger: Ledger, used: Cost, worker: str, mine: Share, wanted: Collection[str], pages: int, places: int = 1
 ) -> Answer:
     """What a worker that wants to start so many pages gets, beside what its pages in progress have.
+
+    No pages: it has to wait for those that it has.
 
     used: what has been settled, read after the ledger. mine: what its pages in progress have. wanted: the kinds that
     the next page may use. places: pages that it works on at once.
@@ -109,6 +111,8 @@ def ask_for_share(
 def _decide(left: Cost, largest: Cost, kinds: Iterable[str], pages: int, *, is_alone: bool) -> tuple[Verdict, Cost]:
     """What may be added to a share. is_alone: no page of the run is in progress anywhere."""
     kinds, share = list(kinds), page_share(largest)
+    if pages < 1:
+        return "wait", NOTHING
     if all(largest.get(kind) and left.get(kind) >= share.get(kind) for kind in kinds):
         amounts = {
             kind: min(pages * share.get(kind), max(share.get(kind), left.get(kind) // PORTION)) for kind in kinds
@@ -117,7 +121,7 @@ def _decide(left: Cost, largest: Cost, kinds: Iterable[str], pages: int, *, is_a
     if not is_alone:
         return "wait", NOTHING
     if all(left.get(kind) >= max(1, largest.get(kind)) for kind in kinds):
-        return "granted", left.only(kinds)
+        return "alone", left.only(kinds)
     return "spent", NOTHING
 
 

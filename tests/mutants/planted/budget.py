@@ -18,6 +18,13 @@ MUTANTS = (
         "kinds = list(limited_kinds(ledger.limits))",
         _UNIT,
     ),
+    Mutant(
+        "behind a cheap first page all others begin at once",
+        _PART,
+        "max(1, seen) - len(self._in_progress)",
+        "max(1, seen)",
+        _UNIT,
+    ),
     Mutant("a page that is settled keeps its share free", _PART, "        self._gone += cost\n", "", _UNIT),
     Mutant(
         "an outcome that was not taken costs nothing",

@@ -15,7 +15,7 @@ import msgspec
 from shoal.core.budget import Answer, Ledger, Share, ask_for_share, page_share, without_expired
 from shoal.core.cost import NOTHING, Cost, cost_of, highest
 from shoal.core.run import Run
-from shoal.core.run_counters import responses_of
+from shoal.core.run_counters import HITS, responses_of
 from shoal.errors import UsageError
 from shoal.queue.base import Queue
 from shoal.queue.budget_ledger import load_ledger, save_ledger
@@ -99,7 +99,7 @@ class RunBudget:
             return
         more = (*key, self._started)
         async with self._lock:
-            if not self._take(more, kinds) and not await self._is_granted(more, kinds):
+            if not self._take(more, kinds) and not await self._is_granted(more, kinds, begins=False):
                 raise TaskPostponed("the page needs more than is left of the run's budget")
             self._put(key, self._in_progress.get(key, NOTHING) + self._pop(more))
 
@@ -158,7 +158,7 @@ class RunBudget:
         self._start(key, share.only(wanted))
         return True
 
-    async def _is_granted(self, key: Key, kinds: Collection[str]) -> bool:
+    async def _is_granted(self, key: Key, kinds: Collection[str], *, begins: bool = True) -> bool:
         """Ask the ledger for what this page needs, and more like it. Raises TaskPostponed where it is spent."""
         now = self._clock()
         supply = SUPPLY_SECONDS + SUPPLY_SECONDS_PER_WORKER * len(self._ledger.shares)
@@ -169,19 +169,26 @@ class RunBudget:
         def decide(ledger: Ledger, counters: Mapping[str, int], mine: Share) -> Answer:
             if ledger.spent:
                 return Answer("spent", ledger)
-            pages = min(self._pages, max(1, responses_of(counters)))
+            pages = 1
+            if begins:  # no more at once than there have been: of few pages nobody can tell what the next ones cost
+                seen = responses_of(counters) + counters.get(HITS, 0)
+                pages = min(self._pages, max(1, seen) - len(self._in_progress))
             return ask_for_share(ledger, cost_of(counters), self._worker, mine, kinds, pages, self._places)
 
-        answer = await self._change(decide)
-        if answer.verdict == "spent":
-            await self._pause(answer.ledger)
-            raise TaskPostponed(f"the run has used its budget of {answer.ledger.spent}")
-        if answer.verdict == "wait":
-            self._retry_at = self._clock() + WAIT_STEP
-            return False
-        if not self._take(key, kinds):  # then all that is left is for this one alone
-            self._start(key, Cost(*(max(0, amount) for amount in self._free.amounts)))
-        return True
+        while True:
+            answer = await self._change(decide)
+            if answer.verdict == "spent":
+                await self._pause(answer.ledger)
+                raise TaskPostponed(f"the run has used its budget of {answer.ledger.spent}")
+            if answer.verdict == "wait":
+                self._retry_at = self._clock() + WAIT_STEP
+                return False
+            if answer.verdict == "alone":
+                self._start(key, self._free)
+                return True
+            if self._take(key, kinds):
+                return True
+            # Meanwhile a page of ours turned out to need what was granted.
 
     async def _change(self, decide: Decide) -> Answer:
         """Read the ledger, then what is settled, decide, and write it, until nobody else was first."""
