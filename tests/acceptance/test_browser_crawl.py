@@ -145,6 +145,35 @@ def test_templates_lists_and_routes_say_so_too(site: RenderedSite, tmp_path: Pat
     assert {record["url"]: record["item"] for record in records(crawl)} == {urls[0]: None, urls[1]: "item 0"}
 
 
+def test_saved_pages_are_read_again_as_the_browser_gave_them_and_without_one(
+    site: RenderedSite, tmp_path: Path
+) -> None:
+    crawl = RenderedCrawl(tmp_path, site, 3)
+    assert shoal(crawl, "run", "shop.py", "-o", "out.jsonl", "--keep-raw", "--workers", "1").returncode == 0
+    first = sorted(records(crawl), key=str)
+    assert [one["items"] for one in first] == [20, 20, 20]
+    run = json.loads(shoal(crawl, "raw", "list", "--json").stdout)["runs"][0]["run"]
+    site.requests.clear()
+    # The scraper's pages are for a browser, and this machine has none.
+    again = shoal(crawl, "run", "shop.py", "-o", "out.jsonl", "--fresh", "--from-raw", run, "--browser", "no-browser")
+    assert again.returncode == 0, again.stderr
+    assert sorted(records(crawl), key=str) == first
+    assert not site.requests
+
+
+def test_a_list_is_read_again_as_the_browser_gave_it(site: RenderedSite, tmp_path: Path) -> None:
+    crawl = RenderedCrawl(tmp_path, site, 1)
+    (tmp_path / "urls.txt").write_text(f"{site.origin}/page/1\n{site.origin}/page/2\n")
+    command = ("run", "urls.txt", "-o", "out.jsonl", "--fetch", "auto", "--steps", "wait .item", "--workers", "1")
+    done = shoal(crawl, *command, "-f", "item=.nothing")
+    assert done.returncode == 3, done.stderr
+    site.requests.clear()
+    again = shoal(crawl, *command, "-f", "item=.item::text", "--reread")
+    assert again.returncode == 0, again.stderr
+    assert [record["item"] for record in records(crawl)] == ["item 0", "item 0"]
+    assert not site.requests
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

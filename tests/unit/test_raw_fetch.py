@@ -8,12 +8,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from auto_harness import FULL, SHELL, AutoHarness
 from pipeline_harness import HOME, PipelineHarness, html
 
 from shoal.core.page import Request, Response
-from shoal.core.task import LeasedTask, Outcome
+from shoal.core.task import LeasedTask, Outcome, RequestOptions
 from shoal.core.url import lane_of, request_digest
 from shoal.errors import FetchRefused
+from shoal.extract.scraper import Scraper
 from shoal.fetch.raw_pages import (
     STORED_HEADER,
     Fetcher,
@@ -26,6 +28,7 @@ from shoal.store.raw.page_store import RawPageStore
 from shoal.worker.task.pipeline import process_task
 
 B = "http://a.test/b"
+ITEM = "http://a.test/item/1"
 
 
 class FakeWeb:
@@ -229,6 +232,79 @@ async def test_links_to_what_was_not_kept_can_be_told_from_the_others(web: FakeW
     await store.sync()
     replay = ReplayFetcher(store, "R")
     assert replay.knows("a.test", HOME) and not replay.knows("a.test", B)
+
+
+# Pages by a browser
+
+
+@pytest.fixture
+def rendering() -> AutoHarness:
+    """A page that is empty until its scripts have run; its handler asks for a browser where it finds nothing."""
+    harness = AutoHarness()
+    harness.scraper = Scraper("s", HOME)
+    harness.page(1, SHELL, FULL)
+
+    @harness.handler
+    async def read(page: Any) -> Any:
+        if not page.css("li"):
+            page.need_browser()
+        yield {"items": len(page.css("li")), "url": page.url}
+        yield page.follow("a")
+
+    return harness
+
+
+async def _saved(harness: AutoHarness, store: RawPageStore, fetching: str, task: dict[str, Any]) -> Outcome:
+    recording = RecordingFetcher(harness, store, "R")
+    harness.fetching, harness.options["record_rendered"] = fetching, recording.record_rendered
+    harness.tools().fetcher = recording
+    outcome = await harness.take(ITEM, **task)
+    await store.sync()
+    return outcome
+
+
+async def _replayed(harness: AutoHarness, store: RawPageStore, task: dict[str, Any]) -> Outcome:
+    harness._context = None
+    harness.options |= {"renders": False, "record_rendered": None}
+    harness.tools().fetcher = ReplayFetcher(store, "R")
+    harness.rendered.clear()
+    harness.answers.clear()
+    return await harness.take(ITEM, **task)
+
+
+@pytest.mark.parametrize("task", [{}, {"request_options": RequestOptions(fetch="browser", steps=("wait li",))}])
+@pytest.mark.parametrize("fetching", ["browser", "auto", "http"])
+async def test_a_page_that_a_browser_was_used_for_is_read_again_as_the_browser_gave_it(
+    rendering: AutoHarness, store: RawPageStore, fetching: str, task: dict[str, Any]
+) -> None:
+    live = await _saved(rendering, store, fetching, task)
+    assert live.records == (b'{"items":3,"url":"http://a.test/item/1"}',)
+    again = await _replayed(rendering, store, task)
+    assert again.records == live.records
+    assert [task.url for task in again.found] == [task.url for task in live.found]
+
+
+async def test_of_a_page_that_was_saved_nothing_more_can_be_asked(store: RawPageStore) -> None:
+    harness = AutoHarness()
+    harness.scraper = Scraper("s", HOME)
+    harness.page(1)
+
+    @harness.handler
+    async def capture(page: Any) -> Any:
+        yield {"image": len(await page.screenshot())} if not harness.rendered else {}
+
+    assert (await _saved(harness, store, "browser", {})).result == "done"
+    again = await _replayed(harness, store, {})
+    assert again.attempt is not None and "is not open in a browser any more" in again.attempt.message
+
+
+async def test_what_a_browser_gave_is_not_taken_for_what_the_site_says_has_not_changed(
+    web: FakeWeb, store: RawPageStore
+) -> None:
+    web.answers[HOME] = page(b"shell", etag='"1"')
+    await RecordingFetcher(web, store, "R").record_rendered(Request(HOME), page(b"rendered", etag='"1"'))
+    await store.sync()
+    assert (await RevalidatingFetcher(web, store).fetch(Request(HOME))).body == b"shell"
 
 
 # Asking only for what has changed

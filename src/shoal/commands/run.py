@@ -119,7 +119,8 @@ def run_command(
     if from_raw or request.folder:
         settings = settings_for_replay(settings)
     request_builder_for(settings, request.scraper)
-    check_browser(settings, request.scraper)
+    if not (from_raw or request.folder):
+        check_browser(settings, request.scraper)
     check_exits(settings, request.scraper)
     check_sessions(settings)
     settings = for_debugger(settings) if settings.workers == 0 else settings

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+RENDERED_HEADER = "x-shoal-rendered"  # of our own, on stored pages: they are as a browser gave them
+
 
 class Request(msgspec.Struct, frozen=True, gc=False):
     url: str
@@ -36,6 +38,11 @@ class Response(msgspec.Struct, frozen=True):
     @property
     def from_cache(self) -> bool:
         return self.cache in ("hit", "revalidated")
+
+    @property
+    def was_rendered(self) -> bool:
+        """Whether it was stored as a browser gave it."""
+        return bool(self.header(RENDERED_HEADER))
 
     def header(self, name: str, default: str = "") -> str:
         name = name.lower()

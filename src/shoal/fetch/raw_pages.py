@@ -1,16 +1,17 @@
 """Fetchers around a store of raw pages: one fills it, one refetches what has changed, one only replays it.
 
 Redirects are responses like any other, stored under their own requests, so a chain can be walked again.
+A page by a browser is stored as it was read there, under the request that it began with.
 """
 
 from __future__ import annotations
 
 from typing import Protocol
 
-import msgspec
+from msgspec.structs import replace
 
 from shoal.core.cache_rules import CONDITIONAL_HEADERS, conditions, header_tokens, updated_headers
-from shoal.core.page import Request, Response
+from shoal.core.page import RENDERED_HEADER, Request, Response
 from shoal.core.request_header import names_identity
 from shoal.core.url import request_digest
 from shoal.errors import FetchRefused
@@ -65,11 +66,18 @@ class RecordingFetcher:
 
     async def fetch_in_turn(self, request: Request, turn: Turn) -> Response:
         response = await fetch_in_turn(self._fetcher, request, turn)
+        await self._record(request, response)
+        return response
+
+    async def record_rendered(self, request: Request, response: Response) -> None:
+        """Store a page as a browser gave it; request: its first navigation."""
+        await self._record(request, replace(response, headers=(*response.headers, (RENDERED_HEADER, "yes"))))
+
+    async def _record(self, request: Request, response: Response) -> None:
         if response.status not in THROTTLE_STATUSES and not (self._anonymous_only and _has_login(request)):
             if self._store.is_full:  # a handler may fetch far more than its page before anything is settled
                 await self._store.sync()
             self._store.put(self._run, storage_key(request), response)
-        return response
 
     def note_stall(self, seconds: float) -> None:
         self._fetcher.note_stall(seconds)
@@ -95,7 +103,7 @@ class RevalidatingFetcher:
         asking = conditions(stored) if stored is not None else ()
         if stored is None or not asking:
             return await self._fetcher.fetch(request)
-        asked = msgspec.structs.replace(request, headers=request.headers + asking)
+        asked = replace(request, headers=request.headers + asking)
         response = await self._fetcher.fetch(asked)
         return _revalidated(stored, response) if response.status == 304 else response
 
@@ -120,7 +128,7 @@ class RevalidatingFetcher:
 
 def _may_be_reused(response: Response, sent: set[str]) -> bool:
     """Whether a stored response is one that a 304 to a request with these headers could mean."""
-    if response.status != 200:
+    if response.status != 200 or response.was_rendered:  # what scripts made of it is not what the server means
         return False
     rules = header_tokens(response, "cache-control")
     return not (

@@ -43,9 +43,12 @@ def page_exits(settings: Settings, exits: ExitSet) -> PageExits:
     return PageExits(Direct(policy, connect_timeout=timeout), through, exits)
 
 
-def own_capabilities(settings: Settings) -> tuple[str, ...]:
-    """Of the workers of one command: a browser is theirs if this machine has one, whether that was said or not."""
-    if BROWSER in settings.has or missing_reason(settings.browser):
+def own_capabilities(settings: Settings, *, renders: bool = True) -> tuple[str, ...]:
+    """Of the workers of one command: a browser is theirs if this machine has one, whether that was said or not.
+
+    renders: False where pages are read that were saved: a browser is not needed for any.
+    """
+    if BROWSER in settings.has or (renders and missing_reason(settings.browser)):
         return settings.has
     return (*settings.has, BROWSER)
 

@@ -19,7 +19,7 @@ from shoal.launch.job import RunJob
 from shoal.launch.raw_stores import RawStores
 from shoal.launch.response_cache import ResponseCache
 from shoal.version import __version__
-from shoal.worker.context import Cached
+from shoal.worker.context import Cached, RecordRendered
 
 Fetch = Callable[[Request], Awaitable[Response]]
 
@@ -101,6 +101,7 @@ class RunFetchers:
     robots: Fetch
     kept: Callable[[str, str], bool] | None = None  # only links to kept pages are followed
     keep: Callable[[], Awaitable[None]] | None = None
+    record_rendered: RecordRendered | None = None  # likewise, for pages by a browser
     cached: Cached | None = None
     browser: Browser | None = None
 
@@ -135,9 +136,10 @@ def run_fetchers(
         fetchers = RunFetchers(caching, plain.fetch, cached=caching.would_answer)
     if settings.keep_raw:
         raw_store = stores.raw()
-        return replace(fetchers, pages=RecordingFetcher(fetchers.pages, raw_store, job.run.name), keep=raw_store.sync)
+        recording = RecordingFetcher(fetchers.pages, raw_store, job.run.name)
+        return replace(fetchers, pages=recording, keep=raw_store.sync, record_rendered=recording.record_rendered)
     if job.keep_bounded:
         bounded = stores.bounded()
         recording = RecordingFetcher(fetchers.pages, bounded, job.run.name, anonymous_only=True)
-        return replace(fetchers, pages=recording, keep=bounded.sync)
+        return replace(fetchers, pages=recording, keep=bounded.sync, record_rendered=recording.record_rendered)
     return fetchers

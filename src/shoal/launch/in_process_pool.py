@@ -19,4 +19,4 @@ async def in_process_pool(queue: Queue, job: RunJob, scraper: Scraper) -> InProc
     note = CrashNote.create(app.crash_notes_folder(settings), app.worker_name())
     context = await build_worker_context(scraper, job, queue=queue, note=note, supervised=False)
     opentelemetry.enable_tracing(context, settings)
-    return InProcessWorker(context, run_plan(settings, job.run, stay_when_empty=job.keep_duplicates))
+    return InProcessWorker(context, run_plan(job))

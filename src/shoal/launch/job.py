@@ -60,19 +60,17 @@ def pool_size(settings: Settings) -> int:
     return settings.workers or max(1, min(MAX_PROCESSES, cores))
 
 
-def run_plan(
-    settings: Settings, run: Run, *, stay_when_empty: bool = False, resources: ResourcePolicy | None = None
-) -> WorkerPlan:
-    """stay_when_empty: there may be more to come when nothing is open."""
+def run_plan(job: RunJob, *, resources: ResourcePolicy | None = None) -> WorkerPlan:
+    settings, run = job.settings, job.run
     return WorkerPlan(
         name=run.name,
         concurrency=settings.concurrency,
         lease=settings.lease,
         heartbeat=settings.heartbeat,
-        capabilities=own_capabilities(settings),
+        capabilities=own_capabilities(settings, renders=not (job.from_raw or job.folder)),
         serves=(run.name,),
         runs=(run.id,),
-        stop_when_empty=not stay_when_empty,
+        stop_when_empty=not job.keep_duplicates,  # of a list there may be more to come when nothing is open
         batch_size=settings.batch_size,
         use_wakeups=settings.state_file is None,
         scraper_names=(run.scraper,),

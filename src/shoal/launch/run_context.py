@@ -96,6 +96,7 @@ def build_run_context(
         fetcher=fetchers.pages,
         cached=fetchers.cached,
         browser=fetchers.browser,
+        record_rendered=fetchers.record_rendered,
         fetch=settings.fetch,
         steps=settings.steps,
         renders=not is_saved,

@@ -45,7 +45,7 @@ async def _build_for_run(job: RunJob, note: CrashNote) -> tuple[WorkerContext, W
     tools = await worker_context.build_worker_context(scraper, job, queue=queue, note=note, supervised=True)
     # Whoever started the run is there to be told that its disk is full; a worker would only wait for somebody.
     resources = guard_policy(job.settings, guards_disk="disk_reserve" in job.settings.sources)
-    return tools, run_plan(job.settings, job.run, stay_when_empty=job.keep_duplicates, resources=resources)
+    return tools, run_plan(job, resources=resources)
 
 
 async def _build_for_fleet(fleet_job: FleetJob, note: CrashNote) -> tuple[WorkerContext, WorkerPlan]:

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 from shoal.core.block_rule import OFF
 from shoal.core.cost import Cost
 from shoal.core.lane import Pace
-from shoal.core.page import Request
+from shoal.core.page import Request, Response
 from shoal.core.task import LeasedTask, Outcome, Task
 from shoal.core.typed_task import TYPE_PREFIX
 from shoal.extract.duplicate_content import DuplicateContent
@@ -42,6 +42,7 @@ from shoal.worker.task.request_builder import RequestBuilder
 
 CPU_INTERVAL = 0.001  # seconds
 Cached = Callable[[Sequence[Request]], Awaitable[Sequence[bool]]]
+RecordRendered = Callable[[Request, Response], Awaitable[None]]
 
 
 class LinkAdmitter(Protocol):
@@ -130,6 +131,7 @@ class RunContext:
     retry_delay: float | None = None  # before the second try, in place of the usual one
     fetcher: Fetcher | None = None  # None: the worker's
     browser: Browser | None = None  # None: this worker has none
+    record_rendered: RecordRendered | None = None  # saves what the browser gave; None: it is not saved
     fetch: str = "http"  # with what pages are fetched of which nobody else says so
     steps: tuple[str, ...] = ()  # likewise, what a browser does on them
     renders: bool = True  # False: pages come from files, whatever they would be fetched with

@@ -12,7 +12,7 @@ from shoal.core.page import Request, Response
 from shoal.core.task import LaneChange
 from shoal.errors import FetchFailed, FetchRefused, GiveUp, Retry, UsageError
 from shoal.extract.memory_limit import measure_again
-from shoal.extract.page import Page
+from shoal.extract.page import LivePageTools, Page
 from shoal.fetch.base import LivePage, Turn, VisitRequest
 from shoal.queue.captures import Capture, save_capture
 from shoal.worker.context import CaptureBudget, RunContext
@@ -32,14 +32,16 @@ async def visit_page(attempt: TaskAttempt, run_context: RunContext, turn: Turn) 
     if run_context.browser is None:
         raise Retry(BROWSER, "this page is fetched by a browser, and this worker has none")
     navigations, exit = 0, attempt.exit_of(run_context)
+    first: Request | None = None
 
     async def navigate(url: str) -> Request:
         """Robots and pace hold for whatever the page itself is replaced by, too."""
-        nonlocal navigations
+        nonlocal navigations, first
         navigations += 1
         if navigations == 1:
             await turn()
-            return builder.build(url, options, task.url, exit=exit)
+            first = builder.build(url, options, task.url, exit=exit)
+            return first
         if navigations > run_context.max_redirects + 1:
             raise FetchRefused("redirects", f"more than {run_context.max_redirects} redirects")
         if task.parent is not None:
@@ -74,6 +76,8 @@ async def visit_page(attempt: TaskAttempt, run_context: RunContext, turn: Turn) 
     attempt.live = live
     attempt.usage.add_rendered(live.response)
     attempt.record_response(live.response)
+    if run_context.record_rendered is not None and first is not None:
+        await run_context.record_rendered(first, live.response)
     if live.subrequests:
         wait = live.subrequests * task.spacing
         attempt.add_lane_change(LaneChange(attempt.lane, hold_for=wait, reason="what its pages load"))
@@ -88,10 +92,11 @@ def _checked_steps(lines: Sequence[str]) -> tuple[BrowserStep, ...]:
         raise GiveUp("bad_request", str(error)) from error
 
 
-def live_tools(attempt: TaskAttempt, run_context: RunContext) -> LivePageOfHandler | None:
-    """For the handler of a page that is open in a browser."""
+def live_tools(attempt: TaskAttempt, run_context: RunContext) -> LivePageTools | None:
+    """For the handler of a page that is open in a browser, or was when it was saved."""
     if attempt.live is None:
-        return None
+        is_saved = not run_context.renders and attempt.response is not None and attempt.response.was_rendered
+        return SavedPageOfHandler() if is_saved else None
     tools = LivePageOfHandler(
         attempt.live, attempt, lambda response: build_page(attempt, run_context, response, tools), run_context.captures
     )
@@ -149,3 +154,30 @@ class LivePageOfHandler:
             except BaseException as error:
                 self._attempt.page_fetch_errors += (error,)
                 raise
+
+
+class SavedPageOfHandler:
+    """A page that was saved as a browser gave it: nothing more can be asked of it."""
+
+    @property
+    def console_errors(self) -> Sequence[str]:
+        raise _not_open()
+
+    async def perform(self, steps: Sequence[Any]) -> Page:
+        raise _not_open()
+
+    async def responses(self, pattern: str) -> list[Page]:
+        raise _not_open()
+
+    async def screenshot(self, *, full_page: bool) -> bytes:
+        raise _not_open()
+
+    async def pdf(self) -> bytes:
+        raise _not_open()
+
+
+def _not_open() -> UsageError:
+    return UsageError(
+        "this page was saved as it was read, and is not open in a browser any more",
+        hint="fetch it again for further steps, captures and what its scripts loaded",
+    )
