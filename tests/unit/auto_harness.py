@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from pipeline_harness import PipelineHarness, html
 
+from shoal.core.browser_step import BrowserStep
 from shoal.core.fetch_choice import ShapeState
 from shoal.core.fetch_knowledge import Knowledge, read_knowledge
 from shoal.core.lane import WorkerStatus
@@ -25,13 +26,17 @@ FULL, SHELL = "<ul><li>1<li>2<li>3</ul><a href=/item/9>9</a>", "<ul></ul><script
 
 
 class OpenPage:
-    """A page in the browser, for handlers that only read it."""
+    """A page in the browser, for handlers that read it, and take steps that load more from its own host."""
 
-    subrequests = 0
     console_errors: Sequence[str] = ()
 
-    def __init__(self, response: Response) -> None:
+    def __init__(self, response: Response, subrequests: int = 0) -> None:
         self.response = response
+        self.subrequests = subrequests
+
+    async def perform(self, steps: Sequence[BrowserStep]) -> Response:
+        self.subrequests += len(steps)
+        return self.response
 
     async def close(self) -> None: ...
 
@@ -42,6 +47,7 @@ class AutoHarness(PipelineHarness):
         self.has_browser = has_browser
         self.fetching = "auto"
         self.rendered: dict[str, Any] = {}  # what the browser shows, or raises
+        self.subrequests = 0  # of each of its pages
         self.documents: dict[str, Document] = {}
         self.statuses: list[WorkerStatus] = []
         self.options: dict[str, Any] = {}  # of the run
@@ -77,7 +83,7 @@ class AutoHarness(PipelineHarness):
         shown = self.rendered[request.url]
         if isinstance(shown, BaseException):
             raise shown
-        return OpenPage(msgspec.structs.replace(shown, url=request.url))
+        return OpenPage(msgspec.structs.replace(shown, url=request.url), self.subrequests)
 
     def tools(self) -> WorkerContext:
         if self._context is None:

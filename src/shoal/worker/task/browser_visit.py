@@ -78,10 +78,19 @@ async def visit_page(attempt: TaskAttempt, run_context: RunContext, turn: Turn) 
     attempt.record_response(live.response)
     if run_context.record_rendered is not None and first is not None:
         await run_context.record_rendered(first, live.response)
-    if live.subrequests:
-        wait = live.subrequests * task.spacing
-        attempt.add_lane_change(LaneChange(attempt.lane, hold_for=wait, reason="what its pages load"))
+    hold_for_subrequests(attempt, 0)
     return live.response
+
+
+def hold_for_subrequests(attempt: TaskAttempt, before: int) -> None:
+    """Let what the open page has loaded from its own host count against the host's pace.
+
+    before: as many were known already. The longest hold of an attempt is the one that counts.
+    """
+    count = attempt.live.subrequests if attempt.live is not None else 0
+    if count > before:
+        wait = count * attempt.task.spacing
+        attempt.add_lane_change(LaneChange(attempt.lane, hold_for=wait, reason="what its pages load"))
 
 
 def _checked_steps(lines: Sequence[str]) -> tuple[BrowserStep, ...]:
@@ -148,12 +157,15 @@ class LivePageOfHandler:
 
     async def _ask(self, call: Callable[[], Awaitable[T]]) -> T:
         self._attempt.has_fetched_more = True  # what is yielded depends on more than the page as it came
+        before = self._live.subrequests
         with self._attempt.deadline.paused(), outside_handler():
             try:
                 return await call()
             except BaseException as error:
                 self._attempt.page_fetch_errors += (error,)
                 raise
+            finally:
+                hold_for_subrequests(self._attempt, before)
 
 
 class SavedPageOfHandler:
