@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
+import ssl
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -221,6 +224,44 @@ async def test_a_browser_is_told_no_secrets(monkeypatch: pytest.MonkeyPatch) -> 
         told = Path(f"/proc/{browser.pid}/environ").read_bytes()
         assert b"TMPDIR=" in told and b"hidden" not in told
         await live.close()
+
+
+@pytest.fixture
+async def secure_url(certificate: Path) -> AsyncIterator[str]:
+    """Of a page that only a certificate of the test's own vouches for."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            body = b"<h1>secure</h1>"
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n" + body)
+            await writer.drain()
+        writer.close()
+
+    secured = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    secured.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=secured)
+    yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    server.close()
+
+
+async def test_sites_are_trusted_by_the_certificates_that_one_names(
+    certificate: Path, secure_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.pem").write_text("nothing")
+    async with rendered_site() as site:
+        allow = secure_url.removeprefix("https://").rstrip("/")
+        async with browser_fetcher(site, allow) as fetcher:
+            with pytest.raises(FetchFailed) as caught:
+                await fetcher.visit(visit_of(secure_url))
+            assert caught.value.cause == "tls"
+        async with browser_fetcher(site, allow, ca_file=str(certificate / "cert.pem")) as fetcher:
+            live = await fetcher.visit(visit_of(secure_url))
+            assert b"<h1>secure</h1>" in live.response.body
+            await live.close()
+        async with browser_fetcher(site, allow, ca_file=str(tmp_path / "empty.pem")) as fetcher:
+            with pytest.raises(FetchFailed, match=r"empty\.pem holds no certificate"):
+                await fetcher.visit(visit_of(secure_url))
 
 
 async def test_a_browser_makes_room_for_a_successor_that_has_started_before() -> None:

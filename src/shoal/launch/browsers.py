@@ -26,6 +26,7 @@ def browser_fetcher(settings: Settings, exits: ExitSet) -> BrowserFetcher:
     options = BrowserOptions(
         browser=settings.browser,
         user_agent=settings.user_agent,
+        ca_file=settings.ca_file,
         pages=settings.browser_pages,
         load=settings.browser_load,  # type: ignore[arg-type]  # its parser lets nothing else through
         memory=settings.browser_memory,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from shoal.errors import UsageError
 from shoal.fetch.browser.process_tree import CpuOfProcesses
 from shoal.fetch.browser.program import INSTALL_HINT
+from shoal.fetch.browser.trust_store import make_trusting_home
 from shoal.fetch.process_folder import ProcessFolder
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class BrowserDriver:
         self._lock = asyncio.Lock()
         self._playwright: Playwright | None = None
         self.folder: ProcessFolder | None = None
+        self._home: Path | None = None  # of its browsers, where they trust more than those of this user
         self.cpu = CpuOfProcesses()  # its own and that of its browsers
 
     async def playwright(self) -> Playwright:
@@ -43,10 +45,18 @@ class BrowserDriver:
                     self._playwright = await async_playwright().start()
             return self._playwright
 
+    async def trusting_home(self, ca_file: str) -> Path:
+        """The home for browsers that trust these certificates; raises UsageError."""
+        async with self._lock:
+            if self._home is None:
+                assert self.folder is not None
+                self._home = await asyncio.to_thread(make_trusting_home, self.folder.path, ca_file)
+            return self._home
+
     async def close(self) -> None:
         async with self._lock:
             playwright, self._playwright = self._playwright, None
-            folder, self.folder = self.folder, None
+            folder, self.folder, self._home = self.folder, None, None
             if playwright is not None:
                 await playwright.stop()
             if folder is not None:

@@ -13,6 +13,7 @@ RESOURCES: tuple[Resource, ...] = ("images", "media", "fonts")
 class BrowserOptions(msgspec.Struct, frozen=True, kw_only=True):
     browser: str = ""  # a program, or the DevTools endpoint of a browser elsewhere; "": what this machine has
     user_agent: str = ""
+    ca_file: str = ""  # certificates that sites may be vouched for by, beside those that it knows
     pages: int = 4  # at once, in this process
     load: tuple[Resource, ...] = ()  # what is loaded beside documents, styles, scripts and data
     memory: int = 1_000_000_000  # bytes of a browser with all of its processes

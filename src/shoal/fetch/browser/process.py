@@ -80,12 +80,13 @@ class BrowserProcess:
             unsafe = sandbox_problem()
             if unsafe:
                 log.warning("browser_without_sandbox", extra={"why": unsafe})
+            home = {"HOME": str(await driver.trusting_home(options.ca_file))} if options.ca_file else {}
             browser = await playwright.chromium.launch(
                 executable_path=find_program(options.browser),
                 args=launch_flags(options),
                 chromium_sandbox=not unsafe,
                 proxy={"server": NOWHERE, "bypass": "<-loopback>"},
-                env={**_environment(), "TMPDIR": str(driver.folder.path)},
+                env={**_environment(), **home, "TMPDIR": str(driver.folder.path)},
                 handle_sigint=False,
                 handle_sigterm=False,
                 handle_sighup=False,
