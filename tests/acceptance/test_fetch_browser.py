@@ -129,6 +129,15 @@ async def test_what_is_asked_for_is_what_is_said() -> None:
             await fetcher.visit(visit_of(f"{site.origin}/search", "wait #q", "click #none"))
 
 
+async def test_a_form_is_sent_as_its_page_says() -> None:
+    async with rendered_site() as site, browser_fetcher(site) as fetcher:
+        steps = ("fill #q = shoes", "press Enter in #q", "wait .item")
+        live = await fetcher.visit(visit_of(f"{site.origin}/form", *steps))
+        await live.close()
+        sent = [(head.partition(" HTTP/")[0], head.partition("\r\n\r\n")[2]) for _, head in site.requests]
+        assert sent[:3] == [("GET /form", ""), ("POST /to-posted", "q=shoes"), ("GET /posted", "")]
+
+
 async def test_answers_that_are_no_page_are_told_as_what_they_are() -> None:
     async with rendered_site() as site, browser_fetcher(site) as fetcher:
         nothing = await fetcher.visit(visit_of(f"{site.origin}/nothing"))

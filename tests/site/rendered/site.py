@@ -37,6 +37,8 @@ _ODD: dict[str, tuple[str, ...]] = {  # text, kind, status, headers
     "/moved": ("", "text/html", "302 Found", "Location: /page/1", "Set-Cookie: moved=yes; Path=/"),
     "/nothing": ("", "text/html", "204 No Content"),
     "/to-ftp": ("", "text/html", "302 Found", "Location: ftp://files.example/"),
+    "/form": ("<form method=post action=/to-posted><input id=q name=q></form>", "text/html"),
+    "/to-posted": ("", "text/html", "303 See Other", "Location: /posted"),
     "/refreshed": ("<meta http-equiv=refresh content=0><h1>again</h1>", "text/html"),
 }
 _SEARCH = """<!doctype html><form onsubmit="result.textContent = q.value; return false">
@@ -75,7 +77,8 @@ class RenderedSite:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             path = head.split(" ")[1]
-            self.requests.append((path, head))
+            length = next((line[16:] for line in head.lower().splitlines() if line.startswith("content-length: ")), "0")
+            self.requests.append((path, head + (await reader.readexactly(int(length))).decode()))
             await self._send(path, writer)
         writer.close()
 

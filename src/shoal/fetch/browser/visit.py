@@ -210,6 +210,7 @@ class BrowserVisit:
             await tab.devtools.send("Fetch.continueRequest", {"requestId": event["requestId"]})
             return
         request, self._first = self._first, None
+        is_ours = request is not None  # or else the page itself says how: a form may be posted
         if request is None:
             try:
                 request = await self._next_navigation(url)
@@ -219,7 +220,7 @@ class BrowserVisit:
                 await tab.refuse(event)
                 return
         try:
-            await tab.devtools.send("Fetch.continueRequest", _continued(event, request))
+            await tab.devtools.send("Fetch.continueRequest", _continued(event, request, is_ours=is_ours))
         except Error as error:
             self._refused = FetchRefused("bad_request", f"the browser does not send it: {str(error)[:200]}")
             await tab.refuse(event)
@@ -284,7 +285,7 @@ class BrowserVisit:
             raise FetchFailed(BROWSER, "the page crashed")
 
 
-def _continued(event: dict[str, Any], request: Request) -> dict[str, Any]:
+def _continued(event: dict[str, Any], request: Request, *, is_ours: bool) -> dict[str, Any]:
     """How a navigation goes on: with the headers that only this origin may see. Cookies are the context's."""
     found: dict[str, Any] = {"requestId": event["requestId"]}
     own = [pair for pair in request.headers if pair[0].lower() != "cookie"]
@@ -292,9 +293,9 @@ def _continued(event: dict[str, Any], request: Request) -> dict[str, Any]:
         names = {name.lower() for name, _ in own}
         sent = [pair for pair in event["request"]["headers"].items() if pair[0].lower() not in names]
         found["headers"] = [{"name": name, "value": value} for name, value in (*sent, *own)]
-    if request.method != event["request"]["method"] and not event.get("redirectedRequestId"):
+    if is_ours and request.method != event["request"]["method"]:
         found["method"] = request.method
-    if request.body is not None and not event.get("redirectedRequestId"):
+    if is_ours and request.body is not None:
         found["postData"] = base64.b64encode(request.body).decode()
     return found
 
