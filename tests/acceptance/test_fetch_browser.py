@@ -225,6 +225,19 @@ async def test_pages_are_bounded_and_reused_for_one_origin_only() -> None:
         await live.close()
 
 
+async def test_a_page_that_was_not_seen_to_end_is_not_used_again() -> None:
+    async with rendered_site() as site, browser_fetcher(site) as fetcher:
+        first = await fetcher.visit(visit_of(f"{site.origin}/page/1"))
+        closing = asyncio.create_task(first.close())
+        await asyncio.sleep(0)  # it has begun
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        second = await fetcher.visit(visit_of(f"{site.origin}/page/2"))
+        assert second._session is not first._session
+        await second.close()
+
+
 async def test_a_browser_is_told_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOAL_SECRET_SHOP", "hidden")
     async with rendered_site() as site, browser_fetcher(site) as fetcher:

@@ -69,6 +69,9 @@ class BrowserPool:
         browser = session.browser
         try:
             await session.rest()
+        except BaseException:
+            session.is_spoilt = True  # who knows what its page still does
+            raise
         finally:
             browser.leave()
             self._busy.discard(session)
