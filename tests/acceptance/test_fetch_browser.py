@@ -20,6 +20,7 @@ from shoal.core.browser_step import BrowserStep
 from shoal.core.page import Request
 from shoal.errors import FetchFailed, FetchRefused, ProxyFailed
 from shoal.fetch.base import LivePage, VisitUsage
+from shoal.fetch.browser.fetcher import BrowserFetcher
 from shoal.fetch.browser.program import find_program
 from shoal.fetch.cookies import Cookie, CookieJar
 from shoal.fetch.exits.options import ExitOptions
@@ -127,6 +128,19 @@ async def test_what_is_asked_for_is_what_is_said() -> None:
         # A step that cannot be taken says which.
         with pytest.raises(FetchFailed, match=r"step 2 \(click #none\)"):
             await fetcher.visit(visit_of(f"{site.origin}/search", "wait #q", "click #none"))
+
+
+async def fetch_pictures(fetcher: BrowserFetcher, site: RenderedSite) -> None:
+    """Neither images nor films nor fonts are asked for."""
+    site.requests.clear()
+    live = await fetcher.visit(visit_of(f"{site.origin}/pictures", "wait idle"))
+    await live.close()
+    assert {path for path in paths(site) if path != "/favicon.ico"} == {"/pictures", "/last.js"}
+
+
+async def test_images_films_and_fonts_are_not_loaded() -> None:
+    async with rendered_site() as site, browser_fetcher(site) as fetcher:
+        await fetch_pictures(fetcher, site)
 
 
 async def test_a_form_is_sent_as_its_page_says() -> None:
@@ -326,6 +340,7 @@ async def test_a_browser_elsewhere_is_used_by_its_endpoint_and_said_to_be_unguar
             live = await fetcher.visit(visit_of(f"{site.origin}/page/1", "wait .item"))
             assert live.response.body.count(b'class="item"') == 20
             await live.close()
+            await fetch_pictures(fetcher, site)
         assert "browser_unguarded" in caplog.messages
         assert elsewhere.returncode is None
     finally:

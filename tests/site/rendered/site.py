@@ -37,6 +37,12 @@ _ODD: dict[str, tuple[str, ...]] = {  # text, kind, status, headers
     "/moved": ("", "text/html", "302 Found", "Location: /page/1", "Set-Cookie: moved=yes; Path=/"),
     "/nothing": ("", "text/html", "204 No Content"),
     "/to-ftp": ("", "text/html", "302 Found", "Location: ftp://files.example/"),
+    "/pictures": (
+        "<style>@font-face {font-family: f; src: url(/font.woff2)} h1 {font-family: f; background: url(/back.png)}"
+        "</style><h1>pictures</h1><img src=/image.png><video src=/film.mp4 autoplay></video>"
+        "<script src=/last.js></script>",
+        "text/html",
+    ),
     "/form": ("<form method=post action=/to-posted><input id=q name=q></form>", "text/html"),
     "/to-posted": ("", "text/html", "303 See Other", "Location: /posted"),
     "/refreshed": ("<meta http-equiv=refresh content=0><h1>again</h1>", "text/html"),

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from shoal.fetch.browser.options import BrowserOptions
+from shoal.fetch.browser.program import is_remote
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, CDPSession, Page
@@ -42,6 +43,8 @@ class Tab:
         tab = cls(page, devtools, tree["frameTree"]["frame"]["id"], origin)
         devtools.on("Fetch.requestPaused", tab._paused)
         types = ["Document", *(["Media"] if "media" not in options.load else [])]
+        if is_remote(options.browser):  # it was not started with our flags
+            types += [kind for name, kind in (("images", "Image"), ("fonts", "Font")) if name not in options.load]
         await devtools.send("Fetch.enable", {"patterns": [{"urlPattern": "*", "resourceType": it} for it in types]})
         return tab
 
