@@ -282,7 +282,7 @@ async def secure_url(certificate: Path) -> AsyncIterator[str]:
 
 
 async def test_sites_are_trusted_by_the_certificates_that_one_names(
-    certificate: Path, secure_url: str, tmp_path: Path
+    certificate: Path, secure_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "empty.pem").write_text("nothing")
     async with rendered_site() as site:
@@ -296,8 +296,13 @@ async def test_sites_are_trusted_by_the_certificates_that_one_names(
             assert b"<h1>secure</h1>" in live.response.body
             await live.close()
         async with browser_fetcher(site, allow, ca_file=str(tmp_path / "empty.pem")) as fetcher:
-            with pytest.raises(FetchFailed, match=r"empty\.pem holds no certificate"):
+            with pytest.raises(FetchFailed) as caught:
                 await fetcher.visit(visit_of(secure_url))
+            assert caught.value.cause == "tls"
+            live = await fetcher.visit(visit_of(f"{site.origin}/page/1"))
+            await live.close()
+    [said] = [record for record in caplog.records if record.msg == "browser_without_ca_file"]
+    assert "empty.pem holds no certificate" in said.__dict__["why"]
 
 
 async def test_a_browser_makes_room_for_a_successor_that_has_started_before() -> None:

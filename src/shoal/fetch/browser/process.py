@@ -10,7 +10,7 @@ import signal
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from shoal.errors import FetchFailed
+from shoal.errors import FetchFailed, UsageError
 from shoal.fetch.browser.driver import BrowserDriver
 from shoal.fetch.browser.failures import BROWSER
 from shoal.fetch.browser.memory_watch import MemoryWatch
@@ -80,7 +80,7 @@ class BrowserProcess:
             unsafe = sandbox_problem()
             if unsafe:
                 log.warning("browser_without_sandbox", extra={"why": unsafe})
-            home = {"HOME": str(await driver.trusting_home(options.ca_file))} if options.ca_file else {}
+            home = await _trusting_home(driver, options.ca_file) if options.ca_file else {}
             browser = await playwright.chromium.launch(
                 executable_path=find_program(options.browser),
                 args=launch_flags(options),
@@ -174,6 +174,15 @@ class BrowserProcess:
             return 0
         self._pids = with_new_children(self._pids) if self._pids else descendants(self.pid)
         return self._cpu.take([self._driver, *self._pids] if self._driver != os.getpid() else self._pids)
+
+
+async def _trusting_home(driver: BrowserDriver, ca_file: str) -> dict[str, str]:
+    """What the browser is told; without it other sites are fetched all the same, and the file may be for the queue."""
+    try:
+        return {"HOME": str(await driver.trusting_home(ca_file))}
+    except UsageError as error:
+        log.warning("browser_without_ca_file", extra={"why": str(error), "hint": error.hint})
+        return {}
 
 
 def _environment() -> dict[str, str | float | bool]:
