@@ -114,6 +114,13 @@ check_installed() {
     fail "Redis is not installed" "apt-get install redis-server, or $0 --compose, or set CELERY_BROKER_URL to one that runs elsewhere"
 }
 
+# Before anything is started, so that nothing is left half started.
+check_ports() {
+  if ! is_running api && answers "$api_port"; then fail "port $api_port is in use" "API_PORT=8081 $0"; fi
+  "$python" -c 'import flower' 2>/dev/null || return 0
+  if ! is_running flower && answers "$flower_port"; then fail "port $flower_port is in use" "FLOWER_PORT=5556 $0"; fi
+}
+
 start_redis() {
   [ -n "$own_redis" ] || return 0
   if is_running redis; then return 0; fi
@@ -158,7 +165,6 @@ set_workers() {
 }
 
 start_api() {
-  if ! is_running api && answers "$api_port"; then fail "port $api_port is in use" "API_PORT=8081 $0"; fi
   SHOAL_ENGINE=celery SHOAL_QUEUE=${SHOAL_QUEUE:-$CELERY_BROKER_URL} SHOAL_LISTEN=${SHOAL_LISTEN:-127.0.0.1:$api_port} \
     start api "$python" -m shoal serve
   until_true "the API" api answers "$api_port"
@@ -169,7 +175,6 @@ start_flower() {
     echo "Flower is not installed, all the rest is: $python -m pip install flower"
     return 0
   fi
-  if ! is_running flower && answers "$flower_port"; then fail "port $flower_port is in use" "FLOWER_PORT=5556 $0"; fi
   start flower "$python" -m celery -A shoal.integrations.celery flower --address=127.0.0.1 --port="$flower_port"
   until_true Flower flower answers "$flower_port"
 }
@@ -266,6 +271,7 @@ case $command in
     [ ! -f "$folder/settings.env" ] || fail "containers were started from $folder" \
       "$0 --compose clean, or DISTRIBUTED_FOLDER=/another/folder $0 --system $command"
     check_installed
+    check_ports
     note_state
     start_redis
     set_workers "$command"

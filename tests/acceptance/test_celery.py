@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import psutil
 import pytest
+from conformance.rabbitmq_backend import RunningRelay, broker_url
 from kombu import Connection
 from servers import rabbitmq
 from servers.celery_worker import CeleryWorker, broker, celery_worker, client, environment, settled
@@ -26,7 +27,11 @@ from wait import HANG, until, wait_until
 from shoal.app import opened_queue
 from shoal.config.load import load
 from shoal.errors import UsageError
+from shoal.integrations.celery.crawl_runs import CrawlRuns
 from shoal.integrations.celery.page_runs import PageRuns
+from shoal.launch.job import FleetJob
+from shoal.launch.scraper_set import ScraperSet
+from shoal.queue.rabbitmq import RabbitmqQueue
 from shoal.queue.sqlite import SqliteQueue
 from shoal.sources.start_task import start_task
 
@@ -120,6 +125,21 @@ async def test_who_asks_for_a_private_host_is_told_what_allows_it(tmp_path: Path
         await PageRuns(queue, None, load({}, env={})).add("message", "ftp://shop.example/", {}, "")
     assert "https://" in refused.value.hint
     await queue.close()
+
+
+async def test_a_run_of_urls_is_begun_once_also_by_workers_that_reach_no_more_than_a_relay(tmp_path: Path) -> None:
+    relay = await RunningRelay(await SqliteQueue.open(str(tmp_path / "queue.db")), broker_url(tmp_path)).start()
+    queue = await RabbitmqQueue.open(broker_url(tmp_path))
+    try:
+        settings = load({}, env={})
+        runs = CrawlRuns(queue, settings, ScraperSet(FleetJob(settings, ""), {}, {}))
+        asked = {"urls": ["https://shop.example/1", "https://shop.example/2"], "options": {"content": "none"}}
+        one, again = [await runs.start("message", scraper="", run="", then="", **asked) for _ in range(2)]  # type: ignore[arg-type]
+        assert one.id == again.id
+        assert (await runs.progress(one)).total == 2
+    finally:
+        await queue.close()
+        await relay.close()
 
 
 def test_a_page_that_is_retried_gives_its_process_back_meanwhile(shop: Shop) -> None:

@@ -239,6 +239,9 @@ async def test_workers_are_found_in_the_queue_unless_somebody_else_announced_the
             await worker_ports.announce(client.queue, name, forged, "another-token-than-that-of-tests")
             async with balancer(here) as pushing:
                 assert [worker.url for worker in pushing.workers] == [url]
+                pushing.register_worker("by hand", url)
+                await pushing.check_workers()
+                assert [worker.name for worker in pushing.workers] == ["by hand"]  # it is one, whoever names it
                 ids = await pushing.submit_many([Task(type="scrape_profile")] * 2)
                 await client.wait_for_results(ids, timeout=HANG)
             stranger.setblocking(False)

@@ -172,6 +172,9 @@ def test_the_login_of_the_queue_goes_to_its_own_broker_only() -> None:
     assert "s@cret" not in repr(own)
     same = management_url(load({"queue": queue, "rabbitmq_management": "https://broker.example/rabbit"}))
     assert (same.label, same.password) == ("https://broker.example:15671/rabbit", "s@cret")
+    for half, login in (("amqp://:secret@b", ("guest", "secret")), ("amqp://me@b", ("me", "guest"))):
+        own = management_url(load({"queue": f"{half}?ledger=relay"}))
+        assert (own.user, own.password) == login
     with pytest.raises(UsageError, match="has no login"):
         management_url(load({"queue": queue, "rabbitmq_management": "http://other.example"}))
     with pytest.raises(UsageError, match="not in RabbitMQ"):

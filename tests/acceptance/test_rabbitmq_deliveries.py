@@ -26,6 +26,7 @@ from shoal.errors import QueueRefused, QueueUnavailable
 from shoal.queue import rabbitmq as queue_rabbitmq
 from shoal.queue.base import Queue
 from shoal.queue.broker import names
+from shoal.queue.broker.broker_url import BrokerUrl
 from shoal.queue.rabbitmq import RabbitmqQueue, deliveries
 from shoal.queue.reconnect import reconnecting
 from shoal.queue.request_ids import new_request_id
@@ -384,6 +385,26 @@ async def test_people_who_look_are_told_at_once_that_no_relay_runs(
             async with asyncio.timeout(HANG / 4):
                 await RabbitmqQueue.open(url, hurry=True)
         assert "shoal relay --queue" in said.value.hint
+
+
+async def test_people_who_look_do_not_wait_long_for_a_relay_that_stands_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_rabbitmq, "HELLO_BUDGET", 10 * HANG)
+    monkeypatch.setattr(queue_rabbitmq, "HURRY_ANSWER_BUDGET", 0.2)
+    url = BrokerUrl.parse(broker_url(tmp_path))
+    frozen = await Connection.open(url.address)
+    try:
+        channel = await frozen.channel()
+        await channel.declare_queue(names.requests(url.namespace), arguments=names.REQUEST_ARGUMENTS)
+        await channel.consume(names.requests(url.namespace), lambda message: None, tag="frozen")
+        with pytest.raises(QueueUnavailable, match="no relay answers behind amqp://") as said:
+            async with asyncio.timeout(HANG):
+                await RabbitmqQueue.open(broker_url(tmp_path), hurry=True)
+        assert "does not answer stands still or is cut off: restart it" in said.value.hint
+        await channel.delete_queue(names.requests(url.namespace))
+    finally:
+        await frozen.close()
 
 
 async def test_relay_and_worker_wait_for_a_broker_that_is_late(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from broker_relay import declared, publish, relaying
+from broker_relay import declared, other_program, publish, relaying
 from conformance.rabbitmq_backend import RunningRelay, broker_url
 from wait import until
 
@@ -75,3 +75,22 @@ async def test_what_others_publish_is_taken_while_copying_letters_fails(
         await declared(broker)
         await asyncio.to_thread(lambda: publish(broker, {"url": "http://shop.example/1"}))
         await until(taken)
+
+
+async def test_an_intake_that_the_broker_refuses_is_shown_with_its_cure_and_begun_once_it_can_be(
+    queue: Queue, broker: str
+) -> None:
+    with other_program(broker) as channel:
+        channel.queue_declare("shoal.intake", durable=True)  # not as shoal would
+
+        async with relaying(queue, broker) as duties:
+
+            def shown() -> list[Finding]:
+                return [it for it in duties._failures.findings() if "“intake”" in it.words]
+
+            (found,) = await until(shown)
+            assert found.level == "warning"
+            assert "the queue shoal.intake of amqp://" in found.words
+            assert "rabbitmqctl delete_queue" in found.fix
+            await asyncio.to_thread(channel.queue_delete, "shoal.intake")
+            await declared(broker)

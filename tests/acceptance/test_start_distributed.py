@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -105,4 +106,13 @@ def test_what_is_missing_is_said(
             (programs / name).symlink_to(found)
     done = machine(*words, PATH=str(programs))
     assert done.returncode == 1 and said in done.stderr and "try:" in done.stderr
+    assert [path.name for path in (tmp_path / ".shoal" / "distributed").iterdir()] == ["lock"]
+
+
+@pytest.mark.parametrize("name", ["API_PORT", "FLOWER_PORT"])
+def test_a_port_that_is_in_use_is_said_before_anything_is_started(machine: Machine, tmp_path: Path, name: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        done = machine("1", **{name: str(port)})
+    assert done.returncode == 1 and f"port {port} is in use" in done.stderr and f"try: {name}=" in done.stderr
     assert [path.name for path in (tmp_path / ".shoal" / "distributed").iterdir()] == ["lock"]

@@ -233,7 +233,7 @@ class Client:
         self._ended = threading.Event()
         self._pair = pair
         self._ask = ask
-        self._thread = threading.Thread(target=self._go_on)
+        self._thread = threading.Thread(target=self._go_on, daemon=True)  # a test that fails does not wait for it
         self._thread.start()
 
     def _go_on(self) -> None:

@@ -44,6 +44,7 @@ async def test_blocked_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         await until(lambda: connection.blocked)
         assert not publishing.done()
         monkeypatch.setattr(queue_rabbitmq, "HELLO_BUDGET", 10 * HANG)
+        monkeypatch.setattr(queue_rabbitmq, "HURRY_ANSWER_BUDGET", 10 * HANG)
         relay = await Connection.open(BrokerAddress.parse(server.url()))  # one that the broker does not hear either
         asked = await relay.channel()
         await asked.declare_queue(names.requests("shoal"), arguments=names.REQUEST_ARGUMENTS)

@@ -44,6 +44,21 @@ def test_rabbitmq_carries_and_redis_keeps_where_both_are_named() -> None:
     assert "p%40" not in note and "a%26b" not in note and "a%2526b" not in note
 
 
+@pytest.mark.parametrize(
+    ("more", "login"),
+    [
+        ({}, ("guest", "guest")),
+        ({"RABBITMQ_PASSWORD": "secret"}, ("guest", "secret")),
+        ({"RABBITMQ_USER": "me"}, ("me", "guest")),
+    ],
+)
+def test_whoever_gives_half_a_login_for_rabbitmq_has_the_other_half_of_guest(
+    more: dict[str, str], login: tuple[str, str]
+) -> None:
+    address = BrokerUrl.parse(queue_from_variables({"RABBITMQ_HOST": "broker"} | more)[0]).address
+    assert (address.user, address.password) == login
+
+
 def test_whatever_names_a_queue_for_shoal_goes_before_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert load(env=STORE | {"SHOAL_QUEUE": "redis://other/0"}).queue == "redis://other/0"

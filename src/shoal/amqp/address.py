@@ -42,7 +42,7 @@ class BrokerAddress:
         return cls(
             host=host,
             port=parts.port or (TLS_PORT if tls else PORT),
-            user="guest" if parts.username is None else unquote(parts.username),
+            user=unquote(parts.username) if parts.username else "guest",  # a password alone is that of guest
             password="guest" if parts.password is None else unquote(parts.password),
             vhost=vhost,
             tls=tls,

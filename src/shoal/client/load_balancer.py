@@ -90,7 +90,11 @@ class LoadBalancer:
 
     def register_worker(self, name: str, url: str) -> BalancedWorker:
         """Have tasks pushed to the worker at a URL; the same name again is another URL for it."""
-        worker = self._workers[name] = self._worker(name, url)
+        worker = self._worker(name, url)
+        for known in self.workers:
+            if known.is_found and known.url == worker.url:  # one worker under two names would get twice its share
+                del self._workers[known.name]
+        self._workers[name] = worker
         return worker
 
     def unregister_worker(self, name: str) -> bool:

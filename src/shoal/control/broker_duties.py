@@ -18,7 +18,7 @@ from shoal.control.carrier.duty import FIRST_DELAY, LONGEST_DELAY, WORKED_FOR, D
 from shoal.control.carrier.expiry import ExpiredTasks
 from shoal.control.intake import Intake
 from shoal.control.letter_copies import LetterCopies
-from shoal.errors import ActionRequired
+from shoal.errors import ActionRequired, QueueRefused
 from shoal.logs import log
 from shoal.queue.base import Queue
 from shoal.queue.broker.broker_url import BrokerUrl
@@ -77,15 +77,17 @@ class BrokerDuties:
                 ended = (await asyncio.gather(work, return_exceptions=True))[0]
                 if stop.is_set():
                     return
-                problem, hint = _problem(self._address, ended)
-                if not problem and isinstance(ended, Exception):
+                problem = _problem(self._address, ended)
+                if isinstance(problem, QueueRefused):
+                    self._failures.note_refusal(name, problem)
+                elif problem is None and isinstance(ended, Exception):
                     self._failures.note(name, ended)
                 if loop.time() - began > WORKED_FOR:
                     delay = FIRST_DELAY
                     self._told.clear()
-                if problem and problem not in self._told:
-                    log("broker.waiting", "warning", broker=str(self._address), error=problem, hint=hint)
-                    self._told.add(problem)
+                if problem is not None and str(problem) not in self._told:
+                    log("broker.waiting", "warning", broker=str(self._address), error=str(problem), hint=problem.hint)
+                    self._told.add(str(problem))
                 await asyncio.wait((stopped,), timeout=delay * random.uniform(0.5, 1.0))
                 delay = min(LONGEST_DELAY, delay * 2)
         finally:
@@ -99,10 +101,8 @@ class BrokerDuties:
             await connection.close()
 
 
-def _problem(address: BrokerAddress, ended: object) -> tuple[str, str]:
-    """What a person needs to know of how a duty ended; nothing, where nobody expected it."""
+def _problem(address: BrokerAddress, ended: object) -> ActionRequired | None:
+    """What a person needs to know of how a duty ended; None where nobody expected it."""
     if isinstance(ended, AmqpError | ssl.SSLError):
         ended = translate(address, ended)
-    if isinstance(ended, ActionRequired):
-        return str(ended), ended.hint
-    return "", ""
+    return ended if isinstance(ended, ActionRequired) else None

@@ -8,7 +8,7 @@ import io
 import ssl
 from http.client import HTTPException, HTTPResponse
 from typing import Any, cast
-from urllib.parse import quote, unquote, urlencode, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 
 import msgspec
 
@@ -59,7 +59,7 @@ def management_url(settings: Settings) -> ManagementUrl:
     try:
         vhost = unquote(queue.path.removeprefix("/")) or "/" if is_amqp else "/"
         broker = (queue.hostname or "localhost") if is_amqp else ""
-        login = (unquote(queue.username or ""), unquote(queue.password or "")) if is_amqp else ("", "")
+        login = _queue_login(queue) if is_amqp else ("", "")
         if not settings.rabbitmq_management:
             scheme = AMQP_SCHEMES[queue.scheme]
             user, password = login if login[0] else DEFAULT_LOGIN
@@ -67,6 +67,14 @@ def management_url(settings: Settings) -> ManagementUrl:
         return _given_url(settings.rabbitmq_management, broker, login, vhost)
     except ValueError as error:
         raise UsageError(f"the URL is not understood: {error}", hint=SETTING_EXAMPLE) from None
+
+
+def _queue_login(queue: SplitResult) -> tuple[str, str]:
+    """As the broker itself is asked: the half that is missing is that of guest. Empty where there is none."""
+    if not queue.username and queue.password is None:
+        return "", ""
+    user, password = DEFAULT_LOGIN
+    return unquote(queue.username or user), password if queue.password is None else unquote(queue.password)
 
 
 def _given_url(text: str, broker: str, login: tuple[str, str], vhost: str) -> ManagementUrl:

@@ -63,7 +63,7 @@ MUTANTS = (
     Mutant(
         "people who look wait for a relay as long as workers do",
         "queue/rabbitmq/__init__.py",
-        "HURRY_BUDGET if hurry else HELLO_BUDGET",
+        "HURRY_BUDGET if self._hurry else HELLO_BUDGET",
         "HELLO_BUDGET",
         f"{_DELIVERIES}::test_people_who_look_are_told_at_once_that_no_relay_runs",
     ),

@@ -28,10 +28,10 @@ MUTANTS = (
         TESTS,
     ),
     Mutant(
-        "slots of paced hosts take up no place",
+        "a host that allows few requests at once is as quick as its pace",
         "core/sizing.py",
-        "return max(latency + OVERHEAD_SECONDS, paced)",
-        "return latency + OVERHEAD_SECONDS",
+        "return max(spacing, (latency + OVERHEAD_SECONDS) / in_flight if in_flight else 0.0)",
+        "return spacing",
         TESTS,
     ),
     Mutant(

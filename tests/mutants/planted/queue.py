@@ -38,7 +38,7 @@ MUTANTS = (
     Mutant(
         "requests beside the first leave by the usual way",
         "worker/task/attempt.py",
-        "return lane_name(lane_of(url), self._exit) if self._exit else lane_of(url)",
+        "return same_owner_lane(lane_of(url), self.lane)",
         "return lane_of(url)",
         "unit/test_task_exchange.py",
     ),

@@ -10,8 +10,8 @@ MUTANTS = (
     Mutant(
         "a schedule fires without its seeding mark, and the run is finished before its URLs come",
         "runs/identity.py",
-        "        await begin_seeding(queue, new.name, seeder)\n    else:",
-        "        pass\n    else:",
+        "    await begin_seeding(queue, new.name, seeder)\n    try:",
+        "    try:",
         FIRING,
     ),
     Mutant(

@@ -57,8 +57,8 @@ MUTANTS = (
     Mutant(
         "a dry run changes things",
         "control/scaling/autoscaler.py",
-        "if self._dry_run or not self._is_ours:",
-        "if False:",
+        'if self._dry_run or not self._is_ours:\n            return ""',
+        'if False:\n            return ""',
         "unit/test_autoscaler.py",
     ),
     Mutant(

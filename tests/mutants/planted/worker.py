@@ -50,8 +50,8 @@ MUTANTS = (
     Mutant(
         "tasks are started while those before them are not settled",
         "worker/loop.py",
-        "            if is_lazy or not is_held:\n                self._places.free(1)",
-        "            self._places.free(1)",
+        "        if is_lazy or not is_held:\n            self._places.free(1)",
+        "        self._places.free(1)",
         "unit/test_worker_loop.py",
     ),
     Mutant(

@@ -7,6 +7,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 
+from shoal.errors import QueueRefused
 from shoal.logs import redact
 from shoal.queue.base import Finding
 
@@ -22,21 +23,25 @@ class DutyFailures:
     """Which duties of this relay failed of late, and why."""
 
     def __init__(self) -> None:
-        self._latest: dict[str, tuple[float, str]] = {}
+        self._latest: dict[str, tuple[float, str, str]] = {}  # when, why, and what to do
 
     def note(self, duty: str, error: BaseException) -> None:
         text = str(redact(f"{type(error).__name__}: {error}"))[:MAX_TEXT]
-        if self._latest.get(duty, (0.0, ""))[1] != text:
+        if self._latest.get(duty, (0.0, "", ""))[1] != text:
             log.error("duty_failed", extra={"duty": duty, "error": text}, exc_info=error)
         else:
             log.error("duty_failed", extra={"duty": duty, "error": text})  # where, has been said
-        self._latest[duty] = asyncio.get_running_loop().time(), text
+        self._latest[duty] = asyncio.get_running_loop().time(), text, "it is begun again; see the relay's log"
+
+    def note_refusal(self, duty: str, error: QueueRefused) -> None:
+        """One that cannot work until a person has changed something; whoever began it logs that, once."""
+        self._latest[duty] = asyncio.get_running_loop().time(), str(redact(str(error)))[:MAX_TEXT], error.hint
 
     def findings(self) -> list[Finding]:
         now = asyncio.get_running_loop().time()
         return [
-            Finding("relay", "warning", f"its duty “{duty}” failed: {text}", "it is begun again; see the relay's log")
-            for duty, (at, text) in self._latest.items()
+            Finding("relay", "warning", f"its duty “{duty}” failed: {text}", fix)
+            for duty, (at, text, fix) in self._latest.items()
             if now - at < SHOWN_FOR
         ]
 

@@ -82,6 +82,7 @@ class CrawlRuns:
                 priority=asked.priority,
                 api={"as": "batch", "content": content, "distributed": True},
                 seed=f"celery/{message}",
+                needs_list=False,
             ).start(self._queue)
         except Problem as error:
             raise UsageError(str(error.detail), hint=error.hint) from None

@@ -26,6 +26,7 @@ from shoal.queue.wire import VERBS
 
 HELLO_BUDGET = 20.0  # seconds for a relay that is starting
 HURRY_BUDGET = 1.0  # the same for people who look
+HURRY_ANSWER_BUDGET = 10.0  # for them, until a relay that is there has answered: it may be busy
 MAX_ASKED = 10_000  # requests that may be repeated, and are told from new ones
 
 
@@ -60,7 +61,8 @@ class RabbitmqQueue(RemoteQueue):
 
     async def hello(self) -> bytes:
         await self._requests.wait_for_relay(HURRY_BUDGET if self._hurry else HELLO_BUDGET)
-        return await self._requests.ask(HELLO, b"", HELLO_BUDGET, hurry=self._hurry)
+        budget = HURRY_ANSWER_BUDGET if self._hurry else HELLO_BUDGET
+        return await self._requests.ask(HELLO, b"", budget, hurry=self._hurry)
 
     def not_understood(self, why: str) -> QueueRefused:
         return QueueRefused(f"the relay behind {self._url}: {why}", hint="run the same version of shoal on both sides")

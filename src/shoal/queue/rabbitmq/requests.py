@@ -93,7 +93,8 @@ class Requests:
         if self._link.blocked:
             words = f"{address} takes no messages: {self._link.blocked}"
             return QueueUnavailable(words, hint="free memory or disk on it; shoal rabbit status shows its alarms")
-        return QueueUnavailable(f"no relay answers behind {address}", hint=START_RELAY)
+        hint = f"{START_RELAY}; one that runs and does not answer stands still or is cut off: restart it"
+        return QueueUnavailable(f"no relay answers behind {address}", hint=hint)
 
     async def wait_for_relay(self, budget: float) -> None:
         """QueueUnavailable if none listens: that is known at once, while an answer might only be late."""

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from shoal.config.load import Settings, with_defaults
 from shoal.config.run_settings import RUN_SETTINGS, settings_for_template, settings_to_spec
 from shoal.core.run import NAME_ALPHABET, NewRun, Run
+from shoal.errors import QueueRefused
 from shoal.extract.template import Template, TemplateScraper
 from shoal.launch.request_options import request_builder_for
 from shoal.logs import redact
@@ -44,6 +45,7 @@ class TemplateRun(msgspec.Struct, frozen=True, kw_only=True):
     time_limit: float = 0.0  # seconds for all of it; 0: none
     strict: bool = False  # without a single URL that can be fetched, nothing is begun
     seed: str = ""  # the same seed is the same run, for ever
+    needs_list: bool = True  # results are asked for by it; False: where a relay or server keeps none for us, so be it
 
     async def start(self, queue: Queue) -> Run:
         """Start the run and put its URLs into it. Repeating it with the same seed is harmless."""
@@ -57,7 +59,11 @@ class TemplateRun(msgspec.Struct, frozen=True, kw_only=True):
         if self.seed and (known := await queue.runs(key=key, limit=1)):
             return await _resume_seeding(queue, known[0], UrlList(stored, settings))
         spec = self._spec(refused)
-        await url_lists.store(queue, name, stored)
+        try:
+            await url_lists.store(queue, name, stored)
+        except QueueRefused:
+            if self.needs_list:
+                raise
         new = NewRun(
             self.template.name,
             key,
