@@ -82,3 +82,13 @@ def test_planted_changes_are_told_apart_and_name_tests_that_exist() -> None:
     assert [
         word for mutant in MUTANTS for word in mutant.tests.split() if not (tests / word.partition("::")[0]).exists()
     ] == []
+
+
+def test_every_planted_change_still_applies() -> None:
+    """A change of the source takes its planted mistakes along; else only `make mutants` would tell, hours later."""
+    source = Path(__file__).parents[2] / "src" / "shoal"
+    assert [
+        f"{mutant.file}: {mutant.wrong}"
+        for mutant in MUTANTS
+        if (source / mutant.file).read_text(encoding="utf-8").count(mutant.old) != 1
+    ] == []

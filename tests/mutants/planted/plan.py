@@ -28,13 +28,6 @@ MUTANTS = (
         TESTS,
     ),
     Mutant(
-        "a host that allows few requests at once is as quick as its pace",
-        "core/sizing.py",
-        "return max(spacing, (latency + OVERHEAD_SECONDS) / in_flight if in_flight else 0.0)",
-        "return spacing",
-        TESTS,
-    ),
-    Mutant(
         "a plan for a deadline has one machine too few",
         "core/plan.py",
         "low, high = (low, middle) if is_in_time(middle) else (middle, high)",
