@@ -12,8 +12,9 @@ import msgspec
 import pytest
 
 from conformance.harness import QueueHarness, open_sqlite, page, pages
+from shoal.config.settings import Settings
 from shoal.core.run import NewRun
-from shoal.core.task import LaneChange, OutboxEntry, Outcome, digest
+from shoal.core.task import Claim, LaneChange, OutboxEntry, Outcome, digest
 from shoal.errors import QueueUnavailable, UsageError
 from shoal.queue.base import Queue, ReapResult
 from shoal.queue.shards import ShardedQueue
@@ -21,6 +22,10 @@ from shoal.queue.shards import settle as settle_module
 from shoal.queue.shards.lane_move import add_shard
 from shoal.queue.shards.shard_map import shard_of
 from shoal.queue.shards.transit import Links, kind_for
+from shoal.runs.discovery import Discovery
+from shoal.view.advice import recommend_for_queue
+from shoal.view.formatting import format_account
+from shoal.view.status import gather_status
 from shoal.worker.settler import Settler
 
 NAMES = ("one", "two", "three")
@@ -129,6 +134,47 @@ async def test_a_shard_that_is_away_delays_only_its_hosts_and_is_named(shards: S
     await shards.queue.reap()
     stats = await shards.stats(run)
     assert (stats.seen, stats.ready, stats.in_transit, stats.away) == (4, 3, 0, ())
+
+
+async def test_a_run_is_shown_and_advised_on_while_a_shard_is_away(shards: Shards) -> None:
+    run = await shards.run()
+    await shards.add(run, [page(f"{place}{index}", lane_on(index)) for index in range(3) for place in "abcd"])
+    claim = await shards.claim(12)
+    for result in ("done", "dead", "retry"):
+        await shards.settle_all(Claim(0, claim.tasks[:3]), result)
+        claim = Claim(0, claim.tasks[3:])
+    (about,) = await shards.queue.runs()
+    assert (await gather_status(shards.queue, Settings(), about)).dead
+    await shards.take_away(2)
+    found = await gather_status(shards.queue, Settings(), about)
+    assert found.stats.away == ("test://shards/three",) and found.stats.open and found.forecast.at_least
+    _, recommendations, figures = await recommend_for_queue(shards.queue, Settings())
+    assert "shard_away" in [it.kind for it in recommendations] and "desired_workers" in figures
+
+
+async def test_a_page_that_was_just_found_on_any_shard_is_known_to_the_forecast(shards: Shards) -> None:
+    run = await shards.run()
+    await shards.add(run, [page(f"s{index}", lane_on(index)) for index in range(3)])
+    (about,) = await shards.queue.runs()
+    discovery = Discovery(shards.queue)
+    assert await discovery.last_at(about, await shards.stats(run)) == 0, "no page has led anywhere"
+    for index in (0, 2, 1):
+        await shards.advance(100.0)
+        leased = await shards.one()
+        link = msgspec.structs.replace(page(f"found{index}", lane_on(index)), parent=leased.id)
+        await shards.settle(leased, found=(link,))
+        await shards.queue.reap()
+        at = await shards.queue.now()
+        assert await discovery.last_at(about, await shards.stats(run)) == at
+    await shards.advance(100.0)
+    assert await discovery.last_at(about, await shards.stats(run)) == at, "nothing was found since"
+
+
+async def test_the_account_that_people_are_shown_adds_up_while_links_are_in_transit(
+    shards: Shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stats = await shards.stats(await found_link(shards, monkeypatch))
+    assert format_account(stats) == "  seen 1 + in transit 1 = done 1 + dead 0 + cancelled 0 + open 1"
 
 
 async def test_an_outcome_for_a_shard_that_is_away_is_settled_when_it_is_back(shards: Shards) -> None:
