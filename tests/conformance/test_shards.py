@@ -20,6 +20,7 @@ from shoal.queue.base import Queue, ReapResult
 from shoal.queue.shards import ShardedQueue
 from shoal.queue.shards import settle as settle_module
 from shoal.queue.shards.lane_move import add_shard
+from shoal.queue.shards.quota import read_quota
 from shoal.queue.shards.shard_map import shard_of
 from shoal.queue.shards.transit import Links, kind_for
 from shoal.runs.discovery import Discovery
@@ -256,6 +257,26 @@ async def test_never_more_than_max_pages_are_handed_out_by_all_shards_together(s
         await shards.settle(leased)
     (about,) = await shards.queue.runs()
     assert about.state == "finished" and (await shards.stats(run)).cancelled == 53
+
+
+async def test_pages_of_a_limit_that_no_shard_has_are_handed_out_while_one_is_away(shards: Shards) -> None:
+    run = await shards.run(max_pages=40)
+    for index in range(3):
+        await shards.add(run, pages(60, prefix=f"s{index}-", lane=lane_on(index)))
+    got = list((await shards.claim(3)).tasks)
+    while not any(task.lane == lane_on(2) for task in got):
+        got += (await shards.claim(3)).tasks
+    await shards.take_away(2)
+    while claim := (await shards.claim(4)).tasks:
+        got += claim
+    quota = await read_quota(shards.queue.shards, run)
+    assert quota is not None
+    kept_there = quota.given[2] - sum(task.lane == lane_on(2) for task in got)
+    assert kept_there > 0 and len(got) == 40 - kept_there
+    await shards.bring_back(2)
+    while claim := (await shards.claim(4)).tasks:
+        got += claim
+    assert len(got) == 40
 
 
 async def test_what_was_in_progress_when_its_limit_ended_a_run_counts_when_it_goes_on(shards: Shards) -> None:
