@@ -21,7 +21,7 @@ from shoal.queue.shards import ShardedQueue
 from shoal.queue.shards import settle as settle_module
 from shoal.queue.shards.lane_move import add_shard
 from shoal.queue.shards.quota import read_quota
-from shoal.queue.shards.shard_map import shard_of
+from shoal.queue.shards.shard_map import check_is_whole, shard_of
 from shoal.queue.shards.transit import Links, kind_for
 from shoal.runs.discovery import Discovery
 from shoal.view.advice import recommend_for_queue
@@ -434,6 +434,14 @@ async def test_who_was_stopped_while_a_shard_was_added_sends_there_what_belongs_
     view = await shards.queue.find(run, link.digest)
     assert view is not None and where.index == 3 and where.queue is not None
     assert await where.queue.ids(await shards.queue.shards.runs.find(where, run), [link.digest]) != [0]
+
+
+async def test_nobody_works_on_one_shard_as_if_it_were_the_queue(shards: Shards) -> None:
+    await check_is_whole(shards.queue)
+    for shard in shards.queue.shards.shards:
+        assert shard.queue is not None
+        with pytest.raises(UsageError, match="one shard of a queue of 3"):
+            await check_is_whole(shard.queue)
 
 
 async def test_what_is_no_new_shard_is_refused_with_the_reason(shards: Shards) -> None:
