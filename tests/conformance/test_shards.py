@@ -12,15 +12,21 @@ import msgspec
 import pytest
 
 from conformance.harness import QueueHarness, open_sqlite, page, pages
+from shoal.config.settings import Settings
 from shoal.core.run import NewRun
-from shoal.core.task import LaneChange, OutboxEntry, Outcome, digest
+from shoal.core.task import Claim, LaneChange, OutboxEntry, Outcome, digest
 from shoal.errors import QueueUnavailable, UsageError
 from shoal.queue.base import Queue, ReapResult
 from shoal.queue.shards import ShardedQueue
 from shoal.queue.shards import settle as settle_module
 from shoal.queue.shards.lane_move import add_shard
-from shoal.queue.shards.shard_map import shard_of
+from shoal.queue.shards.quota import read_quota
+from shoal.queue.shards.shard_map import check_is_whole, shard_of
 from shoal.queue.shards.transit import Links, kind_for
+from shoal.runs.discovery import Discovery
+from shoal.view.advice import recommend_for_queue
+from shoal.view.formatting import format_account
+from shoal.view.status import gather_status
 from shoal.worker.settler import Settler
 
 NAMES = ("one", "two", "three")
@@ -131,6 +137,47 @@ async def test_a_shard_that_is_away_delays_only_its_hosts_and_is_named(shards: S
     assert (stats.seen, stats.ready, stats.in_transit, stats.away) == (4, 3, 0, ())
 
 
+async def test_a_run_is_shown_and_advised_on_while_a_shard_is_away(shards: Shards) -> None:
+    run = await shards.run()
+    await shards.add(run, [page(f"{place}{index}", lane_on(index)) for index in range(3) for place in "abcd"])
+    claim = await shards.claim(12)
+    for result in ("done", "dead", "retry"):
+        await shards.settle_all(Claim(0, claim.tasks[:3]), result)
+        claim = Claim(0, claim.tasks[3:])
+    (about,) = await shards.queue.runs()
+    assert (await gather_status(shards.queue, Settings(), about)).dead
+    await shards.take_away(2)
+    found = await gather_status(shards.queue, Settings(), about)
+    assert found.stats.away == ("test://shards/three",) and found.stats.open and found.forecast.at_least
+    _, recommendations, figures = await recommend_for_queue(shards.queue, Settings())
+    assert "shard_away" in [it.kind for it in recommendations] and "desired_workers" in figures
+
+
+async def test_a_page_that_was_just_found_on_any_shard_is_known_to_the_forecast(shards: Shards) -> None:
+    run = await shards.run()
+    await shards.add(run, [page(f"s{index}", lane_on(index)) for index in range(3)])
+    (about,) = await shards.queue.runs()
+    discovery = Discovery(shards.queue)
+    assert await discovery.last_at(about, await shards.stats(run)) == 0, "no page has led anywhere"
+    for index in (0, 2, 1):
+        await shards.advance(100.0)
+        leased = await shards.one()
+        link = msgspec.structs.replace(page(f"found{index}", lane_on(index)), parent=leased.id)
+        await shards.settle(leased, found=(link,))
+        await shards.queue.reap()
+        at = await shards.queue.now()
+        assert await discovery.last_at(about, await shards.stats(run)) == at
+    await shards.advance(100.0)
+    assert await discovery.last_at(about, await shards.stats(run)) == at, "nothing was found since"
+
+
+async def test_the_account_that_people_are_shown_adds_up_while_links_are_in_transit(
+    shards: Shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stats = await shards.stats(await found_link(shards, monkeypatch))
+    assert format_account(stats) == "  seen 1 + in transit 1 = done 1 + dead 0 + cancelled 0 + open 1"
+
+
 async def test_an_outcome_for_a_shard_that_is_away_is_settled_when_it_is_back(shards: Shards) -> None:
     run = await shards.run()
     await shards.add(run, [page("here", lane_on(1)), page("there", lane_on(2))])
@@ -210,6 +257,26 @@ async def test_never_more_than_max_pages_are_handed_out_by_all_shards_together(s
         await shards.settle(leased)
     (about,) = await shards.queue.runs()
     assert about.state == "finished" and (await shards.stats(run)).cancelled == 53
+
+
+async def test_pages_of_a_limit_that_no_shard_has_are_handed_out_while_one_is_away(shards: Shards) -> None:
+    run = await shards.run(max_pages=40)
+    for index in range(3):
+        await shards.add(run, pages(60, prefix=f"s{index}-", lane=lane_on(index)))
+    got = list((await shards.claim(3)).tasks)
+    while not any(task.lane == lane_on(2) for task in got):
+        got += (await shards.claim(3)).tasks
+    await shards.take_away(2)
+    while claim := (await shards.claim(4)).tasks:
+        got += claim
+    quota = await read_quota(shards.queue.shards, run)
+    assert quota is not None
+    kept_there = quota.given[2] - sum(task.lane == lane_on(2) for task in got)
+    assert kept_there > 0 and len(got) == 40 - kept_there
+    await shards.bring_back(2)
+    while claim := (await shards.claim(4)).tasks:
+        got += claim
+    assert len(got) == 40
 
 
 async def test_what_was_in_progress_when_its_limit_ended_a_run_counts_when_it_goes_on(shards: Shards) -> None:
@@ -367,6 +434,14 @@ async def test_who_was_stopped_while_a_shard_was_added_sends_there_what_belongs_
     view = await shards.queue.find(run, link.digest)
     assert view is not None and where.index == 3 and where.queue is not None
     assert await where.queue.ids(await shards.queue.shards.runs.find(where, run), [link.digest]) != [0]
+
+
+async def test_nobody_works_on_one_shard_as_if_it_were_the_queue(shards: Shards) -> None:
+    await check_is_whole(shards.queue)
+    for shard in shards.queue.shards.shards:
+        assert shard.queue is not None
+        with pytest.raises(UsageError, match="one shard of a queue of 3"):
+            await check_is_whole(shard.queue)
 
 
 async def test_what_is_no_new_shard_is_refused_with_the_reason(shards: Shards) -> None:

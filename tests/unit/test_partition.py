@@ -86,8 +86,12 @@ def test_round_robin_is_rebalanced_by_the_fewest_moves(n: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"n": 0}, {"n": 2, "strategy": "by_luck"}, {"n": 2, "weights": [1]}, {"n": 1, "weights": [0.0]}]
-)
+    "wrong",
+    [
+        {"n": 0}, {"n": 2.0}, {"n": "2"}, {"n": 2, "strategy": "by_luck"}, {"n": 2, "weights": [1]},
+        {"n": 1, "weights": [0.0]}, {"n": 1, "weights": ["x"]}, {"n": 1, "weights": 1},
+    ],
+)  # fmt: skip
 def test_what_is_not_possible_is_said(wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         shoal.partition([], **wrong)  # type: ignore[arg-type]

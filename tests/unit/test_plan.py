@@ -21,7 +21,7 @@ from shoal.core.run import NewRun
 from shoal.core.task import Attempt, Outcome
 from shoal.queue.sqlite import SqliteQueue
 from shoal.sources.start_task import start_tasks
-from shoal.view.plan import plan_problems
+from shoal.view.plan import describe_plan, plan_problems
 
 FREE: dict[str, Any] = {"spacing": 0.0, "in_flight": 0, "machines": 1}
 COUNTS = st.integers(1, 10**9)
@@ -215,3 +215,9 @@ def test_a_plan_takes_from_a_run_what_it_has_shown(folder: Path, capsys: pytest.
     assert (seen["latency"], seen["page_bytes"], seen["cpu_per_page"]) == (0.25, 20_000, 0.001)
     assert seen["largest_host"] == pytest.approx(3_000, rel=0.06)
     assert document["limited_by"] == "hosts" and document["request"]["queue"] == "sqlite"
+
+
+def test_small_figures_are_said_as_people_say_them() -> None:
+    words = dict(describe_plan(make_plan(PlanRequest(urls=1_000_000))))
+    assert "1 page/s on average" in words["time"]
+    assert words["queue"].endswith("less than 0.01 cores")

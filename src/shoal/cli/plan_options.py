@@ -68,7 +68,7 @@ class Kind(NamedTuple):
     accepts: str
 
 
-COUNT = Kind("N", _whole, "a whole number above 0, such as 5000 or 1e9")
+COUNT = Kind("N", _whole, "a whole number from 1 to 1e12, such as 5000 or 1e9")
 CORES = Kind("N", _cores, "a number above 0")
 SIZE = Kind("SIZE", units.size, "a size such as 50kB or 16GB")
 TIME = Kind("TIME", units.seconds(), "a time such as 2ms, 12h or 7d")

@@ -7,6 +7,7 @@ import click
 from shoal.cli.command import Command
 from shoal.cli.console import ago, clean, count, print_json, print_line, print_table
 from shoal.cli.find_run import show_listing
+from shoal.cli.hints import print_hint
 from shoal.cli.options import as_json, click_options
 from shoal.config.load import Settings
 from shoal.queue.base import Queue
@@ -53,5 +54,7 @@ def runs(settings: Settings, limit: int, as_json: bool) -> int:
         ]
         heads = ("run", "scraper", "state", "done", "failed", "open", "records", "started")
         print_table(heads, rows, right="done failed open records")
+        for name in dict.fromkeys(name for _, stats in found for name in stats.away):
+            print_hint(f"shard {clean(name)} is away: what it has is missing here, or as last known (shoal shards)")
 
     return show_listing(settings, job, named=None, as_json=as_json, empty=[])

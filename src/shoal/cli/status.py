@@ -92,7 +92,8 @@ def _show(found: Status) -> None:
         pairs.append(("open", f"{waiting}{later}"))
     if stats.in_transit:
         pairs.append(("in transit", f"{count(stats.in_transit, 'link')} between shards"))
-    pairs += [("shard away", f"{clean(name)}: its hosts wait, and what it has is as last known") for name in stats.away]
+    words = "its hosts wait; what it has is missing here, or as last known"
+    pairs += [("shard away", f"{clean(name)}: {words}") for name in stats.away]
     if stats.outbox:
         pairs.append(("outbox", f"{count(stats.outbox)} waiting to be drained"))
     pairs += _cost(found)
@@ -210,7 +211,7 @@ def _show_no_records(found: Status) -> None:
 
 
 def _show_dead(found: Status) -> None:
-    if not found.stats.dead:
+    if not found.dead:
         return
     ranked = sorted(count_by_cause(found.dead).items(), key=lambda pair: -pair[1])
     print_line()

@@ -30,6 +30,7 @@ from shoal.launch.signals import stop_on_signals
 from shoal.launch.worker_pool import supervisor_name, unused_supervisor_name, worker_pool
 from shoal.queue.base import Queue
 from shoal.queue.reconnect import TRANSIENT_ERRORS, WaitStopped, reconnecting
+from shoal.queue.shards.shard_map import check_is_whole
 from shoal.runs.cleanup import remove_leftovers
 from shoal.runs.identity import is_server_run, is_single_process, resolve_run
 from shoal.runs.relay import Relay
@@ -141,6 +142,7 @@ class FleetWorker:
             app.rate_file(self._settings, self._fleet_job.name).unlink(missing_ok=True)
 
     async def _prepare(self, queue: Queue) -> bool:
+        await check_is_whole(queue)
         name = await unused_supervisor_name(queue, self._settings, self._fleet_job.name)
         self._fleet_job = msgspec.structs.replace(self._fleet_job, name=name)
         await self._pick_run(queue)

@@ -55,7 +55,7 @@ def forecast(
     if max_pages and stats.open >= room:
         return ahead  # whatever else is found will not be fetched
     quiet = max(QUIET_SECONDS, QUIET_PAGES / rate if rate > 0 else 0.0)
-    growing = seeding or not stats.done or (found_at > 0 and now - found_at < quiet * 1e6)
+    growing = seeding or bool(stats.away) or not stats.done or (found_at > 0 and now - found_at < quiet * 1e6)
     return msgspec.structs.replace(ahead, at_least=growing)
 
 

@@ -150,14 +150,17 @@ def _settle(by_host: Mapping[str, Sequence[tuple[int, str]]], weights: Sequence[
 
 
 def _check(n: int, strategy: str, weights: Sequence[float] | None) -> Sequence[float]:
-    if not 1 <= n <= MAX_PARTS:
-        raise UsageError(f"{n} parts are not possible", hint=f"1 to {MAX_PARTS:,}")
+    if not hasattr(n, "__index__") or not 1 <= n <= MAX_PARTS:
+        raise UsageError(f"{n!r:.50} parts are not possible", hint=f"a whole number from 1 to {MAX_PARTS:,}")
     if strategy not in STRATEGIES:
         raise UsageError(f"there is no strategy {strategy!r}", hint=", ".join(STRATEGIES))
-    weights = [1.0] * n if weights is None else weights
-    if len(weights) != n or not all(math.isfinite(weight) and weight > 0 for weight in weights):
+    try:
+        numbers = [1.0] * n if weights is None else [float(weight) for weight in weights]
+    except (TypeError, ValueError):
+        numbers = []
+    if len(numbers) != n or not all(math.isfinite(number) and number > 0 for number in numbers):
         raise UsageError("weights must be as many as parts, each above 0", hint="weights=[1, 1, 2] for 3 parts")
-    return weights
+    return numbers
 
 
 def _host(url: str) -> str:

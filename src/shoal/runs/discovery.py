@@ -32,6 +32,8 @@ async def last_found_at(queue: Queue, run: Run, stats: Stats) -> int:
     """When the newest task was added, if a page led to it; to a type of tasks anybody may add at any time."""
     if not stats.done:
         return 0  # no page can have led anywhere
+    if queue.promises.apart:
+        return await queue.now()  # which task is the newest cannot be told by its number: as far as is known, just now
     newest = await queue.list_tasks(run.id, after=(run.id << TASK_BITS) + stats.seen - 1, limit=1)
     if not newest or (newest[0].parent is None and not run.scraper.startswith(TYPE_PREFIX)):
         return 0

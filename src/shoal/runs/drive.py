@@ -15,6 +15,7 @@ from shoal.core.stats import Stats
 from shoal.errors import QueueUnavailable, UsageError
 from shoal.queue.base import Queue, TaskView
 from shoal.queue.follow_ups import FollowUps
+from shoal.queue.glance import glance
 from shoal.runs import identity
 from shoal.runs.budget import is_budget_spent
 from shoal.runs.discovery import Discovery
@@ -201,7 +202,7 @@ class RunDriver:
             self._lanes_due = began + 20 * (time.monotonic() - began)
         stuck: Sequence[TaskView] = ()
         if stats.delayed and not stats.leased and stats.ready == stats.delayed:
-            stuck = await self.queue.list_tasks(self.run.id, state="delayed", limit=STUCK_SHOWN)
+            stuck = await glance(self.queue.list_tasks(self.run.id, state="delayed", limit=STUCK_SHOWN))
         missing = find_missing(stats.needs, await self.queue.workers()) if stats.needs else ()
         self._ui.update(
             RunProgress(

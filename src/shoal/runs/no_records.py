@@ -11,6 +11,7 @@ from shoal.core.run_counters import empty_pages
 from shoal.core.stats import Stats
 from shoal.core.task import SEEN
 from shoal.queue.base import Queue
+from shoal.queue.glance import glance
 
 NO_RECORDS = "no_records"  # the cause, as programs read it
 MAX_EXAMPLES, MAX_SELECTORS = 3, 5
@@ -41,7 +42,7 @@ async def explain_no_records(queue: Queue, run: Run, stats: Stats, patterns: Seq
     """Gather what workers counted while there was no record."""
     found = empty_pages(await queue.run_counters(run.id))
     samples = await queue.skipped(run.id, limit=MAX_SAMPLES) if stats.skipped.get("no_handler") else []
-    done = await queue.list_tasks(run.id, state="done", limit=1)
+    done = await glance(queue.list_tasks(run.id, state="done", limit=1))
     return NoRecords(
         stats.done,
         found.links,

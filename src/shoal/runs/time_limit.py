@@ -6,6 +6,7 @@ from shoal.core.run import Run
 from shoal.core.task import State
 from shoal.queue import document_kinds as kinds
 from shoal.queue.base import Queue
+from shoal.queue.glance import glance
 
 TIME_LIMIT_KEY = "time_limit"  # of a run's spec: seconds, from its first attempt on
 MAX_SECONDS = 1e9  # more than that is no limit
@@ -23,7 +24,7 @@ def time_limit(run: Run) -> float:
 
 async def first_attempt_at(queue: Queue, run: Run) -> int:
     """When the first of its pages was first tried, as far as those that came first tell; 0: none was."""
-    found = [await queue.list_tasks(run.id, state=state, limit=1) for state in _TRIED_STATES]
+    found = [await glance(queue.list_tasks(run.id, state=state, limit=1)) for state in _TRIED_STATES]
     return min((views[0].history[0].at for views in found if views and views[0].history), default=0)
 
 

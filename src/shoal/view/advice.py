@@ -10,6 +10,7 @@ from shoal.config.load import Settings
 from shoal.control.history import History, Series
 from shoal.core.scaling import TARGET, Capacity
 from shoal.queue.base import DeadLetterGroup, Queue, TaskFilter
+from shoal.queue.glance import glance
 from shoal.view.capacity import RECENT_SECONDS, autoscale_document, capacity_of
 from shoal.view.dead_letters import dead_letter_groups
 from shoal.view.formatting import count, iso_time
@@ -77,7 +78,7 @@ async def dead_groups_by_run(queue: Queue, snapshot: Snapshot) -> dict[str, list
     for one in runs:
         few = one.stats.dead <= DEAD_ALL
         every = TaskFilter() if few else TaskFilter(url="*")
-        made[one.run.name] = await dead_letter_groups(queue, one.run.id, every, most=DEAD_SOME)
+        made[one.run.name] = await glance(dead_letter_groups(queue, one.run.id, every, most=DEAD_SOME))
     return made
 
 

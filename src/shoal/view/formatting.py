@@ -113,8 +113,9 @@ def format_account(stats: Stats) -> str:
     """The account of a run, for people to check."""
     sign = "=" if stats.is_balanced else "≠"
     removed = f" + discarded {count(stats.discarded)}" if stats.discarded else ""
+    coming = f" + in transit {count(stats.in_transit)}" if stats.in_transit else ""
     return (
-        f"  seen {count(stats.seen)} {sign} done {count(stats.done)} + dead {count(stats.dead)}{removed}"
+        f"  seen {count(stats.seen)}{coming} {sign} done {count(stats.done)} + dead {count(stats.dead)}{removed}"
         f" + cancelled {count(stats.cancelled)} + open {count(stats.open)}"
     )
 

@@ -11,6 +11,7 @@ from shoal.core.queue_url import MAX_SHARDS
 from shoal.queue.registry import BACKENDS
 from shoal.view.formatting import count, format_duration, format_pace, format_rate, size
 
+LEAST_CORES = 0.01  # that are told as a number
 LABELS = {backend.name: backend.label for backend in BACKENDS}
 
 
@@ -59,9 +60,11 @@ def _server_problem(plan: Plan) -> str:
     request, kept = plan.request, plan.storage.queue + plan.storage.records
     servers = f"{count(plan.servers_needed, 'server')} of {size(request.server_memory)}"
     if plan.servers_needed > MAX_SHARDS:
-        servers += f", more than the {MAX_SHARDS} that a queue may have (--server-memory)"
+        servers += f" (--servers), more than the {MAX_SHARDS} that a queue may have, or larger ones (--server-memory),"
+    else:
+        servers += " (--servers),"
     return (
-        f"{LABELS[request.queue]} keeps URLs and records in memory, {size(kept)} of them: {servers} (--servers),"
+        f"{LABELS[request.queue]} keeps URLs and records in memory, {size(kept)} of them: {servers}"
         " records elsewhere (--record-size 0), or PostgreSQL (--on postgres), which keeps them on disk"
     )
 
@@ -126,7 +129,9 @@ def _queue_words(plan: Plan) -> str:
     words = LABELS[request.queue]
     if not request.sizing.on_one_machine:
         words += f", {count(plan.servers_needed, 'server')}, {count(plan.connections, 'connection')}"
-    return words if math.isinf(busy) else f"{words}, {busy:.2g} cores at most"
+    if math.isinf(busy):
+        return words
+    return f"{words}, {f'{busy:.2g} cores at most' if busy >= LEAST_CORES else f'less than {LEAST_CORES} cores'}"
 
 
 def _storage_words(plan: Plan) -> str:
@@ -152,7 +157,8 @@ def _money(amount: float) -> str:
 def _pages(rate: float) -> str:
     if math.isinf(rate):
         return "any number of pages"
-    return f"{rate:,.0f} pages" if rate >= 100 else f"{format_rate(rate)} pages"
+    words = f"{rate:,.0f}" if rate >= 100 else format_rate(rate)
+    return f"{words} page{'' if words == '1' else 's'}"
 
 
 def _bits(rate: float) -> str:

@@ -18,6 +18,7 @@ from shoal.core.session import SessionState
 from shoal.core.stats import Stats, sum_stats
 from shoal.queue import document_kinds as kinds
 from shoal.queue.base import CacheStats, Queue
+from shoal.queue.glance import glance
 from shoal.runs.discovery import Discovery
 from shoal.runs.host_limits import find_host_limits
 from shoal.view.cache import read_stats
@@ -224,7 +225,7 @@ class FleetMonitor:
         waiting = [
             run.id for run in reversed(runs) if run.state == "running" and known[run.id].ready > known[run.id].delayed
         ]
-        first = [await self._queue.list_tasks(run, state="ready", limit=1) for run in waiting[:OLDEST_RUNS]]
+        first = [await glance(self._queue.list_tasks(run, state="ready", limit=1)) for run in waiting[:OLDEST_RUNS]]
         return min((views[0].added_at for views in first if views), default=0)
 
 

@@ -17,6 +17,7 @@ from shoal.core.run import Run
 from shoal.core.run_counters import auto_usage
 from shoal.core.stats import Stats
 from shoal.queue.base import MAX_OUTBOX_PER_RUN, DeadLetterGroup, Queue, TaskView
+from shoal.queue.glance import glance
 from shoal.runs.discovery import last_found_at
 from shoal.runs.host_limits import HostLimit, find_host_limits
 from shoal.runs.identity import is_seeding, run_code_version
@@ -97,7 +98,7 @@ async def gather_status(
     hosts = await _lanes(queue, run, lanes) if stats.open else []
     again: list[TaskView] = []
     if dead and stats.delayed:
-        again = await queue.list_tasks(run.id, state="delayed", limit=MAX_RETRIES_SHOWN)
+        again = await glance(queue.list_tasks(run.id, state="delayed", limit=MAX_RETRIES_SHOWN))
     counters = await queue.run_counters(run.id)
     return Status(
         run=run,
@@ -106,7 +107,7 @@ async def gather_status(
         now=now,
         lanes=[lane for lane in hosts if lane.ready or lane.in_flight],
         workers=workers,
-        dead=await queue.dead_groups(run.id) if dead and stats.dead else [],
+        dead=await glance(queue.dead_groups(run.id)) if dead and stats.dead else [],
         again=again,
         rate=rate,
         seeding=seeding,

@@ -35,6 +35,13 @@ MUTANTS = (
         TESTS,
     ),
     Mutant(
+        "pages that no shard has are kept back while one is away",
+        "queue/shards/quota.py",
+        "    uses = await _uses(shards, run, quota, whole=False)\n    gave = False\n",
+        "    uses = await _uses(shards, run, quota)\n    gave = False\n",
+        TESTS,
+    ),
+    Mutant(
         "a shard that hangs is waited for by every claim",
         "queue/shards/shard.py",
         "        self.away_since = self.away_since or time.monotonic()\n",

@@ -85,8 +85,9 @@ async def load_limited(shards: ShardSet) -> None:
             shards.limited.add(int(document.name))
 
 
-async def _uses(shards: ShardSet, run: int, quota: PageQuota) -> list[PartUse]:
-    parts = await shards.gather_runs(run, lambda it, local: it.stats(local))
+async def _uses(shards: ShardSet, run: int, quota: PageQuota, *, whole: bool = True) -> list[PartUse]:
+    """whole: also of shards that are away, which are refused; else only of those that answer."""
+    parts = await shards.gather_runs(run, lambda it, local: it.stats(local), whole=whole)
     uses = []
     for shard, local, part in parts:
         name = filler(quota.filler(shard.index)).digest
@@ -116,7 +117,8 @@ async def _share(shards: ShardSet, run: int, wanted: Mapping[int, int]) -> bool:
     quota = await read_quota(shards, run)
     if quota is None or not quota.limit or quota.ended:
         return False
-    uses = await _uses(shards, run, quota)
+    # What a shard that is away has been given stays its own; what nobody has is there for the others.
+    uses = await _uses(shards, run, quota, whole=False)
     gave = False
     for use in uses:
         index = use.shard.index
@@ -155,7 +157,10 @@ async def _take(shards: ShardSet, run: int, quota: PageQuota, uses: list[PartUse
         lowered = replace(quota, given=quota.given | {index: quota.given[index] - spare})
         await _set_limit(use, lowered)
         # Only now: what was handed out before the limit was lowered is used.
-        now = next(it for it in await _uses(shards, run, quota) if it.shard.index == index)
+        answering = await _uses(shards, run, quota, whole=False)
+        now = next((it for it in answering if it.shard.index == index), None)
+        if now is None:
+            return None
         lowered = replace(quota, given=quota.given | {index: max(lowered.given[index], now.used)})
         if lowered.given[index] < quota.given[index]:
             return await _save(shards, run, lowered)

@@ -7,7 +7,9 @@ import msgspec
 from shoal.core.lane import host_of_lane, lane_without_cache
 from shoal.core.partition import rendezvous
 from shoal.core.queue_url import MAX_SHARDS
-from shoal.errors import QueueRefused
+from shoal.errors import QueueRefused, UsageError
+from shoal.queue.base import Queue
+from shoal.queue.document_kinds import SHARD_MAP
 
 NAME = "map"
 
@@ -32,6 +34,17 @@ def read_map(text: str) -> ShardMap:
     if not 1 <= len(read.shards) <= MAX_SHARDS or not 0 <= read.joining < len(read.shards):
         raise QueueRefused("the map of the shards is not one", hint="see `shoal doctor`")
     return read
+
+
+async def check_is_whole(queue: Queue) -> None:
+    """UsageError for one shard by itself: whoever works on it would keep links there that belong on others."""
+    if queue.promises.apart:
+        return
+    found = await queue.document(SHARD_MAP, NAME)
+    shards = read_map(found.text).shards if found is not None else ()
+    if len(shards) > 1:
+        words = f"this is one shard of a queue of {len(shards)}"
+        raise UsageError(words, hint=f"name all of them: --queue shards:{','.join(shards)}")
 
 
 def write_map(shard_map: ShardMap) -> str:

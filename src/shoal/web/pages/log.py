@@ -10,6 +10,7 @@ from starlette.responses import Response
 from shoal.control.actions import recent_actions
 from shoal.core.run import Run
 from shoal.core.stats import Stats
+from shoal.queue.glance import glance
 from shoal.view.run_log import RunLogEntry, build_run_log, paginate
 from shoal.web.context import ServerContext
 from shoal.web.pages.queries import PAGE_SIZE, ContextDep, IdParam, ReaderDep, page_router
@@ -40,5 +41,5 @@ async def log(request: Request, context: ContextDep, caller: ReaderDep, name: st
 
 async def _entries(context: ServerContext, run: Run, stats: Stats) -> list[RunLogEntry]:
     actions, _ = await context.cached(("actions",), lambda: recent_actions(context.queue))
-    groups = await context.queue.dead_groups(run.id, limit=GROUPS) if stats.dead else []
+    groups = await glance(context.queue.dead_groups(run.id, limit=GROUPS)) if stats.dead else []
     return build_run_log(run, stats, actions, groups, await run_history(context, run))

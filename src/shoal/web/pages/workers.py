@@ -14,6 +14,7 @@ from shoal.core.counters import decode
 from shoal.core.lane import WorkerStatus
 from shoal.core.run import Run
 from shoal.queue.base import TaskView
+from shoal.queue.glance import glance
 from shoal.view.machines import machine_views
 from shoal.view.workers import code_versions, count_by_state, mixed_code_warnings, worker_sort_key
 from shoal.web.context import ServerContext
@@ -104,6 +105,6 @@ async def _held(context: ServerContext, worker: str) -> list[tuple[Run, TaskView
     held: list[tuple[Run, TaskView]] = []
     for it in (await context.snapshot()).runs:
         if it.stats.leased and len(held) < HELD_SHOWN:
-            views = await context.queue.list_tasks(it.run.id, state="leased", limit=HELD_ASKED)
+            views = await glance(context.queue.list_tasks(it.run.id, state="leased", limit=HELD_ASKED))
             held += [(it.run, view) for view in views if view.worker == worker]
     return held[:HELD_SHOWN]
