@@ -70,6 +70,11 @@ class Fleet:
     def workers(self) -> int:
         return sum(it["state"] in ("working", "idle") for it in self.shoal("workers", "--json"))
 
+    def leave(self, *asked: str) -> None:
+        """Nobody is left who would wait for a queue that is gone."""
+        self.shoal("scale", "set", "0", *asked)
+        until(lambda: not self.shoal("workers", "--json"))
+
 
 def until(true: Callable[[], object], seconds: float = 120.0) -> None:
     end = time.monotonic() + seconds
@@ -92,7 +97,7 @@ def scaler(fleet: Fleet, *options: str) -> Iterator[None]:
     finally:
         process.terminate()
         process.wait(60)
-        fleet.shoal("scale", "set", "0", "--scaler", "local")
+        fleet.leave("--scaler", "local")
 
 
 def step(fleet: Fleet, args: argparse.Namespace, policy: str, minimum: int, warm: bool) -> dict[str, Any]:
@@ -150,7 +155,7 @@ def cycles(fleet: Fleet, args: argparse.Namespace, driver: str, grace: float) ->
         fleet.shoal("scale", "set", str(args.workers), *asked)
         fleet.wait_for_end(run)
     finally:
-        fleet.shoal("scale", "set", "0", *asked)
+        fleet.leave(*asked)
     hits = fleet.site.ask("/__count")["hits"] - before
     done = fleet.shoal("status", run, "--json")["done"]
     return {
