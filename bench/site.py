@@ -7,7 +7,8 @@ to 127.0.0.K (250 in a row), each with pages/K pages; links stay on their host.
 
 With --etags pages have an ETag, and whoever sends it back is answered 304; --cards makes them smaller or larger.
 
-    /__count   {"pages": distinct pages served, "hits": …, "robots": …, "bytes": …, "first_at": …, "last_at": …}
+    /__count   {"pages": distinct pages served, "hits": …, "robots": …, "bytes": …, "first_at": …, "last_at": …,
+               "open": requests that wait for their answer}
     /__hits    {"http://127.0.0.1:port": [hits of page 0, of page 1, …], …}
     /__times   {"http://127.0.0.1:port": [when each page was asked for], …}
     /__reset   forgets all counts         /__mark   forgets first_at only
@@ -131,6 +132,7 @@ class Site:
         self.latency = latency
         self.robots = 0
         self.bytes = 0  # sent
+        self.open = 0  # requests that wait for their answer
         self.first_at = 0.0
         self.last_at = 0.0
 
@@ -174,6 +176,7 @@ class Site:
             "bytes": self.bytes,
             "first_at": self.first_at,
             "last_at": self.last_at,
+            "open": self.open,
         }
 
 
@@ -201,9 +204,14 @@ class Connection(asyncio.Protocol):
         if not path.startswith(b"/__"):
             self.site.bytes += len(answer)
         if self.site.latency and not path.startswith(b"/__"):
-            asyncio.get_running_loop().call_later(self.site.latency, self.write, answer)
+            self.site.open += 1
+            asyncio.get_running_loop().call_later(self.site.latency, self.write_late, answer)
         else:
             self.write(answer)
+
+    def write_late(self, answer: bytes) -> None:
+        self.site.open -= 1
+        self.write(answer)
 
     def write(self, answer: bytes) -> None:
         if not self.transport.is_closing():

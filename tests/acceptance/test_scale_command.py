@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -160,6 +161,59 @@ def test_limits_of_the_machine_that_the_scaler_is_given_hold_for_its_workers(sql
         assert sqlite_fleet.user.shoal("scale", "set", "1", *limit, "--", scaled.code).code == 0
         wait_until(lambda: any(it.activity.startswith("claims nothing: ") for it in sqlite_fleet.workers()))
         assert "of disk free" in sqlite_fleet.user.shoal("resources", *limit[2:]).out
+
+
+# Starts workers, and stops them with SIGTERM: what a driver does that cannot drain.
+DRIVE = """
+import os, pathlib, signal, subprocess, sys
+
+alive = [file for file in sorted(pathlib.Path().glob("*.pid")) if pathlib.Path("/proc", file.read_text()).exists()]
+if sys.argv[1] == "count":
+    sys.exit(print(len(alive)))
+for number in range(len(alive), int(sys.argv[1])):
+    with open(f"{number}.log", "ab") as log:
+        made = subprocess.Popen([*sys.argv[2:]], stdout=log, stderr=log, start_new_session=True)
+    pathlib.Path(f"{number}.pid").write_text(str(made.pid))
+for file in alive[int(sys.argv[1]):]:
+    os.kill(int(file.read_text()), signal.SIGTERM)
+    file.unlink()
+"""
+
+
+@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.faults)])
+def test_where_sigterm_is_the_drain_only_what_was_in_progress_is_done_again(
+    redis_fleet: LocalFleet, times: int
+) -> None:
+    fleet, workers, at_once = redis_fleet, 2, 2
+    program = f"{sys.executable} drive.py"
+    start = f"{sys.executable} -P -m shoal worker {fleet.scraper()} --concurrency {at_once} --stop-grace 300ms"
+    asked = ("--scaler", "command", "--scale-command", f"{program} {{count}} {start}")
+    asked += ("--scale-count-command", f"{program} count")
+    (fleet.user.folder / "drive.py").write_text(DRIVE)
+    gate = GatedPage()
+    fleet.site.pages["/p/*"] = gate
+    run = fleet.submit([f"/p/{n}" for n in range(20)])
+
+    def scale(number: int) -> None:
+        assert fleet.user.shoal("scale", "set", str(number), *asked).code == 0
+
+    try:
+        for _ in range(times):
+            scale(workers)
+            for _ in range(workers * at_once):
+                gate.asked.acquire()
+            scale(0)  # nobody can finish what the site does not answer
+            wait_until(lambda: not fleet.workers())
+            assert fleet.stats(run).leased == 0  # handed back, not left to expire
+        gate.open.set()
+        scale(workers)
+        fleet.finished(run)
+    finally:
+        gate.open.set()
+        scale(0)
+    again = sum(hit.path.startswith("/p/") for hit in fleet.site.hits) - 20
+    assert again <= times * workers * at_once
+    assert (fleet.stats(run).done, len(fleet.records(run)), fleet.stats(run).lost) == (20, 20, 0)
 
 
 @pytest.mark.faults

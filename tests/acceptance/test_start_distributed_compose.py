@@ -153,4 +153,4 @@ def test_the_compose_file_keeps_work_and_lets_only_this_machine_in() -> None:
         assert services[name]["cap_drop"] == ["ALL"]
     assert "token.env" not in str(services["celery-worker"]) + str(services["flower"])
     image = (SCRIPTS / "distributed" / "Dockerfile").read_text()
-    assert "\nUSER shoal\n" in image
+    assert "\nUSER 10001:10001\n" in image

@@ -151,6 +151,23 @@ def test_a_step_is_served_within_two_evaluations_and_its_end_after_the_cool_down
     assert model.work_done == 6_000
 
 
+@pytest.mark.parametrize("per_worker", [1.0, 2.0, 5.0, 20.0])
+def test_a_fleet_that_began_with_a_guess_has_its_size_as_soon_as_the_speed_is_known(per_worker: float) -> None:
+    limits = msgspec.structs.replace(LIMITS, minimum=0, maximum=40)
+    model = FleetModel(limits, arrivals=lambda s: 1_200.0 if s == 300 else 0.0, per_worker=per_worker)
+    model.run(1_500)
+    at_step = 300 // 30
+    assert model.sizes[at_step] == 2  # as if each did ten pages a second
+    peak = model.sizes[at_step + 1]  # before the cool-down has passed
+    assert peak == max(model.sizes) >= 1_150 / (per_worker * 60)
+    assert model.turns() == 1
+    # A correction is made once: what comes later waits.
+    known = ScaleLoad(at=1_000 * SECOND, current=2, capacity=capacity(4, workers=2))
+    guessed = ScaleMemory(since=1, changed_at=990 * SECOND, direction=1, is_guess=True)
+    decision, memory = decide(known, limits, guessed)
+    assert (decision.wanted, memory.is_guess) == (4, False)
+
+
 def test_one_slow_host_is_no_reason_to_grow() -> None:
     model = FleetModel(LIMITS, arrivals=lambda s: 5_000.0 if s == 0 else 0.0, allowed=lambda s: 1.0, current=1)
     model.run(1_200)

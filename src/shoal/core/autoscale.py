@@ -62,6 +62,7 @@ class ScaleMemory(msgspec.Struct, frozen=True):
     needs: tuple[tuple[int, int], ...] = ()  # (time, workers needed): every maximum of the last cool-down
     recent: tuple[int, ...] = ()  # needs of the last evaluations
     speed: float = 0.0  # pages per second that a worker was seen to do
+    is_guess: bool = False  # the last change was made when nobody knew how fast a worker is, and nobody has known since
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -93,7 +94,8 @@ def decide(load: ScaleLoad, limits: ScaleLimits, memory: ScaleMemory) -> tuple[D
     """The decision of one evaluation, and what to remember for the next."""
     speed = max(load.capacity.rate_per_worker or 0.0, memory.speed * SPEED_DECAY)
     needed, words = _needed(load, limits)
-    wanted, limit = _expected(needed, memory), ""
+    is_correction = memory.is_guess and load.capacity.rate_per_worker is not None
+    wanted, limit = needed if is_correction else _expected(needed, memory), ""
     if wanted > needed:
         words += f"; at this rate {wanted} soon"
     elif wanted < load.current and (keeping := _keeping_up(load, limits, speed)) > wanted:
@@ -106,12 +108,15 @@ def decide(load: ScaleLoad, limits: ScaleLimits, memory: ScaleMemory) -> tuple[D
         wanted, words, limit = load.fixed, f"set to {load.fixed} by {load.fixed_by or 'somebody'}", ""
     wanted, bound = _bounded(wanted, load, limits)
     limit = "; ".join(filter(None, (limit, bound)))
-    if load.fixed is None and limits.minimum <= load.current <= limits.maximum:
+    grows_as_corrected = is_correction and wanted > load.current
+    if load.fixed is None and limits.minimum <= load.current <= limits.maximum and not grows_as_corrected:
         wanted, wait = _cooled_down(wanted, load, limits, memory)
         limit = wait or limit
     if wanted != load.current:
         direction = 1 if wanted > load.current else -1
-        memory = msgspec.structs.replace(memory, changed_at=load.at, direction=direction)
+        memory = msgspec.structs.replace(memory, changed_at=load.at, direction=direction, is_guess=load.fixed is None)
+    if load.capacity.rate_per_worker is not None:
+        memory = msgspec.structs.replace(memory, is_guess=False)
     work = load.capacity.work
     decision = Decision(
         at=load.at,

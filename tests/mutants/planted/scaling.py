@@ -20,6 +20,13 @@ MUTANTS = (
         "unit/test_autoscale.py",
     ),
     Mutant(
+        "a number that was guessed is corrected only after the cool-down",
+        "core/autoscale.py",
+        "grows_as_corrected = is_correction and wanted > load.current",
+        "grows_as_corrected = False",
+        "unit/test_autoscale.py",
+    ),
+    Mutant(
         "one quiet moment is enough to let workers go",
         "core/autoscale.py",
         "        if calm < limits.down_cooldown:",

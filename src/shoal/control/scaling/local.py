@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shlex
 import signal
 import sys
 import time
@@ -144,7 +145,7 @@ class LocalScaler:
         if now < self._retry_at:
             raise ScalerFailed(
                 f"workers die as soon as they start: {self._last_words or 'without a word'}",
-                hint=f"try it: shoal worker {' '.join(self._arguments)}; their messages are in {self._folder}",
+                hint=f"by hand: shoal worker {shlex.join(self._arguments)}; their messages are in {self._folder}",
             )
 
     def _start(self) -> None:

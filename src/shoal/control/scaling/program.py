@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 import signal
 from collections.abc import Sequence
 
@@ -36,7 +37,7 @@ async def run_program(arguments: Sequence[str], *, seconds: float) -> str:
             code = await process.wait()
     except TimeoutError as error:
         raise ScalerFailed(
-            f"{name} took longer than {seconds:g} s and was stopped", hint=f"try it by hand: {' '.join(arguments)}"
+            f"{name} took longer than {seconds:g} s and was stopped", hint=f"by hand: {shlex.join(arguments)}"
         ) from error
     finally:
         # Also what it started, and also if we are cancelled.
@@ -45,7 +46,7 @@ async def run_program(arguments: Sequence[str], *, seconds: float) -> str:
         await asyncio.shield(process.wait())
     if code:
         words = " ".join((complained or said).split())[:MAX_SHOWN] or "without a word"
-        raise ScalerFailed(f"{name} failed (exit status {code}): {words}", hint=f"try it: {' '.join(arguments)}")
+        raise ScalerFailed(f"{name} failed (exit status {code}): {words}", hint=f"by hand: {shlex.join(arguments)}")
     return said
 
 
