@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from shoal.core.host_blocks import HostBlocks, Judgement, Way
+from shoal.core.host_blocks import GOOD, HostBlocks, Judgement, Way
 from shoal.core.page_print import PageLook
 from shoal.core.usual_page import PageSeen
 from shoal.errors import ActionRequired
@@ -19,6 +19,7 @@ MAX_HOSTS = 2_000  # of which this process remembers what it knows
 REFRESH_SECONDS = 5.0  # for which the document of a host that gives odd pages is not read again
 SHARE_SECONDS = 10.0  # for which what changes no verdict waits
 FIRST_SHARE = 16  # pages of a host that are worth a document; then twice as many each time
+UNWATCHED = 4  # first pages of a host that are not looked at for a mere notice: many hosts have no more
 MAX_EVIDENCE = 1_000  # block pages of which this process remembers that they are kept
 
 log = logging.getLogger("shoal.worker")
@@ -30,6 +31,7 @@ class _Host:
     read_at: float = float("-inf")
     shared_at: float = 0.0
     pages: int = 0  # since it was last shared
+    unwatched: int = 0
     share_after: int = FIRST_SHARE
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -61,14 +63,41 @@ class BlockWatch:
             self._due.add(host)
         return found
 
+    def is_watched(self, host: str) -> bool:
+        """Whether one more page of a host is worth a look, for those who only want to be told."""
+        known = self._hosts.get(host) or self._add(host)
+        if known.unwatched < UNWATCHED:
+            known.unwatched += 1
+            return False
+        return True
+
+    async def notice(
+        self, host: str, reader: str, url: str, seen: PageSeen, way: Way, look_at: Callable[[], PageLook], now: int
+    ) -> Judgement:
+        """As judge, for a page that counts whatever it is: the queue hears of nothing before a block page is found."""
+        known = self._hosts.get(host) or self._add(host)
+        found = known.blocks.judge(reader, url, seen, way, look_at, now, is_taken=True)
+        if found.verdict != "block" or found.page is None:
+            return found
+        if found.is_news or known.read_at < 0:
+            await self._share(host, known)
+        else:
+            self._due.add(host)
+            if self._clock() >= known.read_at + REFRESH_SECONDS:
+                await self._refresh(host, known)
+        # It may be known to all as what is at its URLs.
+        shared = next((one for one in known.blocks.pages if one.id == found.page.id), found.page)
+        return GOOD if shared.status() == "content" else found
+
     def streak(self, host: str, way: Way) -> int:
         """Blocks in a row by one fetcher and exit."""
         known = self._hosts.get(host)
         return known.blocks.streaks.get(way, 0) if known is not None else 0
 
-    async def keep_evidence(self, host: str, page: int, evidence: Callable[[], BlockEvidence]) -> None:
+    async def keep_evidence(self, host: str, page: int, evidence: Callable[[], BlockEvidence]) -> bool:
+        """False if this process has kept it before."""
         if (host, page) in self._kept:
-            return
+            return False
         if len(self._kept) >= MAX_EVIDENCE:
             self._kept.clear()
         self._kept.add((host, page))
@@ -76,6 +105,7 @@ class BlockWatch:
             await save_evidence(self._queue, host, page, evidence())
         except ActionRequired as error:  # the page does not wait for this
             log.warning("block_evidence_unsaved", extra={"host": host, "why": str(error)})
+        return True
 
     async def share_due(self) -> None:
         """Share what has waited for long enough."""
@@ -91,7 +121,8 @@ class BlockWatch:
 
     async def share_all(self) -> None:
         for host, known in list(self._hosts.items()):
-            if host in self._due or known.blocks.pages or known.pages >= FIRST_SHARE:
+            is_read = known.read_at >= 0  # of what is merely noticed nobody needs to know before there is a block page
+            if host in self._due or (known.blocks.pages and is_read) or known.pages >= FIRST_SHARE:
                 await self._share(host, known)
 
     def _add(self, name: str) -> _Host:
