@@ -161,7 +161,9 @@ def _missing_capabilities(snapshot: Snapshot) -> Iterator[Recommendation]:
                 str(missing),
                 {"needs": list(missing.names), "tasks": missing.tasks, "workers": one.workers},
                 run=one.run.name,
-                actions=(RecommendedStep("start a worker that has it", f"shoal worker FILE.py {missing.flags}"),),
+                actions=(
+                    RecommendedStep("start a worker that has it", f"shoal worker FILE.py {missing.flags}".rstrip()),
+                ),
             )
 
 
