@@ -326,6 +326,15 @@ async def test_what_a_person_accepts_counts() -> None:
     assert (await harness.wall(41, 1))[0].result == "done"
 
 
+async def test_who_comes_late_and_begins_with_a_wall_takes_nothing_of_it() -> None:
+    harness, late = BlockHarness(), BlockHarness()
+    late.kinds = harness.kinds
+    await late.good(1, 1)
+    await harness.good(2, 20)
+    await harness.tools().before_settle()
+    assert [it.result for it in await late.wall(30, 2)] == ["released", "released"]
+
+
 async def test_workers_share_what_they_learn() -> None:
     harness = BlockHarness()
     await harness.walled()

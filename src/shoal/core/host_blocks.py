@@ -109,6 +109,12 @@ class HostBlocks:
         if document is not None:
             self.adopt(document)
 
+    @property
+    def has_usual(self) -> bool:
+        """Whether there is anything to compare pages of the host with."""
+        usual = self.usual.get(ANY_READER)
+        return usual is not None and usual.is_known
+
     def key(self, reader: str, url: str) -> ShapeKey:
         key = (reader, finest_shape(url))
         if key in self.usual:

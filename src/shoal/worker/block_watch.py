@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from shoal.core.host_blocks import GOOD, HostBlocks, Judgement, Way
 from shoal.core.page_print import PageLook
-from shoal.core.usual_page import PageSeen
+from shoal.core.usual_page import MIN_PAGES, PageSeen
 from shoal.errors import ActionRequired
 from shoal.queue.base import Queue
 from shoal.queue.host_blocks import BlockEvidence, load_blocks, save_blocks, save_evidence
@@ -29,7 +29,8 @@ log = logging.getLogger("shoal.worker")
 class _Host:
     blocks: HostBlocks = field(default_factory=HostBlocks)
     read_at: float = float("-inf")
-    shared_at: float = 0.0
+    shared_at: float = float("-inf")  # the first time as soon as it is worth it: others may know nothing yet
+    judged: int = 0
     pages: int = 0  # since it was last shared
     unwatched: int = 0
     share_after: int = FIRST_SHARE
@@ -49,8 +50,10 @@ class BlockWatch:
     ) -> Judgement:
         """Whether a page is the one that was asked for, as far as the fleet knows. now: in seconds."""
         known = self._hosts.get(host) or self._add(host)
-        if known.read_at < 0:  # once, as robots.txt is
+        if known.read_at < 0 or (known.judged < MIN_PAGES and not known.blocks.has_usual):
+            known.read_at = float("-inf")  # whoever comes late may begin with a wall that others would know
             await self._refresh(host, known)
+        known.judged += 1
         found = known.blocks.judge(reader, url, seen, way, look_at, now)
         if found.is_news:
             await self._share(host, known)
@@ -126,7 +129,7 @@ class BlockWatch:
                 await self._share(host, known)
 
     def _add(self, name: str) -> _Host:
-        known = self._hosts[name] = _Host(shared_at=self._clock())
+        known = self._hosts[name] = _Host()
         while len(self._hosts) > MAX_HOSTS:
             self._hosts.popitem(last=False)
         return known
