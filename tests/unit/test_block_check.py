@@ -13,14 +13,17 @@ from shoal.core.block_rule import block_rule
 from shoal.core.fetch_knowledge import Knowledge, read_knowledge
 from shoal.core.host_blocks import BlockDocument, read_document
 from shoal.core.lane import INDEFINITELY
+from shoal.core.page_print import look_at
 from shoal.core.retry import MAX_RETRIES, RULES, retry_delay
 from shoal.core.run_counters import BLOCK_HANDED_ON, BLOCK_ODD, block_usage, is_noticed, noticed_usage
 from shoal.core.task import Outcome, RequestOptions
+from shoal.core.usual_page import PageSeen
 from shoal.errors import QueueUnavailable
 from shoal.extract.page import Page
 from shoal.extract.scraper import Scraper
 from shoal.queue.host_blocks import find_evidence, mark_content
 from shoal.queue.values import Document
+from shoal.worker import block_watch
 from shoal.worker.block_watch import BlockWatch
 from shoal.worker.task.block_check import MAX_PARKS, PARK_AFTER
 
@@ -333,6 +336,18 @@ async def test_who_comes_late_and_begins_with_a_wall_takes_nothing_of_it() -> No
     await harness.good(2, 20)
     await harness.tools().before_settle()
     assert [it.result for it in await late.wall(30, 2)] == ["released", "released"]
+
+
+async def test_of_many_hosts_only_so_much_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_watch, "MAX_SHAPES", 10)
+    watch = BlockWatch(BlockHarness(), lambda: 0.0)  # type: ignore[arg-type]
+    for number in range(60):
+        host, body = f"h{number % 12}.test", shop(number).encode()
+        seen = PageSeen(number, len(body), number, 0, 1, 5)
+        await watch.notice(host, "s", f"http://{host}/item/1", seen, ("http", "direct"), lambda: look_at(body), 0)  # noqa: B023
+        kept = [known.blocks.usual for known in watch._hosts.values()]
+        assert sum(map(len, kept)) == watch._shapes <= 10
+        assert host in watch._hosts
 
 
 async def test_workers_share_what_they_learn() -> None:

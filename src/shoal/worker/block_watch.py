@@ -16,6 +16,7 @@ from shoal.queue.base import Queue
 from shoal.queue.host_blocks import BlockEvidence, load_blocks, save_blocks, save_evidence
 
 MAX_HOSTS = 2_000  # of which this process remembers what it knows
+MAX_SHAPES = 6_000  # of all of them, whose usual pages it remembers: three kilobytes each
 REFRESH_SECONDS = 5.0  # for which the document of a host that gives odd pages is not read again
 SHARE_SECONDS = 10.0  # for which what changes no verdict waits
 FIRST_SHARE = 16  # pages of a host that are worth a document; then twice as many each time
@@ -33,6 +34,7 @@ class _Host:
     judged: int = 0
     pages: int = 0  # since it was last shared
     unwatched: int = 0
+    shapes: int = 0  # as they were last counted
     share_after: int = FIRST_SHARE
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -42,6 +44,7 @@ class BlockWatch:
         self._queue = queue
         self._clock = clock
         self._hosts: OrderedDict[str, _Host] = OrderedDict()
+        self._shapes = 0
         self._due: set[str] = set()
         self._kept: set[tuple[str, int]] = set()
 
@@ -55,6 +58,7 @@ class BlockWatch:
             await self._refresh(host, known)
         known.judged += 1
         found = known.blocks.judge(reader, url, seen, way, look_at, now)
+        self._make_room(host, known)
         if found.is_news:
             await self._share(host, known)
         elif found.verdict != "good":
@@ -80,6 +84,7 @@ class BlockWatch:
         """As judge, for a page that counts whatever it is: the queue hears of nothing before a block page is found."""
         known = self._hosts.get(host) or self._add(host)
         found = known.blocks.judge(reader, url, seen, way, look_at, now, is_taken=True)
+        self._make_room(host, known)
         if found.verdict != "block" or found.page is None:
             return found
         if found.is_news or known.read_at < 0:
@@ -130,9 +135,22 @@ class BlockWatch:
 
     def _add(self, name: str) -> _Host:
         known = self._hosts[name] = _Host()
-        while len(self._hosts) > MAX_HOSTS:
-            self._hosts.popitem(last=False)
+        if len(self._hosts) > MAX_HOSTS:
+            self._forget_oldest()
         return known
+
+    def _make_room(self, host: str, known: _Host) -> None:
+        """Forget the hosts that were seen longest ago, where all know too much."""
+        if host in self._hosts:
+            self._hosts.move_to_end(host)
+            self._shapes += len(known.blocks.usual) - known.shapes
+            known.shapes = len(known.blocks.usual)
+        while self._shapes > MAX_SHAPES and len(self._hosts) > 1:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        _, forgotten = self._hosts.popitem(last=False)
+        self._shapes -= forgotten.shapes
 
     async def _refresh(self, host: str, known: _Host) -> None:
         async with known.turn:
