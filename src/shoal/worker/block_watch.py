@@ -53,10 +53,10 @@ class BlockWatch:
     ) -> Judgement:
         """Whether a page is the one that was asked for, as far as the fleet knows. now: in seconds."""
         known = self._hosts.get(host) or self._add(host)
-        if known.read_at < 0 or (known.judged < MIN_PAGES and not known.blocks.has_usual):
+        known.judged += 1  # before the wait: of many at once only the first ones ask
+        if known.read_at < 0 or (known.judged <= MIN_PAGES and not known.blocks.has_usual):
             known.read_at = float("-inf")  # whoever comes late may begin with a wall that others would know
             await self._refresh(host, known)
-        known.judged += 1
         found = known.blocks.judge(reader, url, seen, way, look_at, now)
         self._make_room(host, known)
         if found.is_news:
