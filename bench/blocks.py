@@ -1,6 +1,6 @@
 """Block pages: what looking for them costs a normal crawl, how many are found, how many good pages are taken for one.
 
-CPU: crawls of the bench site with --on-block later and off (the default), by turns. Found: a crawl of 150 products for
+CPU: crawls of the bench site with --on-block later, and off, by turns. Found: a crawl of 150 products for
 each of the twelve walls of tests/site/walled, which comes up in the middle and goes away; and once more with a wall
 from the first page. False alarms: a crawl of odd but good pages among usual ones for each of their twelve kinds.
 """

@@ -108,6 +108,27 @@ def test_a_wall_that_comes_up_and_goes_away_costs_no_page_and_gives_no_record(ki
         assert "Enter the characters you see" in shown.out
 
 
+@pytest.mark.parametrize("kind", QUEUE_KINDS)
+def test_by_default_block_pages_count_and_people_are_told(kind: str, tmp_path: Path) -> None:
+    with shopper(kind, tmp_path) as it:
+        it.products()
+        up_in_the_middle(it.site, "captcha", 100_000)
+        said = it.finish(it.user.start(*RUN))
+        assert len(it.records()) == PRODUCTS
+        assert it.site.goods + it.site.walls == PRODUCTS, "nothing is asked for twice"
+        assert "look like block pages" in said
+        assert f"host={it.site.host}" in said
+        status = it.user.ask("status")
+        assert (status["done"], status["blocked"]) == (PRODUCTS, [])
+        (noticed,) = status["noticed_blocks"]
+        assert 0 < noticed["noticed"] <= it.site.walls
+        assert "look like block pages" in it.user.shoal("status").out
+        assert "look like block pages" in it.user.shoal("advice").out
+        (page,) = it.user.ask("hosts", "blocks", it.site.host)["pages"]
+        assert (page["is_block"], page["pages"], page["has_evidence"]) == (True, 0, True)
+        assert page["leaked"] >= noticed["noticed"] // 2  # of each process that has seen it, the largest number
+
+
 @pytest.mark.parametrize("wall", [name for name in WALLS if name != "captcha"])
 def test_every_kind_of_wall_is_found(wall: str, tmp_path: Path) -> None:
     with shopper("sqlite", tmp_path) as it:
@@ -207,4 +228,4 @@ def test_a_rule_that_is_none_is_refused(tmp_path: Path) -> None:
         it.products(1)
         refused = it.user.shoal(*RUN, "--on-block", "record")
         assert refused.code != 0
-        assert "later, browser, exit:NAME, park or off" in refused.err
+        assert "notice, later, browser, exit:NAME, park or off" in refused.err

@@ -92,6 +92,7 @@ def test_a_wrong_password_asks_for_a_person_and_all_pages_wait(members: Members)
     assert done.code == 4, said
     assert "1 page waits for session shop, which needs a person: " in said
     assert "wr0ng" not in said
+    assert "session_name=shop" in said, "which one it is may be read in the log"
     assert members.site.refused == 1
     assert "needs a person" in members.user.shoal("session", "list").out
     advice = members.user.shoal("advice", "--json").out

@@ -327,6 +327,17 @@ def test_a_host_that_fails_now_and_then_is_not_named(sample: Sample) -> None:
     assert "host_failing" not in kinds(recommend(snapshot(run(lanes=many_hosts(40))), series(sample)))
 
 
+@pytest.mark.parametrize(("noticed", "is_told"), [(4, True), (1, False), (0, False)])
+def test_pages_that_look_like_block_pages_are_told(noticed: int, is_told: bool) -> None:
+    sample = Sample(0, done=100, noticed=noticed, workers={"working": 1})
+    said = recommend(snapshot(run(lanes=many_hosts(40))), series(sample))
+    assert ("noticed_blocks" in kinds(said)) == is_told
+    if is_told:
+        one = only(said, "noticed_blocks")
+        assert one.title == "4 % of pages look like block pages" and one.level == "watch"
+        assert [step.command for step in one.actions] == ["shoal hosts blocks HOST", "shoal run … --on-block later"]
+
+
 def test_a_run_that_stands_still_is_told() -> None:
     still = Sample(0, runs={"r": RunPoint(ready=50, leased=4)}, workers={"working": 1})
     looked = snapshot(run(lanes=many_hosts(40), leased=4, claimable=40))

@@ -13,14 +13,17 @@ from shoal.core.block_rule import block_rule
 from shoal.core.fetch_knowledge import Knowledge, read_knowledge
 from shoal.core.host_blocks import BlockDocument, read_document
 from shoal.core.lane import INDEFINITELY
+from shoal.core.page_print import look_at
 from shoal.core.retry import MAX_RETRIES, RULES, retry_delay
-from shoal.core.run_counters import BLOCK_HANDED_ON, BLOCK_ODD, block_usage
+from shoal.core.run_counters import BLOCK_HANDED_ON, BLOCK_ODD, block_usage, is_noticed, noticed_usage
 from shoal.core.task import Outcome, RequestOptions
+from shoal.core.usual_page import PageSeen
 from shoal.errors import QueueUnavailable
 from shoal.extract.page import Page
 from shoal.extract.scraper import Scraper
 from shoal.queue.host_blocks import find_evidence, mark_content
 from shoal.queue.values import Document
+from shoal.worker import block_watch
 from shoal.worker.block_watch import BlockWatch
 from shoal.worker.task.block_check import MAX_PARKS, PARK_AFTER
 
@@ -124,6 +127,57 @@ async def test_off_looks_for_nothing() -> None:
     harness = BlockHarness("off")
     assert (await harness.walled()).result == "done"
     assert not harness.kinds
+
+
+async def test_what_is_only_noticed_counts_and_the_queue_hears_of_nothing_before_a_block_page() -> None:
+    harness = BlockHarness("notice")
+    await harness.good(1, 40)
+    outcomes = await harness.wall(41, 2)
+    assert not harness.kinds
+    outcomes += await harness.wall(43, 3)
+    assert [it.result for it in outcomes] == ["done"] * 5
+    assert all(it.records for it in outcomes)
+    assert [sum(one.blocked for one in noticed_usage(it.counters)) for it in outcomes] == [0, 0, 1, 1, 1]
+    assert [is_noticed(it.counters) for it in outcomes] == [False, False, True, True, True]
+    assert not any(block_usage(it.counters) for it in outcomes)
+    assert not any(BLOCK_ODD in it.counters or it.after for it in outcomes)
+    (page,) = harness.blocks.pages
+    assert (page.status(), page.pages, len(page.sightings)) == ("block", 0, 5)
+    evidence = await find_evidence(harness, HOST, page.id)  # type: ignore[arg-type]
+    assert evidence is not None
+    assert "Robot Check" in evidence.text
+
+
+async def test_what_a_person_has_accepted_is_noticed_no_more() -> None:
+    harness = BlockHarness("notice")
+    await harness.walled()
+    assert await mark_content(harness, HOST, harness.blocks.pages[0].id)  # type: ignore[arg-type]
+    harness.now += 60  # it reads what others have written
+    assert not is_noticed((await harness.wall(40, 1))[0].counters)
+    newcomer = BlockHarness("notice")
+    newcomer.kinds = harness.kinds
+    assert not is_noticed((await newcomer.walled()).counters)
+
+
+async def test_pages_that_give_nothing_from_the_first_are_not_noticed() -> None:
+    """That the records of a run are empty is told anyway."""
+    harness = BlockHarness("notice")
+    empty = "<title>Shop</title><div class=top>The shop</div><div class=box>Nothing to see here</div>"
+    outcomes = [await harness.take(harness.page(number, empty, "")) for number in range(1, 15)]
+    assert not any(is_noticed(it.counters) for it in outcomes)
+
+
+async def test_a_handler_that_fails_on_a_block_page_fails_with_its_own_cause_where_it_is_only_noticed() -> None:
+    harness = BlockHarness("notice")
+
+    def strict(page: Page) -> Any:
+        yield {"name": page.css("h1").get().strip(), "price": float(page.css("b::text").get() or 0)}  # type: ignore[union-attr]
+
+    harness.scraper = Scraper("s", f"http://{HOST}/")
+    harness.handler(strict)
+    outcome = await harness.walled()
+    assert outcome.cause == "handler.AttributeError"
+    assert is_noticed(outcome.counters)
 
 
 async def test_a_route_wins_over_the_run() -> None:
@@ -273,6 +327,27 @@ async def test_what_a_person_accepts_counts() -> None:
     harness.now += 60
     await harness.wall(40, 1)  # it reads what others have written
     assert (await harness.wall(41, 1))[0].result == "done"
+
+
+async def test_who_comes_late_and_begins_with_a_wall_takes_nothing_of_it() -> None:
+    harness, late = BlockHarness(), BlockHarness()
+    late.kinds = harness.kinds
+    await late.good(1, 1)
+    await harness.good(2, 20)
+    await harness.tools().before_settle()
+    assert [it.result for it in await late.wall(30, 2)] == ["released", "released"]
+
+
+async def test_of_many_hosts_only_so_much_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_watch, "MAX_SHAPES", 10)
+    watch = BlockWatch(BlockHarness(), lambda: 0.0)  # type: ignore[arg-type]
+    for number in range(60):
+        host, body = f"h{number % 12}.test", shop(number).encode()
+        seen = PageSeen(number, len(body), number, 0, 1, 5)
+        await watch.notice(host, "s", f"http://{host}/item/1", seen, ("http", "direct"), lambda: look_at(body), 0)  # noqa: B023
+        kept = [known.blocks.usual for known in watch._hosts.values()]
+        assert sum(map(len, kept)) == watch._shapes <= 10
+        assert host in watch._hosts
 
 
 async def test_workers_share_what_they_learn() -> None:

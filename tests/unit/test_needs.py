@@ -77,6 +77,13 @@ def test_what_is_missing_is_said_with_what_to_do() -> None:
     assert str(one) == "1 task needs a and b, and no worker has both: start one with --has a --has b"
 
 
+def test_sessions_are_described_in_settings_and_not_by_a_flag() -> None:
+    session, both = find_missing({"session:shop": 3, "gpu+session:shop": 1}, [])
+    assert str(session).endswith("start one with shop in the [sessions] of its shoal.toml, and the key")
+    assert str(both).endswith("start one with --has gpu and shop in the [sessions] of its shoal.toml, and the key")
+    assert [one.flags for one in (session, both)] == ["", "--has gpu"]
+
+
 def test_the_needs_of_several_runs_are_added_up() -> None:
     total = sum_stats([Stats(ready=2, needs={"browser": 2}), Stats(ready=3, needs={"browser": 1, "gpu": 2})])
     assert (total.ready, total.needs) == (5, {"browser": 3, "gpu": 2})

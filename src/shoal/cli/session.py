@@ -143,7 +143,7 @@ def renew(settings: Settings, names: tuple[str, ...]) -> int:
         return waiting
 
     waiting = _with_queue(settings, work)
-    said = f"{count(waiting, 'page')} that wait go on" if waiting else "nothing waits for it now"
+    said = f"waiting for it: {count(waiting, 'page')}" if waiting else "nothing waits for it now"
     print_line(f"{', '.join(map(clean, names))}: the next worker that needs it logs in; {said}.")
     return 0
 
@@ -170,7 +170,7 @@ def import_cookies(settings: Settings, name: str, file: str) -> int:
         actor = UserActions(queue, user_name(), "command")
         found = await import_session(queue, actor, settings, name, data)
         left = [f"{count(found.expired)} had expired"] if found.expired else []
-        left += [f"{count(found.elsewhere)} belong to other hosts"] if found.elsewhere else []
+        left += [f"{count(found.elsewhere)} of other hosts"] if found.elsewhere else []
         print_line(
             f"{clean(name)}: {count(found.cookies, 'cookie')} imported"
             + (f", and what scripts keep of {count(found.origins, 'origin')}" if found.origins else "")

@@ -27,7 +27,7 @@ from shoal.core.run_counters import (
 from shoal.core.stats import Stats
 from shoal.queue.base import Queue
 from shoal.view.auto_fetch import describe_auto
-from shoal.view.blocks import describe_blocks
+from shoal.view.blocks import describe_blocks, describe_noticed
 from shoal.view.budget import describe_budget, describe_cost, per_record
 from shoal.view.cache import describe_usage
 from shoal.view.dead_letters import count_by_cause
@@ -148,6 +148,8 @@ def _counted(counters: Mapping[str, int], stats: Stats) -> Iterator[tuple[str, s
         yield "fetch=auto", describe_auto(auto)
     if blocks := describe_blocks(counters):
         yield "blocked", blocks
+    if noticed := describe_noticed(counters):
+        yield "blocked?", noticed
     if cached := cache_usage(counters):
         yield "cache", describe_usage(cached)
     if fill := field_fill(counters):

@@ -21,6 +21,7 @@ from shoal.runs.progress import RunEnd, RunSummary
 from shoal.runs.record_notes import dropped_note, empty_field_notes, is_nothing_filled
 from shoal.runs.request import RunRequest
 from shoal.store.export import Exporter
+from shoal.view.blocks import describe_noticed
 from shoal.view.budget import budget_use, describe_spent
 from shoal.view.changes import count_changes, describe_changes
 from shoal.view.formatting import relative_path
@@ -111,6 +112,7 @@ async def _record_notes(
         done = await queue.list_tasks(run.id, state="done", limit=SAMPLE_PAGES)
         sample = next((task.url for task in reversed(done) if task.records), "")
         notes += empty_field_notes(counters, request.scraper, *([shell_command(sample)] if sample else []))
+    notes.append(describe_noticed(counters))
     dropped = dropped_note(counters, stats, settings.unique) if settings.unique else ""
     return tuple(note for note in (*notes, dropped) if note)
 

@@ -344,12 +344,13 @@ class Settings:
         accepts='rules such as "*/urgent/* priority=10 ttl=30m"; the flag takes a file of them',
     )
     on_block: str = declare(
-        "off",
-        "What becomes of a page for which the site gives a captcha, consent or login page; off: none is looked for.",
+        "notice",
+        "What becomes of a page for which the site gives a captcha, consent or login page; notice: it counts, and you"
+        " are told; off: none is looked for.",
         "Requests",
         scope="run",
         parse=parse_on_block,
-        accepts="later, browser, exit:NAME, park or off",
+        accepts="notice, later, browser, exit:NAME, park or off",
         replay="off",
     )
     fetch: str = choice(

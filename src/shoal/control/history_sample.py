@@ -81,6 +81,7 @@ class Sample(msgspec.Struct, omit_defaults=True):
     lost: int = 0
     stale: int = 0
     failed: dict[str, int] = {}  # attempts, by class of error
+    noticed: int = 0  # pages that count although they look like block pages
     took: list[int] = []  # attempts by seconds, as in core.counters.SECONDS
     took_sum: float = 0.0
     asks: int = 0  # questions to the queue, and the seconds they took
@@ -278,6 +279,7 @@ def _measure_workers(made: Sample, after: Baseline, observation: Observation, fo
             made.failed = add_counts(made.failed, increase.failed)
             made.took = add_buckets(made.took, increase.took)
             made.took_sum = round(made.took_sum + increase.took_sum, 3)
+            made.noticed += increase.noticed
             made.asks += increase.asks
             made.ask_seconds = round(made.ask_seconds + increase.ask_seconds, 3)
             for name, lane in increase.lanes.items():
@@ -327,7 +329,7 @@ def merge(samples: Sequence[Sample]) -> Sample:
     """Samples that follow one another as one: what was done is summed, how it stood is that of the last."""
     last = samples[-1]
     made = msgspec.structs.replace(last)
-    for name in (*RUN_COUNTERS, "span", "took_sum", "own", "asks", "ask_seconds"):
+    for name in (*RUN_COUNTERS, "span", "took_sum", "own", "asks", "ask_seconds", "noticed"):
         setattr(made, name, sum(getattr(one, name) for one in samples))
     made.lag = max(one.lag for one in samples)
     made.most_memory = max(one.most_memory for one in samples)

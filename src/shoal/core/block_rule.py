@@ -1,5 +1,6 @@
 """BlockRule: what becomes of a page for which the site has given a block page.
 
+notice        it counts as it is, and people are told
 later         its host is left alone for a while, then the page is asked for again
 browser       a browser asks for it
 exit:NAME     it is asked for by another exit
@@ -15,12 +16,13 @@ from shoal.core import units
 from shoal.core.capability import EXIT_PREFIX, MAX_EXIT_NAME
 from shoal.core.lane import is_exit_name
 
+NOTICE: Final = "notice"
 LATER: Final = "later"
 PARK: Final = "park"
 OFF: Final = "off"
 BY_BROWSER: Final = "browser"
-BLOCK_RULES = "later, browser, exit:NAME, park or off"
-_WORDS = frozenset({LATER, PARK, OFF, BY_BROWSER})
+BLOCK_RULES = "notice, later, browser, exit:NAME, park or off"
+_WORDS = frozenset({NOTICE, LATER, PARK, OFF, BY_BROWSER})
 
 
 def block_rule(value: object) -> str:

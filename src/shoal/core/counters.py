@@ -19,7 +19,7 @@ ERROR_CLASSES = (
     "timeout", "dns", "connect", "tls", "redirects", "robots", "refused",
     "too_large", "content", "browser", "block_page", "handler", "worker_lost", "expired", "other",
 )  # fmt: skip
-MAX_BLOCK_WAYS = 64
+MAX_BLOCK_WAYS, MAX_NOTICED_HOSTS = 64, 20
 CODE_ERRORS = ("handler",)  # classes for which the code that reads a page is to blame, and never its host
 
 
@@ -77,10 +77,12 @@ class Counters(msgspec.Struct, omit_defaults=True):
     proxy_bytes: int = 0
     cpu_us: int = 0
     browser_us: int = 0
+    noticed: int = 0  # pages that count although they look like block pages
     lag: float = 0.0  # longest time the event loop was held up in the last seconds, or is being held up
     lanes: dict[str, LaneCounters] = {}  # sums, too; which ones are told may differ from one time to the next
     exits: dict[str, ExitCounters] = {}  # likewise sums; in the registry alone
     blocks: dict[str, int] = {}  # likewise: block pages by "fetcher exit"
+    noticed_at: dict[str, int] = {}  # likewise, by host
     machine: MachineResources | None = None  # where it runs, as it is now
     pressure: str = ""  # "slow": it claims less, "stop": nothing, because something there is running out
     pressure_reason: str = ""
@@ -205,7 +207,7 @@ def busiest_lanes(lanes: Mapping[str, LaneCounters], most: int = MAX_REPORTED_LA
 COSTS = ("transferred", "proxy_bytes", "cpu_us", "browser_us")  # of a lane, and of a worker; in the order of Cost
 _SUMS = (
     "done", "records", "retries", "bytes", "stale", "lost", "took_sum", "size_sum", "asks", "ask_seconds",
-    "cache_hits", "cache_misses", *COSTS,
+    "cache_hits", "cache_misses", "noticed", *COSTS,
 )  # fmt: skip
 
 

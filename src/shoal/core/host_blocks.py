@@ -109,6 +109,12 @@ class HostBlocks:
         if document is not None:
             self.adopt(document)
 
+    @property
+    def has_usual(self) -> bool:
+        """Whether there is anything to compare pages of the host with."""
+        usual = self.usual.get(ANY_READER)
+        return usual is not None and usual.is_known
+
     def key(self, reader: str, url: str) -> ShapeKey:
         key = (reader, finest_shape(url))
         if key in self.usual:
@@ -116,13 +122,25 @@ class HostBlocks:
         return (reader, fetch_shape(url, self._shapes.get(reader, ())))
 
     def judge(
-        self, reader: str, url: str, seen: PageSeen, way: Way, look_at: Callable[[], PageLook], now: int
+        self,
+        reader: str,
+        url: str,
+        seen: PageSeen,
+        way: Way,
+        look_at: Callable[[], PageLook],
+        now: int,
+        *,
+        is_taken: bool = False,
     ) -> Judgement:
-        """A page that was fetched. now: in seconds."""
+        """A page that was fetched. now: in seconds. is_taken: it counts, whatever it is."""
         found = self._judge(reader, url, seen, way, look_at, now)
         self._count(way).pages += 1
         if found.verdict != "good":
             self._note(way, now, is_good=False)
+            for one in self.pages:
+                if found.page is not None and one.id == found.page.id:
+                    one.leaked += is_taken
+                    one.pages += found.verdict == "block" and not is_taken
         return found
 
     def _judge(
@@ -190,7 +208,6 @@ class HostBlocks:
         if status == "block" or is_sure:
             count = self._count(way)
             count.blocked, count.last_at = count.blocked + 1, now
-            known.pages += 1
             self.streaks[way] = self.streaks.get(way, 0) + 1
             return Judgement("block", signs, known, is_news=is_new or before != status)
         is_enough = base is not None or known.signs & ASKS or len(known.sightings) >= MIN_EMPTY

@@ -8,7 +8,7 @@ of sitemaps sitemap.read, sitemap.entries, sitemap.lost (entries) and sitemap.cu
 of runs that keep records unique unique.yielded; and of pages with fetch="auto" auto.http, auto.browser, auto.compared
 (by both), auto.no_browser (by HTTP, as no worker had one) and auto.handed_on (to a worker with one); of blocks
 block.FETCHER.EXIT (block pages), block.odd (pages that were asked for a second time) and block.handed_on (to the way
-that on_block says).
+that on_block says); and noticed.FETCHER.EXIT, pages that count although they look like block pages.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ _AUTO_PREFIX = "auto."
 BLOCK_PREFIX = "block."
 BLOCK_ODD = f"{BLOCK_PREFIX}odd"
 BLOCK_HANDED_ON = f"{BLOCK_PREFIX}handed_on"
+_NOTICED_PREFIX = "noticed."
 UNCHANGED = f"{_RECRAWL_PREFIX}unchanged"
 HITS = f"{CACHE_PREFIX}hits"
 UNIQUE_YIELDED = "unique.yielded"  # records before those were dropped that others had the key of
@@ -279,13 +280,32 @@ def block_way(counters: Mapping[str, int]) -> str:
     return ""
 
 
+def count_noticed(fetcher: str, exit: str) -> dict[str, int]:
+    """A page that counts although it looks like a block page."""
+    return {f"{_NOTICED_PREFIX}{fetcher}.{exit}": 1}
+
+
+def is_noticed(counters: Mapping[str, int]) -> bool:
+    """Whether a page was one."""
+    return any(name.startswith(_NOTICED_PREFIX) for name in counters)
+
+
+def noticed_usage(counters: Mapping[str, int]) -> list[BlockUsage]:
+    """Pages that look like block pages, as block_usage tells those that were kept out."""
+    return _usage_by_way(counters, _NOTICED_PREFIX)
+
+
 def block_usage(counters: Mapping[str, int]) -> list[BlockUsage]:
     """By fetcher and exit, the most first; none where nothing was blocked."""
+    return _usage_by_way(counters, BLOCK_PREFIX)
+
+
+def _usage_by_way(counters: Mapping[str, int], prefix: str) -> list[BlockUsage]:
     responses = {(one.fetcher, one.exit): one.responses for one in fetch_usage(counters)}
     found = []
     for name, number in counters.items():
-        if name.startswith(BLOCK_PREFIX) and name not in (BLOCK_ODD, BLOCK_HANDED_ON):
-            fetcher, _, exit = name.removeprefix(BLOCK_PREFIX).partition(".")
+        if name.startswith(prefix) and name not in (BLOCK_ODD, BLOCK_HANDED_ON):
+            fetcher, _, exit = name.removeprefix(prefix).partition(".")
             total = responses.get((fetcher, exit)) or responses.get(("http", exit), 0)
             found.append(BlockUsage(fetcher, exit, number, max(total, number)))
     return sorted(found, key=lambda one: -one.blocked)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from shoal.core.lane import WorkerStatus
+from shoal.core.session_options import SESSION_PREFIX
 
 
 class MissingCapabilities(NamedTuple):
@@ -16,7 +17,7 @@ class MissingCapabilities(NamedTuple):
 
     @property
     def flags(self) -> str:
-        return " ".join(f"--has {name}" for name in self.names)
+        return _flags(self.names)
 
     def __str__(self) -> str:
         tasks = "1 task needs" if self.tasks == 1 else f"{self.tasks:,} tasks need"
@@ -26,7 +27,20 @@ class MissingCapabilities(NamedTuple):
 def no_worker_has(names: tuple[str, ...]) -> str:
     """The end of a sentence about work that needs these."""
     word = "it" if len(names) == 1 else "both" if len(names) == 2 else "all of them"
-    return f"and no worker has {word}: start one with {' '.join(f'--has {name}' for name in names)}"
+    return f"and no worker has {word}: start one with {' and '.join(_means(names))}"
+
+
+def _means(names: tuple[str, ...]) -> list[str]:
+    """By what a worker has these: sessions are described in its settings, and a flag alone is none."""
+    flags = _flags(names)
+    means = [flags] if flags else []
+    if found := [name.removeprefix(SESSION_PREFIX) for name in names if name.startswith(SESSION_PREFIX)]:
+        means.append(f"{' and '.join(found)} in the [sessions] of its shoal.toml, and the key")
+    return means
+
+
+def _flags(names: tuple[str, ...]) -> str:
+    return " ".join(f"--has {name}" for name in names if not name.startswith(SESSION_PREFIX))
 
 
 def find_missing(needs: Mapping[str, int], workers: Iterable[WorkerStatus]) -> list[MissingCapabilities]:

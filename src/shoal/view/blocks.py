@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from shoal.core.capability import BROWSER
 from shoal.core.counters import decode
 from shoal.core.host_blocks import SIGN_WORDS, WayCount
 from shoal.core.lane import WorkerStatus, host_of_lane
-from shoal.core.run_counters import BLOCK_HANDED_ON, BLOCK_ODD, block_usage
+from shoal.core.run_counters import BLOCK_HANDED_ON, BLOCK_ODD, BlockUsage, block_usage, noticed_usage
 from shoal.queue.base import Queue, TaskView
 from shoal.queue.host_blocks import find_evidence, load_blocks
 from shoal.view.formatting import clean, count, format_duration, format_share
@@ -23,6 +24,7 @@ from shoal.view.snapshot import Snapshot
 
 RECENT_SECONDS = 600.0
 MIN_BLOCKED, MIN_SHARE = 5, 0.02  # block pages, and their share of all attempts, before anybody is told
+LOOK = "shoal hosts blocks HOST"
 STATUS_WORDS = {"block": "a block page", "content": "what is at its URLs", "seen": "odd"}
 
 
@@ -109,13 +111,20 @@ async def task_block_words(queue: Queue, task: TaskView) -> str:
     return f"{found.words}; look: shoal hosts blocks {clean(found.host)}" if found is not None and found.words else ""
 
 
+def describe_noticed(counters: Mapping[str, int]) -> str:
+    """How many pages of a run count although they look like block pages, and what to do; empty for none."""
+    ways = " · ".join(map(_way_words, noticed_usage(counters)))
+    return f"{ways} look like block pages, and count: {LOOK}; --on-block later keeps them out" if ways else ""
+
+
+def _way_words(one: BlockUsage) -> str:
+    share = format_share(one.blocked, one.responses)
+    return f"{count(one.blocked, 'answer')} of {count(one.responses)} by {one.fetcher} {clean(one.exit)} ({share})"
+
+
 def describe_blocks(counters: Mapping[str, int]) -> str:
     """How many answers of a run were block pages; empty for none."""
-    parts = [
-        f"{count(one.blocked, 'answer')} of {count(one.responses)} by {one.fetcher} {clean(one.exit)}"
-        f" ({format_share(one.blocked, one.responses)})"
-        for one in block_usage(counters)
-    ]
+    parts = [*map(_way_words, block_usage(counters))]
     if handed := counters.get(BLOCK_HANDED_ON, 0):
         parts.append(f"{count(handed, 'page')} handed on")
     if odd := counters.get(BLOCK_ODD, 0):
@@ -124,10 +133,15 @@ def describe_blocks(counters: Mapping[str, int]) -> str:
 
 
 def block_usage_documents(counters: Mapping[str, int]) -> list[dict[str, Any]]:
-    return [
-        {"fetcher": one.fetcher, "exit": one.exit, "blocked": one.blocked, "share": round(one.share, 4)}
-        for one in block_usage(counters)
-    ]
+    return [{**_way_document(one), "blocked": one.blocked} for one in block_usage(counters)]
+
+
+def noticed_documents(counters: Mapping[str, int]) -> list[dict[str, Any]]:
+    return [{**_way_document(one), "noticed": one.blocked} for one in noticed_usage(counters)]
+
+
+def _way_document(one: BlockUsage) -> dict[str, Any]:
+    return {"fetcher": one.fetcher, "exit": one.exit, "share": round(one.share, 4)}
 
 
 def fleet_blocks(statuses: Iterable[WorkerStatus]) -> dict[tuple[str, str], int]:
@@ -175,4 +189,30 @@ def blocked_pages(snapshot: Snapshot, series: Series) -> Iterator[Recommendation
         {"blocked": blocked, "tries": tries, "share": round(blocked / tries, 3), "hosts": sorted(set(parked))[:5]},
         host=host,
         actions=tuple(steps),
+    )
+
+
+def noticed_pages(snapshot: Snapshot, series: Series) -> Iterator[Recommendation]:
+    """What share of the pages may be lost where block pages count as they are."""
+    samples = series.last(RECENT_SECONDS)
+    noticed, done = sum(one.noticed for one in samples), sum(one.done for one in samples)
+    if noticed < MIN_BLOCKED or noticed < MIN_SHARE * done:
+        return
+    hosts = Counter[str]()
+    for status in snapshot.alive:
+        hosts.update(decode(status.counters).noticed_at)
+    host = max(hosts, key=lambda name: hosts[name], default="")
+    share = format_share(noticed, done)
+    yield Recommendation(
+        "noticed_blocks",
+        "watch",
+        f"{share} of pages look like block pages" + (f", most of them at {clean(host)}" if host else ""),
+        f"{count(noticed)} of {count(done)} pages in the last {format_duration(RECENT_SECONDS)} are one and the same"
+        " page under several URLs, which gives less than usual or asks for something; their records count",
+        {"noticed": noticed, "done": done, "share": round(noticed / max(done, noticed), 3), "hosts": sorted(hosts)[:5]},
+        host=host,
+        actions=(
+            RecommendedStep("look at what it gives", f"shoal hosts blocks {clean(host or 'HOST')}"),
+            RecommendedStep("keep such pages out, and ask for them again", "shoal run … --on-block later"),
+        ),
     )

@@ -22,7 +22,7 @@ from shoal.logs import redact
 from shoal.queue.base import DeadLetterGroup, SeenSet, TaskView, UrlFailures
 from shoal.runs.identity import run_code_version
 from shoal.runs.no_records import NO_RECORDS, wants_records
-from shoal.view.blocks import block_usage_documents
+from shoal.view.blocks import block_usage_documents, noticed_documents
 from shoal.view.budget import per_record
 from shoal.view.cache import usage_document
 from shoal.view.dead_letters import count_by_cause, last_message
@@ -100,6 +100,7 @@ def status_document(found: Status) -> Document:
         "fields": field_documents(found.counters),
         "fetched": fetch_documents(found.counters),
         "blocked": block_usage_documents(found.counters),
+        "noticed_blocks": noticed_documents(found.counters),
         "sitemaps": sitemap_document(found.counters, found.stats),
         "cache": usage_document(cache_usage(found.counters)),
         **cost_documents(found),

@@ -13,7 +13,7 @@ from shoal.core.lane import LaneState, WorkerStatus
 from shoal.queue.base import MAX_OUTBOX_PER_RUN, DeadLetterGroup
 from shoal.runs.missing_capabilities import find_missing
 from shoal.runs.progress import describe_cause
-from shoal.view.blocks import blocked_pages
+from shoal.view.blocks import blocked_pages, noticed_pages
 from shoal.view.common_causes import common_causes
 from shoal.view.formatting import ago, clean, count, describe_reason, first_and_more, format_duration, local_time, size
 from shoal.view.hosts import hold_reason
@@ -38,6 +38,7 @@ def find_problems(
 ) -> Iterator[Recommendation]:
     yield from _failing_hosts(snapshot, series)
     yield from blocked_pages(snapshot, series)
+    yield from noticed_pages(snapshot, series)
     yield from _stalled_runs(snapshot, series)
     yield from _missing_capabilities(snapshot)
     yield from _parked_hosts(snapshot)
@@ -160,7 +161,9 @@ def _missing_capabilities(snapshot: Snapshot) -> Iterator[Recommendation]:
                 str(missing),
                 {"needs": list(missing.names), "tasks": missing.tasks, "workers": one.workers},
                 run=one.run.name,
-                actions=(RecommendedStep("start a worker that has it", f"shoal worker FILE.py {missing.flags}"),),
+                actions=(
+                    RecommendedStep("start a worker that has it", f"shoal worker FILE.py {missing.flags}".rstrip()),
+                ),
             )
 
 

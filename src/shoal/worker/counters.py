@@ -14,6 +14,7 @@ from shoal.core.counters import (
     CODE_ERRORS,
     DURATION_BOUNDS,
     MAX_BLOCK_WAYS,
+    MAX_NOTICED_HOSTS,
     MAX_REPORTED_LANES,
     SIZE_BOUNDS,
     Counters,
@@ -24,8 +25,8 @@ from shoal.core.counters import (
     encode,
     error_class,
 )
-from shoal.core.lane import lane_without_cache
-from shoal.core.run_counters import HITS, block_way, cache_usage
+from shoal.core.lane import host_of_lane, lane_without_cache
+from shoal.core.run_counters import HITS, block_way, cache_usage, is_noticed
 from shoal.core.task import Outcome
 
 LAG_INTERVAL = 0.5  # seconds between two measurements of the event loop's lag
@@ -85,6 +86,8 @@ class CounterRecorder:
             counters.proxy_bytes += cost.proxy
             counters.cpu_us += cost.cpu
             counters.browser_us += cost.browser
+        if is_noticed(outcome.counters):
+            self._count_noticed(host_of_lane(lane))
         if attempt is None or HITS in outcome.counters:
             return
         lane_counters = self._lanes.get(lane)
@@ -101,6 +104,12 @@ class CounterRecorder:
             lane_counters.code_errors += error_class(outcome.cause) in CODE_ERRORS
         lane_counters.seconds += attempt.seconds
         lane_counters.bytes += attempt.size
+
+    def _count_noticed(self, host: str) -> None:
+        counters = self._counters
+        counters.noticed += 1
+        if host in counters.noticed_at or len(counters.noticed_at) < MAX_NOTICED_HOSTS:
+            counters.noticed_at[host] = counters.noticed_at.get(host, 0) + 1
 
     def count_queue_call(self, seconds: float) -> None:
         """One question to the queue and its answer."""

@@ -186,7 +186,7 @@ class SharedSessions:
             raise SessionWaits(name, LOGIN_WAIT, "another worker has logged in meanwhile")
         known = self._known[name]
         known.identity, known.unreadable, known.exit_failures = identity, "", 0
-        log.info("session_logged_in", extra={"session": name, "worker": self._worker})
+        log.info("session_logged_in", extra={"session_name": name, "worker": self._worker})
         await release_session_lanes(self._queue, name)
         return identity
 
@@ -199,9 +199,13 @@ class SharedSessions:
         if state is None:
             return SessionWaits(name, LOGIN_WAIT, "another worker logs in")
         if state.state == "person":
-            log.error("session_needs_person", extra={"session": name, "why": state.error, "hint": person_hint(name)})
+            log.error(
+                "session_needs_person", extra={"session_name": name, "why": state.error, "hint": person_hint(name)}
+            )
             return SessionWaits(name, PERSON_WAIT, f"a person is needed: {state.error}")
-        log.warning("session_login_failed", extra={"session": name, "why": state.error, "failures": state.failures})
+        log.warning(
+            "session_login_failed", extra={"session_name": name, "why": state.error, "failures": state.failures}
+        )
         return SessionWaits(name, max(1.0, (state.retry_at - now) / 1e6), f"the login failed: {state.error}")
 
     async def give_up(self, login: Attendance) -> None:
@@ -248,9 +252,11 @@ class SharedSessions:
         known.read_at = float("-inf")
         if ended is None:
             return SessionWaits(name, 0.0, "somebody has logged in anew meanwhile", holds_lane=False)
-        log.warning("session_ended", extra={"session": name, "task": task, "why": why, "state": ended.state})
+        log.warning("session_ended", extra={"session_name": name, "task": task, "why": why, "state": ended.state})
         if ended.state == "person":
-            log.error("session_needs_person", extra={"session": name, "why": ended.error, "hint": person_hint(name)})
+            log.error(
+                "session_needs_person", extra={"session_name": name, "why": ended.error, "hint": person_hint(name)}
+            )
             return SessionWaits(name, PERSON_WAIT, f"a person is needed: {ended.error}")
         return SessionWaits(name, 0.0, why)
 
@@ -284,7 +290,7 @@ class SharedSessions:
                 await self._change(name, known, lambda state: self._with_news(name, state, identity, news))
             except ActionRequired as error:
                 identity.bring_back(news)
-                log.warning("session_not_shared", extra={"session": name, "why": str(error)})
+                log.warning("session_not_shared", extra={"session_name": name, "why": str(error)})
             known.version, known.read_at = -1, float("-inf")  # others may have heard something, too
 
     def _with_news(
@@ -304,7 +310,7 @@ class SharedSessions:
             raise SessionWaits(options.name, LOGIN_WAIT, "somebody else is logging in")
         known.state, known.version, known.logging_in = state, version, True
         if known.unreadable:
-            log.warning("session_unreadable", extra={"session": options.name, "why": known.unreadable})
+            log.warning("session_unreadable", extra={"session_name": options.name, "why": known.unreadable})
         return Attendance(options, token)
 
     async def _finish(self, login: Attendance, change: Callable[[SessionState], SessionState]) -> SessionState | None:
@@ -325,7 +331,7 @@ class SharedSessions:
     async def _ask_person(self, options: SessionOptions, known: _Known, why: str) -> None:
         if known.state.state != "person":
             await self._change(options.name, known, lambda state: rules.asked_person(state, why))
-            details = {"session": options.name, "why": why, "hint": person_hint(options.name)}
+            details = {"session_name": options.name, "why": why, "hint": person_hint(options.name)}
             log.error("session_needs_person", extra=details)
         raise SessionWaits(options.name, PERSON_WAIT, f"a person is needed: {why}")
 

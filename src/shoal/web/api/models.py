@@ -170,7 +170,7 @@ class RouteRule(RequestBody):
     fetch: Literal["http", "browser", "auto"] | None = Field(None, description="With what such pages are fetched.")
     exit: Line | None = Field(None, max_length=27, description="The exit that such pages are fetched by, or direct.")
     on_block: Line | None = Field(
-        None, max_length=32, description="What becomes of block pages: later, browser, exit:NAME, park or off."
+        None, max_length=32, description="What becomes of block pages: notice, later, browser, exit:NAME, park or off."
     )
     delay: float | Line | None = Field(None, description="Between two requests to the host; rules by host only.")
     rate: float | Line | None = Field(None, description="Requests per second to the host; rules by host only.")

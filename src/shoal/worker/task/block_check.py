@@ -3,16 +3,19 @@
 good      its handler's records and links count
 odd       it goes back to the queue at no cost, and is asked for a second time before anything is decided
 block     nothing of it counts; by rule a browser or another exit asks for it, or its host is left alone for a while
+
+Where the rule is to notice them, pages count as they are, nothing is asked for again, and block pages are counted.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 from urllib.parse import urlsplit
 
 from shoal.core.block_page import BlockPage
-from shoal.core.block_rule import BY_BROWSER, OFF, PARK, exit_of_rule
+from shoal.core.block_rule import BY_BROWSER, NOTICE, OFF, PARK, exit_of_rule
 from shoal.core.capability import BROWSER
 from shoal.core.fetch_choice import AUTO, HTTP
 from shoal.core.fetch_knowledge import reader_name
@@ -21,10 +24,10 @@ from shoal.core.lane import DIRECT, INDEFINITELY, host_of_lane
 from shoal.core.page import Response
 from shoal.core.page_print import PageLook, look_at, text_hash, title_hash
 from shoal.core.page_yield import filled_share
-from shoal.core.run_counters import BLOCK_HANDED_ON, count_block
+from shoal.core.run_counters import BLOCK_HANDED_ON, count_block, count_noticed
 from shoal.core.task import LaneChange
 from shoal.core.task_kind import handler_of, is_aside
-from shoal.core.usual_page import PageSeen
+from shoal.core.usual_page import ASKS, LED_AWAY, PageSeen
 from shoal.errors import GiveUp
 from shoal.extract.media import media_kind
 from shoal.queue.host_blocks import BlockEvidence, packed
@@ -35,6 +38,8 @@ from shoal.worker.task.hand_on import HandedOn
 from shoal.worker.task.handler_output import HandlerOutput
 from shoal.worker.task.handler_runner import outside_handler
 from shoal.worker.task.page_blocked import PageBlocked
+
+log = logging.getLogger("shoal.worker")
 
 Single = Literal["http", "browser"]
 VisitBy = Callable[[Single], Awaitable[HandlerOutput]]
@@ -90,6 +95,8 @@ async def check_page(
         return  # what lacks something by HTTP may be there in a browser: then that is judged
     context, task = attempt.context, attempt.task
     host, way = host_of_lane(attempt.lane), way_of(attempt, run_context)
+    if rule == NOTICE and not context.blocks.is_watched(host):
+        return
     reader = reader_name(run_context.reader, handler_of(task.kind))
 
     def look() -> PageLook:
@@ -99,18 +106,34 @@ async def check_page(
     seen = _seen(task.url, response, output)
     now = context.wall_clock() // 1_000_000
     with outside_handler():
-        found = await context.blocks.judge(host, reader, task.url, seen, way, look, now)
+        judge = context.blocks.notice if rule == NOTICE else context.blocks.judge
+        found = await judge(host, reader, task.url, seen, way, look, now)
+        if rule == NOTICE:
+            await _notice(attempt, response, found, host, way)
+            return
         if found.verdict == "good" or (found.verdict == "odd" and task.ack == "auto"):
             return
         await _forget_cached(attempt, run_context)
         if found.verdict == "block" and found.page is not None:
-            kept = found.page
-            await context.blocks.keep_evidence(
-                host, kept.id, lambda: _evidence(attempt, response, way, context.wall_clock())
-            )
+            await _keep(attempt, response, host, way, found.page)
     attempt.is_in_handler = False  # not its handler is to blame
     attempt.block_counters |= count_block(*way, is_odd=found.verdict == "odd")
     raise _blocked(attempt, found, context.blocks.streak(host, way), rule)
+
+
+async def _notice(attempt: TaskAttempt, response: Response, found: Judgement, host: str, way: Way) -> None:
+    """Count a block page that counts as it is. That pages give nothing is told of the whole run already."""
+    page = found.page
+    if found.verdict == "block" and page is not None and (page.is_compared or page.signs & (ASKS | LED_AWAY)):
+        attempt.block_counters |= count_noticed(*way)
+        if await _keep(attempt, response, host, way, page):
+            log.warning("block_page_counts", extra={"host": host, "page": f"{page.id:08x}", "why": _words(page.signs)})
+
+
+async def _keep(attempt: TaskAttempt, response: Response, host: str, way: Way, page: BlockPage) -> bool:
+    """As evidence; False if it is kept already."""
+    now = attempt.context.wall_clock()
+    return await attempt.context.blocks.keep_evidence(host, page.id, lambda: _evidence(attempt, response, way, now))
 
 
 async def _will_compare(attempt: TaskAttempt, run_context: RunContext) -> bool:
