@@ -89,6 +89,12 @@ async def test_workers_behind_rabbitmq_are_found_and_get_tasks_too(clean_folder:
     relay = await RunningRelay(await SqliteQueue.open(str(clean_folder / "ledger.db")), url).start()
     one, two = Gate(url), Gate(url)
     async with accepting(one), accepting(two), balancer(url, strategy="round_robin") as pushing:
+
+        async def are_found() -> bool:
+            await pushing.check_workers()
+            return [worker.is_healthy for worker in pushing.workers] == [True, True]
+
+        await until(are_found)
         ids = [await pushing.submit(Task(type="held", payload={"name": f"t{number}"})) for number in range(4)]
         one.opened.set()
         two.opened.set()

@@ -56,7 +56,7 @@ class TokenServer:
 @contextmanager
 def browsing(url: str, token: str) -> Iterator[httpx.Client]:
     """Somebody who logged in."""
-    with httpx.Client(base_url=url, trust_env=False, headers={"Accept": "text/html"}) as client:
+    with httpx.Client(base_url=url, trust_env=False, headers={"Accept": "text/html"}, timeout=HANG) as client:
         answer = client.post("/login", data={"token": token, "next": "/"})
         assert answer.status_code == 303, answer.text
         yield client

@@ -114,6 +114,28 @@ def test_a_kind_that_a_page_cannot_use_does_not_hold_it_up() -> None:
     assert ask_for_share(ledger, Cost(100, 100), "me", mine, ("bytes", "cpu", "proxy"), 1).ledger.spent == "proxy"
 
 
+# Of 10 when they began, as the most expensive page of late; 100 now.
+BEGUN_CHEAPLY = Share(LATER, Cost(40), Cost(40), begun=Cost(40), pages=Cost(2))
+
+
+@pytest.mark.parametrize(
+    ("used", "others", "mine", "verdict", "reserved"),
+    [
+        (0, {"other": BEGUN_CHEAPLY}, Share(LATER), "granted", 200),
+        (600, {"other": BEGUN_CHEAPLY}, Share(LATER), "granted", 200),
+        (601, {"other": BEGUN_CHEAPLY}, Share(LATER), "wait", 0),
+        (0, {}, BEGUN_CHEAPLY, "granted", 400),
+        (601, {}, BEGUN_CHEAPLY, "wait", 200),
+    ],
+)
+def test_pages_in_progress_may_cost_what_later_ones_have_cost(
+    used: int, others: dict[str, Share], mine: Share, verdict: str, reserved: int
+) -> None:
+    ledger = Ledger(limits=Cost(1000), shares=others, largest=Cost(100))
+    answer = ask_for_share(ledger, Cost(used), "me", mine, ("bytes",), 1)
+    assert (answer.verdict, answer.ledger.shares["me"].reserved.bytes) == (verdict, reserved)
+
+
 def test_of_a_worker_that_is_gone_what_it_had_in_progress_is_lost_and_the_rest_is_free() -> None:
     shares = {"dead": Share(10, Cost(500), at_risk=Cost(30)), "alive": Share(11, Cost(70), Cost(70))}
     after = without_expired(Ledger(limits=Cost(1000), shares=shares, lost=Cost(1)), now=10)

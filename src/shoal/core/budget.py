@@ -39,6 +39,8 @@ class Share(msgspec.Struct, frozen=True, omit_defaults=True):
     reserved: Cost = NOTHING
     at_risk: Cost = NOTHING  # of that: what its pages in progress may take at most, however many it starts
     largest: Cost = NOTHING  # of its pages of late, each kind by itself
+    begun: Cost = NOTHING  # of reserved: what its pages in progress were given when they began, ...
+    pages: Cost = NOTHING  # ... and how many of them may use each kind
 
 
 class Ledger(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -90,7 +92,8 @@ def ask_for_share(
     others = {name: share for name, share in ledger.shares.items() if name != worker}
     largest = _largest(ledger, [*others.values(), mine])
     ledger = msgspec.structs.replace(ledger, largest=largest)
-    held = sum((share.reserved for share in others.values()), mine.reserved)
+    mine = _covered(mine, largest)
+    held = sum((_covered(share, largest).reserved for share in others.values()), mine.reserved)
     left = ledger.limits - used - ledger.lost - held
     kinds = [kind for kind in limited_kinds(ledger.limits) if kind in wanted]
     verdict, extra = _decide(left, largest, kinds, pages, is_alone=not any(held.amounts))
@@ -123,6 +126,24 @@ def _decide(left: Cost, largest: Cost, kinds: Iterable[str], pages: int, *, is_a
     if all(left.get(kind) >= max(1, largest.get(kind)) for kind in kinds):
         return "alone", left.only(kinds)
     return "spent", NOTHING
+
+
+def shortfall(begun: Cost, pages: Cost, largest: Cost) -> Cost:
+    """What pages in progress may cost beyond what they were given: since they began, others were more expensive."""
+    return Cost(
+        *(
+            max(0, number * most - given)
+            for number, most, given in zip(pages.amounts, largest.amounts, begun.amounts, strict=True)
+        )
+    )
+
+
+def _covered(share: Share, largest: Cost) -> Share:
+    """With enough for its pages in progress, whatever they were given when they began."""
+    short = shortfall(share.begun, share.pages, largest)
+    if short == NOTHING:
+        return share
+    return msgspec.structs.replace(share, reserved=share.reserved + short, begun=share.begun + short)
 
 
 def _at_risk(in_use: Cost, extra: Cost, share: Cost, places: int) -> Cost:

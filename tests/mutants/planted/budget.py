@@ -21,8 +21,15 @@ MUTANTS = (
     Mutant(
         "behind a cheap first page all others begin at once",
         _PART,
-        "max(1, seen) - len(self._in_progress)",
-        "max(1, seen)",
+        "self._at_once = max(1, responses_of(counters) + counters.get(HITS, 0))",
+        "self._at_once = 1000",
+        _UNIT,
+    ),
+    Mutant(
+        "pages in progress cost what was known when they began",
+        _RULES,
+        "    if short == NOTHING:\n",
+        "    if True:\n",
         _UNIT,
     ),
     Mutant("a page that is settled keeps its share free", _PART, "        self._gone += cost\n", "", _UNIT),

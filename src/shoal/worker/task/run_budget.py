@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
-from shoal.core.budget import Answer, Ledger, Share, ask_for_share, page_share, without_expired
+from shoal.core.budget import Answer, Ledger, Share, ask_for_share, page_share, shortfall, without_expired
 from shoal.core.cost import NOTHING, Cost, cost_of, highest
 from shoal.core.run import Run
 from shoal.core.run_counters import HITS, responses_of
@@ -61,12 +61,14 @@ class RunBudget:
         self._reserved = NOTHING  # as the ledger has it
         self._in_progress: dict[Key, Cost] = {}  # what pages may take, or have taken and is not settled yet
         self._in_use = NOTHING  # their sum
+        self._ended: set[Key] = set()  # of those in progress: what they have cost is known
         self._gone = NOTHING  # used up since the ledger was read: there it still counts as reserved, too
         self._lost = NOTHING  # of that: nobody has counted it
         self._window = [NOTHING, NOTHING]  # the most expensive page of this window, and of the one before
         self._in_window = 0
         self._started = self._started_before = 0  # pages
         self._pages = MIN_PAGES  # that were last asked for
+        self._at_once = 1  # no more than there have been: of few pages nobody can tell what the next ones cost
         self._asked_at = clock()
         self._is_changing = False  # what was at hand is being given back for another share
         self._keeper: asyncio.Task[None] | None = None
@@ -99,7 +101,7 @@ class RunBudget:
             return
         more = (*key, self._started)
         async with self._lock:
-            if not self._take(more, kinds) and not await self._is_granted(more, kinds, begins=False):
+            if not self._take(more, kinds, begins=False) and not await self._is_granted(more, kinds, begins=False):
                 raise TaskPostponed("the page needs more than is left of the run's budget")
             self._put(key, self._in_progress.get(key, NOTHING) + self._pop(more))
 
@@ -115,6 +117,7 @@ class RunBudget:
             return
         cost = cost_of(counters)
         self._put(key, cost)
+        self._ended.add(key)
         self._window[0] = highest(self._window[0], cost)
         self._in_window += 1
         if self._in_window >= WINDOW:
@@ -139,6 +142,7 @@ class RunBudget:
             return
         self._lost += self._in_use
         self._in_progress.clear()
+        self._ended.clear()
         self._in_use = NOTHING
         with contextlib.suppress(*TRANSIENT_ERRORS):
             async with self._lock:
@@ -147,11 +151,14 @@ class RunBudget:
     def _must_ask(self) -> bool:
         return self.is_limited or self._clock() >= self._looked_at + LOOK_SECONDS
 
-    def _take(self, key: Key, kinds: Collection[str]) -> bool:
-        """Whether there is enough at hand for one page."""
+    def _take(self, key: Key, kinds: Collection[str], *, begins: bool = True) -> bool:
+        """Whether there is enough at hand for one page. begins: not for more requests of one in progress."""
         if self._ledger.spent or self._is_changing or not self.is_limited:
             return False
-        limits, share, free = self._ledger.limits, page_share(self._ledger.largest), self._free
+        if begins and len(self._in_progress) >= self._at_once:
+            return False
+        limits, largest = self._ledger.limits, highest(self._ledger.largest, highest(*self._window))
+        free, share = self._free - shortfall(*self._begun(), largest), page_share(largest)
         wanted = [kind for kind in kinds if limits.get(kind)]
         if not all(0 < share.get(kind) <= free.get(kind) for kind in wanted):
             return False
@@ -169,10 +176,7 @@ class RunBudget:
         def decide(ledger: Ledger, counters: Mapping[str, int], mine: Share) -> Answer:
             if ledger.spent:
                 return Answer("spent", ledger)
-            pages = 1
-            if begins:  # no more at once than there have been: of few pages nobody can tell what the next ones cost
-                seen = responses_of(counters) + counters.get(HITS, 0)
-                pages = min(self._pages, max(1, seen) - len(self._in_progress))
+            pages = min(self._pages, self._at_once - len(self._in_progress)) if begins else 1
             return ask_for_share(ledger, cost_of(counters), self._worker, mine, kinds, pages, self._places)
 
         while True:
@@ -186,7 +190,7 @@ class RunBudget:
             if answer.verdict == "alone":
                 self._start(key, self._free)
                 return True
-            if self._take(key, kinds):
+            if self._take(key, kinds, begins=begins):
                 return True
             # Meanwhile a page of ours turned out to need what was granted.
 
@@ -209,11 +213,13 @@ class RunBudget:
             # Before it is read what is settled: a page that is settled meanwhile may be in there, or in neither.
             gone, lost, in_use = self._gone, self._lost, self._in_use
             counters = await self._queue.run_counters(self._run.id)
+            self._at_once = max(1, responses_of(counters) + counters.get(HITS, 0))
             now = await self._queue.now()
             ledger = without_expired(ledger, now)
             ledger = msgspec.structs.replace(ledger, lost=ledger.lost + lost)
             seconds = SHARE_SECONDS + SHARE_SECONDS_PER_WORKER * len(ledger.shares)
-            mine = Share(now + round(seconds * 1e6), in_use, in_use, highest(*self._window))
+            begun, pages = self._begun()
+            mine = Share(now + round(seconds * 1e6), in_use, in_use, highest(*self._window), begun, pages)
             answer = decide(ledger, counters, mine)
             if await save_ledger(self._queue, self._run, stored, answer.ledger):
                 break
@@ -268,6 +274,12 @@ class RunBudget:
     def _free(self) -> Cost:
         return self._reserved - (self._in_use + self._gone)
 
+    def _begun(self) -> tuple[Cost, Cost]:
+        """What pages that have not ended were given, and how many of them may use each kind."""
+        given = [cost.amounts for key, cost in self._in_progress.items() if key not in self._ended]
+        kinds = list(zip(*given, strict=True))
+        return Cost(*map(sum, kinds)), Cost(*(sum(1 for amount in kind if amount) for kind in kinds))
+
     def _start(self, key: Key, share: Cost) -> None:
         self._put(key, share)
         self._started += 1
@@ -278,5 +290,6 @@ class RunBudget:
 
     def _pop(self, key: Key) -> Cost:
         cost = self._in_progress.pop(key)
+        self._ended.discard(key)
         self._in_use -= cost
         return cost
