@@ -22,6 +22,7 @@ from shoal.errors import FetchFailed, FetchRefused, ProxyFailed
 from shoal.fetch.base import LivePage, VisitUsage
 from shoal.fetch.browser.fetcher import BrowserFetcher
 from shoal.fetch.browser.program import find_program
+from shoal.fetch.browser.tab import Tab
 from shoal.fetch.cookies import Cookie, CookieJar
 from shoal.fetch.exits.options import ExitOptions
 
@@ -159,11 +160,52 @@ async def test_answers_that_are_no_page_are_told_as_what_they_are() -> None:
         assert nothing.response.url == f"{site.origin}/nothing"
         await nothing.close()
         again = await fetcher.visit(visit_of(f"{site.origin}/refreshed"))
-        assert again.response.status == 200
+        assert (again.response.status, again.response.url) == (200, f"{site.origin}/refreshed")
+        assert b"<h1>again</h1>" in again.response.body  # and no error page: it stays where it was refused more
         await again.close()
         with pytest.raises(FetchRefused) as refused:
             await fetcher.visit(visit_of(f"{site.origin}/to-ftp"))
         assert refused.value.cause == "redirects"
+
+
+async def test_page_that_goes_elsewhere_while_it_is_read_is_read_where_it_went(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, leaving = Tab._read, []
+
+    async def read_late(tab: Tab, max_length: int) -> tuple[str, str | None]:
+        if not leaving:  # its process is busy until the next document, of another site, has come in its place
+            leaving.append(asyncio.create_task(tab.page.goto(f"{site.canary}/next")))
+            await tab.devtools.send("Runtime.evaluate", {"expression": "for (;;);"})
+        return await read(tab, max_length)
+
+    monkeypatch.setattr(Tab, "_read", read_late)
+    async with rendered_site() as site, browser_fetcher(site, "127.0.0.1") as fetcher:
+        live = await fetcher.visit(visit_of(f"{site.origin}/page/1"))
+        assert live.response.url == f"{site.canary}/next"
+        assert ("access-control-allow-origin", "*") in live.response.headers  # of that one too
+        await asyncio.gather(*leaving)
+        await live.close()
+
+
+async def test_page_stays_where_it_was_when_a_step_is_refused_and_fails_where_nothing_comes() -> None:
+    asked = []
+
+    async def navigate(url: str) -> Request:
+        asked.append(url)
+        if "/private/" in url:
+            raise FetchRefused("robots", "it is disallowed")
+        return Request(url)
+
+    async with rendered_site() as site, browser_fetcher(site) as fetcher:
+        live = await fetcher.visit(visit_of(f"{site.origin}/links", navigate=navigate))
+        await live.perform([BrowserStep("click", at="#private")])
+        await until(lambda: f"{site.origin}/private/1" in asked)
+        response = await live.perform([BrowserStep("wait", at="#private")])
+        assert (response.url, response.status) == (f"{site.origin}/links", 200)
+        with pytest.raises(FetchFailed, match=f"it went to {site.origin}/silent, which the browser cannot load"):
+            await live.perform([BrowserStep("click", at="#silent")])
+            while True:
+                await live.perform([])
+        await live.close()
 
 
 async def test_all_that_a_page_transfers_is_counted_also_if_it_fails() -> None:

@@ -93,6 +93,27 @@ MUTANTS = (
         "unit/test_memory_gauge.py",
     ),
     Mutant(
+        "a page that goes elsewhere while it is read fails",
+        "fetch/browser/tab.py",
+        '_LEAVING = ("context", "navigated")',
+        '_LEAVING = ("context",)',
+        "acceptance/test_fetch_browser.py::test_page_that_goes_elsewhere_while_it_is_read_is_read_where_it_went",
+    ),
+    Mutant(
+        "the headers are of the document before, and the text is of this one",
+        "fetch/browser/visit.py",
+        "while self._events.document not in (document, None):",
+        "while document is None:",
+        "acceptance/test_fetch_browser.py::test_page_that_goes_elsewhere_while_it_is_read_is_read_where_it_went",
+    ),
+    Mutant(
+        "where a step may not go, an error page comes in place of the page",
+        "fetch/browser/visit.py",
+        "await tab.stay(event)",
+        "await tab.refuse(event)",
+        "acceptance/test_fetch_browser.py::test_page_stays_where_it_was_when_a_step_is_refused_and_fails_where_nothing_comes",
+    ),
+    Mutant(
         "a connection that was closed is root's",
         "files/peer_user.py",
         "return int(uid) if inode else NOBODY",

@@ -45,6 +45,7 @@ _ODD: dict[str, tuple[str, ...]] = {  # text, kind, status, headers
     ),
     "/form": ("<form method=post action=/to-posted><input id=q name=q></form>", "text/html"),
     "/to-posted": ("", "text/html", "303 See Other", "Location: /posted"),
+    "/links": ("<a id=private href=/private/1>private</a> <a id=silent href=/silent>silent</a>", "text/html"),
     "/refreshed": ("<meta http-equiv=refresh content=0><h1>again</h1>", "text/html"),
 }
 _SEARCH = """<!doctype html><form onsubmit="result.textContent = q.value; return false">
@@ -110,6 +111,8 @@ class RenderedSite:
             while True:
                 writer.write(b"/" * 65_536)
                 await writer.drain()
+        elif bare == "/silent":
+            return
         elif bare in _ODD:
             await _reply(writer, *_ODD[bare])
         elif bare == "/search":

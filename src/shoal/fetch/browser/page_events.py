@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import urldefrag, urlsplit
 
 from shoal.fetch.browser.tab import Tab
 
 if TYPE_CHECKING:
-    from playwright.async_api import ConsoleMessage, Request, Response
+    from playwright.async_api import ConsoleMessage, Frame, Request, Response
 
+WITHOUT_PAGE = (204, 205, 304)  # the browser stays where it was
 MAX_ANSWERS = 200
 MAX_ERRORS = 50
 MAX_MESSAGE = 1_000
@@ -20,13 +21,15 @@ MAX_ANSWER_BODY = 10_000_000  # bytes
 class PageEvents:
     def __init__(self, tab: Tab, *, counts_subrequests: bool) -> None:
         self._page = tab.page
-        self.document: Response | None = None  # the last one of the page itself
+        self.answered: Response | None = None  # the last answer to the page itself: its document may yet have to come
+        self.document: Response | None = None  # the last one that the page shows
         self.answers: list[Response] = []  # to fetch and XMLHttpRequest
         self.console_errors: list[str] = []
         self.subrequests = 0
         self.has_crashed = False
         self._listeners: dict[str, Any] = {
             "response": self._on_response,
+            "framenavigated": self._on_navigated,
             "console": self._on_console,
             "pageerror": self._on_error,
             "crash": self._on_crash,
@@ -56,6 +59,13 @@ class PageEvents:
             if len(self.answers) < MAX_ANSWERS:
                 self.answers.append(answer)
         elif kind == "document" and request.is_navigation_request() and request.frame == self._page.main_frame:
+            self.answered = answer
+
+    def _on_navigated(self, frame: Frame) -> None:
+        answer = self.answered
+        if frame != self._page.main_frame or answer is None or answer.status in WITHOUT_PAGE:
+            return
+        if urldefrag(answer.url).url == urldefrag(frame.url).url:
             self.document = answer
 
     def _on_request(self, request: Request) -> None:

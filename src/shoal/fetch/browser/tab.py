@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 MAX_USES = 5
 MAX_READS = 25  # more than the navigations that a page may make
 CLOSE_TIMEOUT = 3.0  # seconds
+_LEAVING = ("context", "navigated")  # in what is said of a document that is being left
 _READ = """(() => {
   const type = document.doctype ? new XMLSerializer().serializeToString(document.doctype) : "";
   const text = type + (document.documentElement ? document.documentElement.outerHTML : "");
-  return text.length > %d ? null : text;
+  return [document.URL, text.length > %d ? null : text];
 })()"""
 
 Decide = Callable[[dict[str, Any]], Awaitable[None]]
@@ -51,27 +52,29 @@ class Tab:
     def can_be_used_for(self, origin: str) -> bool:
         return self.origin == origin and self.uses < MAX_USES and not self.page.is_closed()
 
-    async def read(self, max_length: int) -> str | None:
-        """The document as it is now, read where the page's own scripts cannot interfere; None if it is too long."""
+    async def read(self, max_length: int) -> tuple[str, str | None]:
+        """The URL and the text of the document as it is now, read where the page's own scripts cannot interfere.
+
+        The text is None if it is too long."""
         from playwright.async_api import Error
 
         for _ in range(MAX_READS - 1):
             try:
                 return await self._read(max_length)
             except Error as error:
-                if "context" not in str(error):
+                if not any(sign in str(error) for sign in _LEAVING):
                     raise
                 await self.page.wait_for_load_state("load")  # it goes elsewhere just now
         return await self._read(max_length)
 
-    async def _read(self, max_length: int) -> str | None:
+    async def _read(self, max_length: int) -> tuple[str, str | None]:
         world = await self.devtools.send("Page.createIsolatedWorld", {"frameId": self.frame, "worldName": "shoal"})
         found = await self.devtools.send(
             "Runtime.evaluate",
             {"expression": _READ % max_length, "contextId": world["executionContextId"], "returnByValue": True},
         )
-        text: str | None = found["result"].get("value")
-        return text
+        url, text = found["result"]["value"]
+        return url, text
 
     async def leave(self) -> bool:
         """End what the page does; False if it cannot be used again."""
@@ -108,6 +111,10 @@ class Tab:
                 await self.refuse(event)
             else:
                 await self.on_paused(event)
+
+    async def stay(self, event: dict[str, Any]) -> None:
+        """Do not go there; where a navigation is refused, an error page comes in place of the document."""
+        await self.devtools.send("Fetch.fulfillRequest", {"requestId": event["requestId"], "responseCode": 204})
 
     async def refuse(self, event: dict[str, Any]) -> None:
         await self.devtools.send(

@@ -18,7 +18,7 @@ from shoal.errors import FetchFailed, FetchRefused, GiveUp, InvalidUrl
 from shoal.fetch.base import VisitRequest
 from shoal.fetch.browser.failures import BROWSER, browser_failure
 from shoal.fetch.browser.options import BrowserOptions
-from shoal.fetch.browser.page_events import PageEvents
+from shoal.fetch.browser.page_events import WITHOUT_PAGE, PageEvents
 from shoal.fetch.browser.pool import BrowserPool
 from shoal.fetch.browser.session import BrowserSession
 from shoal.fetch.browser.step_runner import run_steps
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MAX_NAVIGATIONS = 20  # of one page: redirects, and what its scripts and steps lead to
 MAX_IMAGE = 20_000_000  # bytes of a screenshot or PDF
 _BLOCKED = (403, 429)
-_WITHOUT_PAGE = (204, 205, 304)
+_ERROR_PAGE = "chrome-error:"  # what the browser shows in place of a document that it did not get
 _MARKUP = ("text/html", "application/xhtml+xml")
 # Of what was sent: the body is now as the browser has it.
 _DROPPED_HEADERS = frozenset(("content-encoding", "content-length", "transfer-encoding", "content-type", "set-cookie"))
@@ -109,10 +109,10 @@ class BrowserVisit:
         try:
             return await self._tab.page.goto(self._request.url, wait_until="load", timeout=0)
         except Error as error:
-            document = self._events.document
+            document = self._events.answered
             if "ERR_ABORTED" not in str(error) or document is None or self._refused is not None:
                 raise
-            if document.status in _WITHOUT_PAGE:
+            if document.status in WITHOUT_PAGE:
                 return document
             if 300 <= document.status < 400:
                 raise FetchRefused("redirects", "it redirects to where a browser does not go") from error
@@ -164,16 +164,14 @@ class BrowserVisit:
         document = self._events.document or answer
         if document is None:
             raise FetchFailed("bad_response", "the browser got no response")
-        content_type, url = document.headers.get("content-type", ""), self._tab.page.url
-        body: bytes | None
-        if document.status in _WITHOUT_PAGE:
-            body, url = b"", document.url  # the browser stays where it was
-        elif content_type.partition(";")[0].strip().lower() in (*_MARKUP, ""):
-            text = await self._tab.read(self._options.max_body)
-            body = None if text is None else text.encode("utf-8", "replace")
-            content_type = "text/html; charset=utf-8"
-        else:
-            body = await document.body()
+        url, content_type, body = await self._read_document(document)
+        while self._events.document not in (document, None):  # another has come while it was read
+            document = self._events.document
+            await self._tab.page.wait_for_load_state("load")
+            url, content_type, body = await self._read_document(document)
+        if url.startswith(_ERROR_PAGE):
+            self._raise_refusal(self._last_url)
+            raise FetchFailed("bad_response", f"it went to {self._last_url[:200]}, which the browser cannot load")
         if body is None or len(body) > self._options.max_body:
             raise FetchRefused("too_large", f"more than {self._options.max_body:,} bytes in the browser")
         if self._request.cookies is not None:
@@ -193,6 +191,16 @@ class BrowserVisit:
             redirects=tuple(self._redirects),
             transferred=self._counted,
         )
+
+    async def _read_document(self, document: PlaywrightResponse) -> tuple[str, str, bytes | None]:
+        """Its URL, content type and body; no body if that is too long."""
+        content_type = document.headers.get("content-type", "")
+        if document.status in WITHOUT_PAGE:
+            return document.url, content_type, b""
+        if content_type.partition(";")[0].strip().lower() not in (*_MARKUP, ""):
+            return self._tab.page.url, content_type, await document.body()
+        url, text = await self._tab.read(self._options.max_body)
+        return url, "text/html; charset=utf-8", None if text is None else text.encode("utf-8", "replace")
 
     def _count_bytes(self) -> None:
         """What its exit has transferred since the last time, also for a page that has failed."""
@@ -215,9 +223,11 @@ class BrowserVisit:
             try:
                 request = await self._next_navigation(url)
             except Exception as error:  # noqa: BLE001 - raised again to whoever waits for the page
-                if not self._has_loaded:
+                if self._has_loaded:
+                    await tab.stay(event)
+                else:
                     self._refused = error
-                await tab.refuse(event)
+                    await tab.refuse(event)
                 return
         try:
             await tab.devtools.send("Fetch.continueRequest", _continued(event, request, is_ours=is_ours))
