@@ -178,6 +178,7 @@ def test_a_list_is_read_again_as_the_browser_gave_it(site: RenderedSite, tmp_pat
     ("arguments", "said"),
     [
         (["--steps", "evaluate alert(1)"], "'evaluate' is not an action"),
+        (["--steps", "wait .item"], "steps are taken by a browser"),
         (["--fetch", "telepathy"], "telepathy"),
         (["--fetch", "browser", "--browser", "no-such-browser"], "there is no program no-such-browser"),
         (["--browser-load", "viruses"], "viruses"),

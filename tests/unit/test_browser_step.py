@@ -24,6 +24,11 @@ from shoal.extract.fetching import page_fetching
         ("press Enter in #q", BrowserStep("press", "#q", "Enter")),
         ("more .load until .item-9", BrowserStep("more", ".load", until=".item-9")),
         ("more .load 20", BrowserStep("more", ".load", times=20)),
+        ("more .load 5 until .x", BrowserStep("more", ".load", until=".x", times=5)),
+        ({"more": ".load", "until": ".x", "times": 5}, BrowserStep("more", ".load", until=".x", times=5)),
+        ("fill #q =", BrowserStep("fill", "#q")),
+        ({"fill": "#q", "with": ""}, BrowserStep("fill", "#q")),
+        ({"scroll": True}, BrowserStep("scroll")),
         ({"wait": ".item"}, BrowserStep("wait", ".item")),
         ({"scroll": 5}, BrowserStep("scroll", times=5)),
         ({"scroll": None}, BrowserStep("scroll")),
@@ -43,7 +48,7 @@ def test_a_step_is_read_from_a_line_or_from_names_and_values(written: object, st
         "", "wait", "click", "fly .x", "evaluate alert(1)", "fill #q", "press", "press <script>", "scroll 0",
         "scroll 201", "scroll fast", "more", "more .x 0", f"click {'x' * 501}", f"fill #q = {'x' * 2_001}",
         "click a\x00b", 5, None, {}, {"click": ".a", "wait": ".b"}, {"click": ".a", "code": "x"}, {"click": 5},
-        {"more": ".x", "times": True}, {"script": "alert(1)"}, ["wait .x"],
+        {"more": ".x", "times": True}, {"scroll": ".x"}, {"scroll": "5"}, {"script": "alert(1)"}, ["wait .x"],
     ],
 )  # fmt: skip
 def test_what_is_not_a_step_is_refused_with_a_hint(written: object) -> None:

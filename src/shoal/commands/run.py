@@ -31,7 +31,7 @@ from shoal.extract.scraper import Mode
 from shoal.launch.browsers import check_browser
 from shoal.launch.debugger import for_debugger
 from shoal.launch.job import RunJob, pool_size
-from shoal.launch.request_options import check_exits, check_sessions, request_builder_for
+from shoal.launch.request_options import check_exits, check_sessions, check_steps, request_builder_for
 from shoal.launch.worker_pool import worker_pool
 from shoal.queue.base import Queue
 from shoal.runs.cleanup import remove_leftovers
@@ -113,6 +113,7 @@ def run_command(
         and not (from_raw or request.folder)
     ):
         request_builder_for(settings, request.scraper)
+        check_steps(settings, request.scraper)
         made = asyncio.run(Submission(settings, request, 1, 0, again, lambda read, added: None, confirm).run(fresh))
         on_queued(made)
         return EXIT_CODES["interrupted" if made.status == "interrupted" else "complete"]
@@ -122,6 +123,7 @@ def run_command(
     if not (from_raw or request.folder):
         check_browser(settings, request.scraper)
     check_exits(settings, request.scraper)
+    check_steps(settings, request.scraper)
     check_sessions(settings)
     settings = for_debugger(settings) if settings.workers == 0 else settings
     return asyncio.run(LocalRun(settings, request, place, ui, again, from_raw, reread).run(fresh, confirm))

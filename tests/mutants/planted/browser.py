@@ -93,6 +93,20 @@ MUTANTS = (
         "unit/test_memory_gauge.py",
     ),
     Mutant(
+        "steps that nobody takes are not spoken of",
+        "launch/request_options.py",
+        "if not settings.steps or settings.fetch != HTTP or _rules_name_browser(settings):",
+        "if True:",
+        "unit/test_steps_without_browser.py",
+    ),
+    Mutant(
+        "how often something is clicked at most is lost on the way",
+        "core/browser_step.py",
+        'if self.times != DEFAULT_TIMES else ""',
+        'if self.times != DEFAULT_TIMES and not self.until else ""',
+        "unit/test_browser_step.py",
+    ),
+    Mutant(
         "a connection that was closed is root's",
         "files/peer_user.py",
         "return int(uid) if inode else NOBODY",
