@@ -24,6 +24,7 @@ from shoal.config.replay import settings_for_replay
 from shoal.control.celery.configured import celery_sender
 from shoal.control.history_sampler import record_history
 from shoal.control.join_command import join_command
+from shoal.control.kept_documents_gc import ELSEWHERE, IN_FILE, remove_some_kept_documents
 from shoal.core.run import NewRun, Run
 from shoal.core.stats import Stats
 from shoal.errors import OutputTaken, QueueUnavailable, UsageError
@@ -361,6 +362,7 @@ class LocalRun:
             await queue.purge(older_than=self._settings.retention * 86_400.0)
             await remove_expired_locks(queue, self._settings.retention * 86_400.0)
             await remove_leftovers(queue, self._settings)
+        await remove_some_kept_documents(queue, IN_FILE if self._settings.state_file else ELSEWHERE)
 
     async def _start_ui(
         self, queue: Queue, run: Run, found: StartOutcome, seeder: ListSeeder | None, offer: str

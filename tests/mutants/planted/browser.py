@@ -93,6 +93,20 @@ MUTANTS = (
         "unit/test_memory_gauge.py",
     ),
     Mutant(
+        "captures of a machine without a server are kept for ever",
+        "commands/run.py",
+        "        await remove_some_kept_documents(queue, IN_FILE if self._settings.state_file else ELSEWHERE)\n",
+        "",
+        "acceptance/test_old_captures.py",
+    ),
+    Mutant(
+        "a capture that is too big is not spoken of",
+        "queue/captures.py",
+        'capture = Capture(capture.media_type, b"", too_big=len(capture.data))',
+        "return False",
+        "unit/test_kept_documents.py",
+    ),
+    Mutant(
         "steps that nobody takes are not spoken of",
         "launch/request_options.py",
         "if not settings.steps or settings.fetch != HTTP or _rules_name_browser(settings):",
