@@ -29,7 +29,7 @@ from shoal.core.run import NewRun, Run
 from shoal.core.stats import Stats
 from shoal.errors import OutputTaken, QueueUnavailable, UsageError
 from shoal.extract.scraper import Mode
-from shoal.launch.browsers import check_browser
+from shoal.launch.browsers import check_browser, check_login
 from shoal.launch.debugger import for_debugger
 from shoal.launch.job import RunJob, pool_size
 from shoal.launch.request_options import check_exits, check_sessions, check_steps, request_builder_for
@@ -171,6 +171,8 @@ class LocalRun:
             outputs.columns = request.columns
             local_lock = await LocalLock.acquire(settings.state_folder, own, request.label)
             await self._remove_old_runs(queue)
+            if not self._saved:
+                await check_login(queue, settings)
             if fresh and confirm and self._mode == "distributed":
                 await confirm_replacing(queue, key, confirm)
             lock = await self._lock(queue, key)

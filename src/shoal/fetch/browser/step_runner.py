@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from shoal.core.browser_step import IDLE, BrowserStep
 from shoal.core.host_pattern import host_matches
-from shoal.errors import FetchFailed, GiveUp
+from shoal.errors import GiveUp, StepFailed
 from shoal.fetch.browser.failures import BROWSER
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _ELEMENTS = "() => document.getElementsByTagName('*').length"
 
 
 async def run_steps(page: Page, steps: Sequence[BrowserStep]) -> None:
-    """Raises FetchFailed that names the step which could not be taken."""
+    """Raises StepFailed that names the step which could not be taken."""
     from playwright.async_api import Error
 
     for number, step in enumerate(steps, 1):
@@ -36,7 +36,7 @@ async def run_steps(page: Page, steps: Sequence[BrowserStep]) -> None:
                 raise
             # What is said of it may hold what was filled in.
             why = "it was not possible" if step.only_at else str(error).partition("\n")[0][:200]
-            raise FetchFailed(BROWSER, f"step {number} ({step}) cannot be taken: {why}") from error
+            raise StepFailed(BROWSER, f"step {number} ({step}) cannot be taken: {why}") from error
 
 
 def _css(selector: str) -> str:
