@@ -55,6 +55,29 @@ def test_exits_are_read_from_the_settings_file_a_list_and_a_file_of_ones_own(tmp
     assert "sesame" not in repr(found)
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("http://me:sesame@a example", "pool: list.txt, line 4: "),
+        ("what is this", "pool: list.txt, line 4: it cannot be read"),
+        ("c.example:3:sesame", "pool: list.txt, line 4: it cannot be read"),
+        ("nosuchname", "pool: list.txt, line 4: there is no secret of that name"),
+    ],
+)
+def test_a_list_as_editors_save_it_is_read_and_what_is_wrong_is_named_by_its_line(
+    tmp_path: Path, line: str, words: str
+) -> None:
+    good = "\ufeffhttp://a.example:1\r\n\r\n# bought\r\n"
+    (tmp_path / "list.txt").write_bytes(good.encode())
+    table = '[exits]\npool = {file = "list.txt"}\n'
+    assert settings_of(tmp_path, table).exits["pool"].proxies == ("http://a.example:1",)
+    (tmp_path / "list.txt").write_bytes(f"{good}{line}\r\n".encode())
+    with pytest.raises(UsageError) as caught:
+        settings_of(tmp_path, table)
+    assert words in str(caught.value)
+    assert caught.value.hint and "sesame" not in f"{caught.value} {caught.value.hint}"
+
+
 def test_exits_of_a_cluster_file_join_those_of_the_machine(tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text("exits: {office: mine}\n")
     own = load({}, env={"SHOAL_SECRET_MINE": "http://d.example:4"})

@@ -7,6 +7,13 @@ from mutants.mutant import Mutant
 _UNIT = "unit/test_exit_set.py"
 MUTANTS = (
     Mutant(
+        "a byte order mark is part of the first proxy",
+        "config/exits.py",
+        'raw.decode("utf-8-sig", "replace")',
+        'raw.decode("utf-8", "replace")',
+        "unit/test_exit_set.py",
+    ),
+    Mutant(
         "a proxy that cools down is used",
         "fetch/exits/proxy_pool.py",
         "        for _ in self.proxies:\n            proxy = self.proxies[self._next % len(self.proxies)]\n"
