@@ -21,6 +21,8 @@ from shoal.fetch.exits.exit_set import ExitSet
 from shoal.fetch.exits.fetcher import ExitFetcher
 from shoal.fetch.exits.options import ExitOptions
 from shoal.fetch.exits.proxy_pool import ProxyPool
+from shoal.launch.browsers import check_browser
+from shoal.launch.request_options import check_exits
 
 URL = "https://shop.example/js/1"
 PROXIES = tuple(f"http://user:sesame@p{number}.example:3128" for number in range(5))
@@ -143,6 +145,32 @@ def test_who_is_nearest_to_the_page_says_by_which_exit_it_leaves(
     assert task.needs == (("exit:" + exit, "gpu") if is_away else ("gpu",))
     assert task.lane == (f"shop.example@{exit}" if is_away and pace == "exit" else "shop.example")
     assert task.request_options is None or task.request_options.is_plain
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        'exit = "nope"',
+        'on_block = "exit:nope"',
+        'routes = ["*/a/* exit=office", "*/b/* exit=nope"]',
+        'routes = ["*/a/* on_block=exit:nope"]',
+    ],
+)
+def test_whoever_names_an_exit_that_this_machine_lacks_is_told_before_anything_waits(
+    tmp_path: Path, named: str
+) -> None:
+    table = '[exits]\noffice = "http://a.example:1"\n'
+    with pytest.raises(UsageError, match="no exit called nope") as refused:
+        check_exits(settings_of(tmp_path, f"{named}\n{table}"), Scraper("s"))
+    assert "known are: office" in refused.value.hint
+    for right in (named.replace("nope", "office"), named.replace("nope", "direct")):
+        check_exits(settings_of(tmp_path, f"{right}\n{table}"), Scraper("s"))
+
+
+def test_a_browser_that_is_to_ask_for_block_pages_has_to_be_there(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, 'on_block = "browser"\nbrowser = "no-such-browser"\n')
+    with pytest.raises(UsageError, match="no-such-browser"):
+        check_browser(settings, Scraper("s"))
 
 
 def test_a_task_with_a_proxy_of_its_own_does_not_leave_by_the_exit_of_its_run() -> None:

@@ -59,7 +59,7 @@ def own_capabilities(settings: Settings, *, renders: bool = True) -> tuple[str, 
 
 def check_browser(settings: Settings, scraper: Scraper) -> None:
     """Raise UsageError where pages are to be fetched by a browser that this machine does not have."""
-    is_wanted = settings.fetch == BROWSER or scraper.uses_browser
+    is_wanted = BROWSER in (settings.fetch, settings.on_block) or scraper.uses_browser
     if is_wanted and (why := missing_reason(settings.browser)):
         raise UsageError(f"pages are to be fetched by a browser: {why}", hint=INSTALL_HINT)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from shoal.config.load import Settings
 from shoal.control.secret_policy import SecretPolicy, SubmittedAs
-from shoal.core.block_rule import BY_BROWSER
+from shoal.core.block_rule import BY_BROWSER, exit_of_rule
 from shoal.core.fetch_choice import HTTP
 from shoal.core.lane import DIRECT
 from shoal.core.request_header import names_identity, parse_header_line
@@ -96,7 +96,9 @@ def check_sessions(settings: Settings) -> None:
 
 def check_exits(settings: Settings, scraper: Scraper) -> None:
     """Raise UsageError where pages are to be fetched by an exit that this machine does not have."""
-    for name in (settings.exit, *scraper.exits):
+    rules = tuple(map(read_route, settings.routes))
+    by_rule = [name for it in rules for name in (it.exit or "", exit_of_rule(it.on_block or ""))]
+    for name in (settings.exit, *scraper.exits, exit_of_rule(settings.on_block), *by_rule):
         if name and name != DIRECT and name not in settings.exits:
             known = ", ".join(settings.exits) or "none"
             raise UsageError(
