@@ -31,7 +31,14 @@ MAX_TEXT = 2_000
 MAX_TIMES = 200
 DEFAULT_TIMES = 50
 _KEYS = {"fill": ("with",), "press": ("in",), "more": ("until", "times"), "scroll": ("times",)}
-_key_name = re.compile(r"[A-Za-z0-9]{1,20}(\+[A-Za-z0-9]{1,20}){0,3}").fullmatch
+_KEY = (
+    r"(?:[A-Za-z0-9]|Enter|Tab|Escape|Space|Backspace|Delete|Insert|Clear|Home|End|Page(?:Up|Down)|Arrow(?:Left|Right|Up|Down)"
+    r"|F(?:[1-9]|1[0-2])|Key[A-Z]|Digit[0-9]|Numpad(?:[0-9]|Add|Subtract|Multiply|Divide|Decimal|Enter)"
+    r"|Minus|Equal|Comma|Period|Slash|Backslash|Semicolon|Quote|Backquote|Bracket(?:Left|Right)"
+    r"|(?:Shift|Control|Alt|Meta)(?:Left|Right)?|AltGraph|ControlOrMeta"
+    r"|CapsLock|NumLock|ScrollLock|ContextMenu|Pause|PrintScreen)"
+)
+_key_name = re.compile(rf"{_KEY}(\+{_KEY}){{0,3}}").fullmatch
 _FORMS = {
     "wait": "wait .item, or wait idle",
     "scroll": "scroll, or scroll 5",

@@ -107,6 +107,13 @@ MUTANTS = (
         "unit/test_kept_documents.py",
     ),
     Mutant(
+        "a selector that is none is tried again on every page",
+        "fetch/browser/step_runner.py",
+        "if any(said in str(error) for said in _IMPOSSIBLE):",
+        "if False:",
+        "acceptance/test_fetch_browser.py::test_a_step_that_can_be_taken_on_no_page_is_not_tried_again",
+    ),
+    Mutant(
         "steps that nobody takes are not spoken of",
         "launch/request_options.py",
         "if not settings.steps or settings.fetch != HTTP or _rules_name_browser(settings):",
