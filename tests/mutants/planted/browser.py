@@ -60,7 +60,7 @@ MUTANTS = (
     Mutant(
         "a step that cannot be taken is left out",
         "fetch/browser/step_runner.py",
-        '            raise FetchFailed(BROWSER, f"step {number} ({step}) cannot be taken: {why}") from error\n',
+        "            raise StepFailed(BROWSER, words) from error\n",
         "            continue\n",
         _VISITS,
     ),
