@@ -3,7 +3,8 @@
     ShoalError
     ├── Retry                 the task may succeed later; the retry policy decides when
     │   └── FetchFailed       (retryable causes: dns, connect, timeout.*, http.5xx …)
-    │       └── ProxyFailed   the proxy failed, before the site was asked
+    │       ├── ProxyFailed   the proxy failed, before the site was asked
+    │       └── StepFailed    the page is there, and a step on it cannot be taken
     ├── BrowserNeeded         the page is fetched again, by a browser
     ├── GiveUp                the task will never succeed as it stands
     │   └── FetchRefused      (final causes: http.404, too_large, blocked.*, redirects …)
@@ -49,6 +50,10 @@ class FetchFailed(Retry):
 
 class ProxyFailed(FetchFailed):
     """A proxy failed itself: the site was not asked."""
+
+
+class StepFailed(FetchFailed):
+    """A page was loaded, and is not such that a step can be taken on it."""
 
 
 class BrowserNeeded(ShoalError):

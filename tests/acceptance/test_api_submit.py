@@ -89,6 +89,20 @@ def test_routes_of_a_request_hold_for_all_of_its_urls_and_for_those_that_follow(
     assert server.post("/api/v1/runs", both).status_code == 422
 
 
+def test_steps_that_no_browser_would_take_are_refused(server: ServerProcess) -> None:
+    body: dict[str, Any] = {"urls": ["https://a.example/x"], "fields": {"title": "h1"}}
+    steps = {"steps": ["wait .item"]}
+    refused = server.post("/api/v1/runs", body | {"settings": steps})
+    assert refused.status_code == 422
+    assert "steps are taken by a browser" in refused.json()["detail"]
+    assert "fetch" in refused.json()["hint"]
+    # Where a browser is asked for, or URLs follow that can say so themselves, there is nothing to refuse.
+    for more in ({"settings": steps | {"fetch": "auto"}}, {"settings": steps, "more": True}):
+        assert server.post("/api/v1/runs", body | more).status_code == 201
+    unknown = server.post("/api/v1/runs", body | {"settings": {"fetch": "browser", "steps": ["evaluate alert(1)"]}})
+    assert unknown.status_code == 422 and "'evaluate' is not an action" in unknown.json()["detail"], unknown.text
+
+
 def test_sitemaps_are_asked_for_in_one_word(server: ServerProcess) -> None:
     for body, count in (
         ({"urls": ["https://a.example/x"], "sitemap": True}, 2),

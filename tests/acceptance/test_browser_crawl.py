@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import time
@@ -14,6 +15,9 @@ from rendering import RenderedSite, need_browser
 from server_process import running_server
 from shell_user import SHOAL
 from wait import FOREVER, HANG, wait_until
+
+from shoal.queue.captures import MAX_CAPTURE, Capture, save_capture
+from shoal.queue.sqlite import SqliteQueue
 
 pytestmark = pytest.mark.timeout(600)
 PAGES = 30
@@ -30,6 +34,12 @@ def shoal(crawl: RenderedCrawl, *arguments: str) -> subprocess.CompletedProcess[
     return subprocess.run(
         [*SHOAL, *arguments], cwd=crawl.folder, env=crawl.environment, capture_output=True, text=True, timeout=HANG
     )
+
+
+async def keep_too_big(state: Path, task: int, number: int) -> None:
+    queue = await SqliteQueue.open(str(state))
+    assert await save_capture(queue, task, number, Capture("application/pdf", bytes(MAX_CAPTURE + 1)))
+    await queue.close()
 
 
 def records(crawl: RenderedCrawl) -> list[dict[str, int]]:
@@ -128,6 +138,11 @@ def test_handlers_say_which_pages_are_fetched_by_a_browser_and_captures_are_show
         assert image.headers["content-type"] == "image/png"
         assert image.content.startswith(b"\x89PNG")
         assert {server.get(f"/tasks/{task}/captures/{n}").status_code for n in ("1", "-1", "x")} == {404}
+    # One that is too big is told of.
+    asyncio.run(keep_too_big(tmp_path / ".shoal" / "shoal.db", task, 1))
+    with running_server(f"sqlite:///{tmp_path}/.shoal/shoal.db", folder=tmp_path) as server:
+        assert "PDF file 2: 400 kB, which is too big" in server.get(f"/tasks/{task}").text
+        assert server.get(f"/tasks/{task}/captures/1").status_code == 404
 
 
 def test_templates_lists_and_routes_say_so_too(site: RenderedSite, tmp_path: Path) -> None:
@@ -178,6 +193,7 @@ def test_a_list_is_read_again_as_the_browser_gave_it(site: RenderedSite, tmp_pat
     ("arguments", "said"),
     [
         (["--steps", "evaluate alert(1)"], "'evaluate' is not an action"),
+        (["--steps", "wait .item"], "steps are taken by a browser"),
         (["--fetch", "telepathy"], "telepathy"),
         (["--fetch", "browser", "--browser", "no-such-browser"], "there is no program no-such-browser"),
         (["--browser-load", "viruses"], "viruses"),

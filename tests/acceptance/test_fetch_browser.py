@@ -18,7 +18,7 @@ from wait import until
 
 from shoal.core.browser_step import BrowserStep
 from shoal.core.page import Request
-from shoal.errors import FetchFailed, FetchRefused, ProxyFailed
+from shoal.errors import FetchFailed, FetchRefused, GiveUp, ProxyFailed
 from shoal.fetch.base import LivePage, VisitUsage
 from shoal.fetch.browser.fetcher import BrowserFetcher
 from shoal.fetch.browser.program import find_program
@@ -68,6 +68,15 @@ async def test_steps_are_taken_before_a_page_is_read() -> None:
 
         bodies = await asyncio.gather(*(body_after(path, steps) for path, steps, _ in STEPS))
         assert [steps for body, (_, steps, expected) in zip(bodies, STEPS, strict=True) if expected not in body] == []
+
+
+async def test_a_step_that_can_be_taken_on_no_page_is_not_tried_again() -> None:
+    async with rendered_site() as site, browser_fetcher(site) as fetcher:
+        for wrong in ("click ((", "wait #1", "more a:nope", "fill a{} = x", "press Enter in //a"):
+            with pytest.raises(GiveUp) as caught:
+                await fetcher.visit(visit_of(f"{site.origin}/page/1", "wait .item", wrong))
+            assert caught.value.cause == "bad_request"
+            assert f"step 2 ({wrong}) cannot be taken: " in str(caught.value)
 
 
 async def test_what_is_asked_for_is_what_is_said() -> None:

@@ -108,6 +108,27 @@ def test_a_wrong_password_asks_for_a_person_and_all_pages_wait(members: Members)
     assert len(members.site.logins) == 1
 
 
+def test_a_wrong_password_in_a_browser_asks_for_a_person_too(members: Members) -> None:
+    need_browser()
+    members.user.environment["SHOAL_SECRET_SHOP"] = f"{USER}:wr0ng"
+    members.declare(SCRIPTED.replace("secret =", "failures = 1\nsecret ="))
+    done = members.user.shoal("run", members.scraper(), "--session", "shop", "-o", "out.jsonl")
+    said = " ".join((done.out + done.err).split())
+    assert done.code == 4, said
+    assert "needs a person: step 4 (wait .account) cannot be taken: " in said
+    assert "wr0ng" not in said
+    assert members.site.refused == 1
+    shown = members.user.shoal("session", "show", "shop").out
+    assert "needs a person" in shown and "next login" not in shown
+    # One more cannot be tried on a machine without a browser, and that is said before anything waits.
+    assert members.user.shoal("session", "renew", "shop").code == 0
+    again = ("run", members.scraper(), "--session", "shop", "-o", "out.jsonl", "--browser", "no-such-browser")
+    done = members.user.shoal(*again)
+    assert done.code == 2
+    assert "session shop logs in by a browser: there is no program no-such-browser" in done.err
+    assert "shoal session import shop" in done.err
+
+
 def test_a_worker_killed_while_it_logs_in_blocks_the_login_for_its_term_alone(fleet: Members) -> None:
     site, asked, go = fleet.site, threading.Event(), threading.Event()
 

@@ -20,10 +20,16 @@ from shoal.extract.fetching import page_fetching
         ("scroll 5", BrowserStep("scroll", times=5)),
         ("click a.next > b", BrowserStep("click", "a.next > b")),
         ("fill #q = red = shoes", BrowserStep("fill", "#q", "red = shoes")),
+        ("press ControlOrMeta+Shift+ArrowDown", BrowserStep("press", text="ControlOrMeta+Shift+ArrowDown")),
         ("press Control+A", BrowserStep("press", text="Control+A")),
         ("press Enter in #q", BrowserStep("press", "#q", "Enter")),
         ("more .load until .item-9", BrowserStep("more", ".load", until=".item-9")),
         ("more .load 20", BrowserStep("more", ".load", times=20)),
+        ("more .load 5 until .x", BrowserStep("more", ".load", until=".x", times=5)),
+        ({"more": ".load", "until": ".x", "times": 5}, BrowserStep("more", ".load", until=".x", times=5)),
+        ("fill #q =", BrowserStep("fill", "#q")),
+        ({"fill": "#q", "with": ""}, BrowserStep("fill", "#q")),
+        ({"scroll": True}, BrowserStep("scroll")),
         ({"wait": ".item"}, BrowserStep("wait", ".item")),
         ({"scroll": 5}, BrowserStep("scroll", times=5)),
         ({"scroll": None}, BrowserStep("scroll")),
@@ -40,10 +46,11 @@ def test_a_step_is_read_from_a_line_or_from_names_and_values(written: object, st
 @pytest.mark.parametrize(
     "written",
     [
-        "", "wait", "click", "fly .x", "evaluate alert(1)", "fill #q", "press", "press <script>", "scroll 0",
-        "scroll 201", "scroll fast", "more", "more .x 0", f"click {'x' * 501}", f"fill #q = {'x' * 2_001}",
-        "click a\x00b", 5, None, {}, {"click": ".a", "wait": ".b"}, {"click": ".a", "code": "x"}, {"click": 5},
-        {"more": ".x", "times": True}, {"script": "alert(1)"}, ["wait .x"],
+        "", "wait", "click", "fly .x", "evaluate alert(1)", "fill #q", "press", "press <script>", "press enter",
+        "press Return", "press Control+Entre", "scroll 0", "scroll 201", "scroll fast", "more", "more .x 0",
+        f"click {'x' * 501}", f"fill #q = {'x' * 2_001}", "click a\x00b", 5, None, {}, {"click": ".a", "wait": ".b"},
+        {"click": ".a", "code": "x"}, {"click": 5}, {"more": ".x", "times": True}, {"scroll": ".x"}, {"scroll": "5"},
+        {"script": "alert(1)"}, ["wait .x"],
     ],
 )  # fmt: skip
 def test_what_is_not_a_step_is_refused_with_a_hint(written: object) -> None:

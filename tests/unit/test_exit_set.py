@@ -21,6 +21,8 @@ from shoal.fetch.exits.exit_set import ExitSet
 from shoal.fetch.exits.fetcher import ExitFetcher
 from shoal.fetch.exits.options import ExitOptions
 from shoal.fetch.exits.proxy_pool import ProxyPool
+from shoal.launch.browsers import check_browser
+from shoal.launch.request_options import check_exits
 
 URL = "https://shop.example/js/1"
 PROXIES = tuple(f"http://user:sesame@p{number}.example:3128" for number in range(5))
@@ -53,6 +55,29 @@ def test_exits_are_read_from_the_settings_file_a_list_and_a_file_of_ones_own(tmp
     }
     assert found.has == ("exit:home", "exit:office", "exit:pool", "exit:tunnel")
     assert "sesame" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("http://me:sesame@a example", "pool: list.txt, line 4: "),
+        ("what is this", "pool: list.txt, line 4: it cannot be read"),
+        ("c.example:3:sesame", "pool: list.txt, line 4: it cannot be read"),
+        ("nosuchname", "pool: list.txt, line 4: there is no secret of that name"),
+    ],
+)
+def test_a_list_as_editors_save_it_is_read_and_what_is_wrong_is_named_by_its_line(
+    tmp_path: Path, line: str, words: str
+) -> None:
+    good = "\ufeffhttp://a.example:1\r\n\r\n# bought\r\n"
+    (tmp_path / "list.txt").write_bytes(good.encode())
+    table = '[exits]\npool = {file = "list.txt"}\n'
+    assert settings_of(tmp_path, table).exits["pool"].proxies == ("http://a.example:1",)
+    (tmp_path / "list.txt").write_bytes(f"{good}{line}\r\n".encode())
+    with pytest.raises(UsageError) as caught:
+        settings_of(tmp_path, table)
+    assert words in str(caught.value)
+    assert caught.value.hint and "sesame" not in f"{caught.value} {caught.value.hint}"
 
 
 def test_exits_of_a_cluster_file_join_those_of_the_machine(tmp_path: Path) -> None:
@@ -120,6 +145,32 @@ def test_who_is_nearest_to_the_page_says_by_which_exit_it_leaves(
     assert task.needs == (("exit:" + exit, "gpu") if is_away else ("gpu",))
     assert task.lane == (f"shop.example@{exit}" if is_away and pace == "exit" else "shop.example")
     assert task.request_options is None or task.request_options.is_plain
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        'exit = "nope"',
+        'on_block = "exit:nope"',
+        'routes = ["*/a/* exit=office", "*/b/* exit=nope"]',
+        'routes = ["*/a/* on_block=exit:nope"]',
+    ],
+)
+def test_whoever_names_an_exit_that_this_machine_lacks_is_told_before_anything_waits(
+    tmp_path: Path, named: str
+) -> None:
+    table = '[exits]\noffice = "http://a.example:1"\n'
+    with pytest.raises(UsageError, match="no exit called nope") as refused:
+        check_exits(settings_of(tmp_path, f"{named}\n{table}"), Scraper("s"))
+    assert "known are: office" in refused.value.hint
+    for right in (named.replace("nope", "office"), named.replace("nope", "direct")):
+        check_exits(settings_of(tmp_path, f"{right}\n{table}"), Scraper("s"))
+
+
+def test_a_browser_that_is_to_ask_for_block_pages_has_to_be_there(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, 'on_block = "browser"\nbrowser = "no-such-browser"\n')
+    with pytest.raises(UsageError, match="no-such-browser"):
+        check_browser(settings, Scraper("s"))
 
 
 def test_a_task_with_a_proxy_of_its_own_does_not_leave_by_the_exit_of_its_run() -> None:

@@ -77,6 +77,13 @@ def test_what_is_missing_is_said_with_what_to_do() -> None:
     assert str(one) == "1 task needs a and b, and no worker has both: start one with --has a --has b"
 
 
+def test_exits_are_described_in_settings_and_not_by_a_flag() -> None:
+    exit, both = find_missing({"exit:de": 3, "browser+exit:de": 1}, [])
+    assert str(exit).endswith("start one with de in the [exits] of its shoal.toml")
+    assert str(both).endswith("start one with --has browser and de in the [exits] of its shoal.toml")
+    assert [one.flags for one in (exit, both)] == ["", "--has browser"]
+
+
 def test_sessions_are_described_in_settings_and_not_by_a_flag() -> None:
     session, both = find_missing({"session:shop": 3, "gpu+session:shop": 1}, [])
     assert str(session).endswith("start one with shop in the [sessions] of its shoal.toml, and the key")

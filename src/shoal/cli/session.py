@@ -96,11 +96,7 @@ def show(settings: Settings, name: str, as_json: bool) -> int:
             raise UsageError(f"there is no session {name}", hint=hint)
         cookies = await cookies_of(queue, settings, name)
         if cookies is None:
-            return (
-                found,
-                now,
-                "cannot be read on this machine: its session_key is another" if found.state == "in" else "",
-            )
+            return found, now, UNREADABLE if found.state == "in" else ""
         ends = min((one.expires for one in cookies if one.expires is not None), default=None)
         until = f"; the first expires in {format_duration(max(0.0, ends - time.time()))}" if ends is not None else ""
         return found, now, f"{count(len(cookies))}{until}"

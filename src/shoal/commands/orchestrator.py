@@ -17,7 +17,7 @@ from shoal.core.indexable import Indexable
 from shoal.core.run import Run, RunState
 from shoal.errors import UsageError
 from shoal.extract import registry
-from shoal.launch.request_options import request_builder_for
+from shoal.launch.request_options import check_steps, request_builder_for
 from shoal.queue.base import Queue
 from shoal.runs.identity import resolve_run
 from shoal.runs.request import RunRequest, parse_run_request
@@ -112,6 +112,7 @@ class Orchestrator:
         request = self._request(name, list(urls), urls_file)
         settings = with_defaults(self.settings, request.scraper.settings, request.label)
         request_builder_for(settings, request.scraper)  # says what is wrong with them
+        check_steps(settings, request.scraper)
         if request.scraper.mode == "distributed":
             return await self._submit(settings, request, fresh, priority)
         return await self._run_here(settings, request, fresh)

@@ -24,14 +24,15 @@ from shoal.config.replay import settings_for_replay
 from shoal.control.celery.configured import celery_sender
 from shoal.control.history_sampler import record_history
 from shoal.control.join_command import join_command
+from shoal.control.kept_documents_gc import ELSEWHERE, IN_FILE, remove_some_kept_documents
 from shoal.core.run import NewRun, Run
 from shoal.core.stats import Stats
 from shoal.errors import OutputTaken, QueueUnavailable, UsageError
 from shoal.extract.scraper import Mode
-from shoal.launch.browsers import check_browser
+from shoal.launch.browsers import check_browser, check_login
 from shoal.launch.debugger import for_debugger
 from shoal.launch.job import RunJob, pool_size
-from shoal.launch.request_options import check_exits, check_sessions, request_builder_for
+from shoal.launch.request_options import check_exits, check_sessions, check_steps, request_builder_for
 from shoal.launch.worker_pool import worker_pool
 from shoal.queue.base import Queue
 from shoal.runs.cleanup import remove_leftovers
@@ -113,6 +114,7 @@ def run_command(
         and not (from_raw or request.folder)
     ):
         request_builder_for(settings, request.scraper)
+        check_steps(settings, request.scraper)
         made = asyncio.run(Submission(settings, request, 1, 0, again, lambda read, added: None, confirm).run(fresh))
         on_queued(made)
         return EXIT_CODES["interrupted" if made.status == "interrupted" else "complete"]
@@ -122,6 +124,7 @@ def run_command(
     if not (from_raw or request.folder):
         check_browser(settings, request.scraper)
     check_exits(settings, request.scraper)
+    check_steps(settings, request.scraper)
     check_sessions(settings)
     settings = for_debugger(settings) if settings.workers == 0 else settings
     return asyncio.run(LocalRun(settings, request, place, ui, again, from_raw, reread).run(fresh, confirm))
@@ -168,6 +171,8 @@ class LocalRun:
             outputs.columns = request.columns
             local_lock = await LocalLock.acquire(settings.state_folder, own, request.label)
             await self._remove_old_runs(queue)
+            if not self._saved:
+                await check_login(queue, settings)
             if fresh and confirm and self._mode == "distributed":
                 await confirm_replacing(queue, key, confirm)
             lock = await self._lock(queue, key)
@@ -359,6 +364,7 @@ class LocalRun:
             await queue.purge(older_than=self._settings.retention * 86_400.0)
             await remove_expired_locks(queue, self._settings.retention * 86_400.0)
             await remove_leftovers(queue, self._settings)
+        await remove_some_kept_documents(queue, IN_FILE if self._settings.state_file else ELSEWHERE)
 
     async def _start_ui(
         self, queue: Queue, run: Run, found: StartOutcome, seeder: ListSeeder | None, offer: str

@@ -17,7 +17,7 @@ from shoal.core.lane import Pace
 from shoal.core.schedule import Overlap, Schedule, ScheduledRun
 from shoal.core.task import Task
 from shoal.errors import UsageError
-from shoal.launch.request_options import request_builder_for
+from shoal.launch.request_options import check_steps, request_builder_for
 from shoal.queue.base import Queue
 from shoal.runs.list_reader import task_from_entry
 from shoal.runs.request import RunRequest, parse_run_request, run_spec
@@ -72,6 +72,7 @@ def plan_schedule(settings: Settings, options: ScheduleOptions) -> SchedulePlan:
         raise UsageError(f"{name!r} is not a valid schedule name", hint="use letters, digits, _ . and -")
     settings = with_defaults(settings, request.scraper.settings, request.label)
     request_builder_for(settings, request.scraper)
+    check_steps(settings, request.scraper)
     options = msgspec.structs.replace(options, name=name)
     if request.input is not None:
         return _plan_list(options, settings, request)

@@ -18,7 +18,7 @@ from shoal.config.run_settings import settings_for_run
 from shoal.control.join_command import has_secret, join_command, queue_given_by_flag
 from shoal.core.run import NewRun, Run
 from shoal.errors import UsageError
-from shoal.launch.request_options import request_builder_for
+from shoal.launch.request_options import check_steps, request_builder_for
 from shoal.queue.base import Queue
 from shoal.queue.reconnect import OUTAGE_TIMEOUT
 from shoal.runs.finish import rejected_file
@@ -79,6 +79,7 @@ def submit_command(
     refuse_single(request, target)
     settings = with_defaults(settings, request.scraper.settings, request.label)
     request_builder_for(settings, request.scraper)
+    check_steps(settings, request.scraper)
     submission = Submission(settings, request, weight, priority, command, on_progress, confirm=confirm)
     return asyncio.run(submission.run(fresh))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -66,8 +66,11 @@ def _read_exit(name: str, value: object, where: str, folder: Path, secret: Secre
             raise UsageError(f"{where}: {key} is for Tor", hint="tor = true beside it, or leave it out")
     if ("proxies" in given) == ("file" in given):
         raise UsageError(f"{where}: give proxies, a file of them, or tor = true", hint=EXAMPLE)
-    texts = _file_lines(given["file"], where, folder) if "file" in given else _texts(given["proxies"], where)
-    return ExitOptions(name, () if texts == [DIRECT] else _proxies(texts, where, secret), **options)
+    if "file" in given:
+        return ExitOptions(name, _proxies(_file_lines(given["file"], where, folder), where, secret), **options)
+    texts = _texts(given["proxies"], where)
+    named = {f"proxy {number}": text for number, text in enumerate(texts, 1)}
+    return ExitOptions(name, () if texts == [DIRECT] else _proxies(named, where, secret), **options)
 
 
 def _options(given: Mapping[str, object], known: Mapping[str, _Option], where: str) -> dict[str, Any]:
@@ -101,7 +104,8 @@ def _texts(value: object, where: str) -> list[str]:
     return list(texts)
 
 
-def _file_lines(value: object, where: str, folder: Path) -> list[str]:
+def _file_lines(value: object, where: str, folder: Path) -> dict[str, str]:
+    """By where they stand."""
     if not isinstance(value, str) or not value:
         raise UsageError(f"{where}: file must be the name of a file", hint='a line such as: file = "proxies.txt"')
     path = folder / value
@@ -112,23 +116,26 @@ def _file_lines(value: object, where: str, folder: Path) -> list[str]:
         raise UsageError(f"{where}: {path} cannot be read: {error.strerror}", hint="check its name") from error
     if len(raw) > MAX_FILE:
         raise UsageError(f"{where}: {path} is larger than {MAX_FILE:,} bytes", hint="is it a list of proxies?")
-    lines = (line.strip() for line in raw.decode("utf-8", "replace").splitlines())
-    found = [line for line in lines if line and not line.startswith("#")]
+    lines = (line.strip() for line in raw.decode("utf-8-sig", "replace").splitlines())
+    found = {
+        f"{value}, line {number}": line for number, line in enumerate(lines, 1) if line and not line.startswith("#")
+    }
     if not found:
         raise UsageError(f"{where}: {path} has no proxies", hint="a line such as: http://proxy.example:3128")
     return found
 
 
-def _proxies(texts: Sequence[str], where: str, secret: Secret) -> tuple[str, ...]:
+def _proxies(texts: Mapping[str, str], where: str, secret: Secret) -> tuple[str, ...]:
+    """texts: by what they are called in messages."""
     if len(texts) > MAX_PROXIES:
         raise UsageError(f"{where} has {len(texts):,} proxies: {MAX_PROXIES:,} is the most", hint="leave some out")
     found: dict[str, None] = {}
-    for number, text in enumerate(texts, 1):
+    for place, text in texts.items():
         try:
             url = _url(text, secret)
             validate_proxy(url)
         except UsageError as error:  # without the line itself: it may hold a login
-            raise UsageError(f"{where}: proxy {number}: {error}", hint=error.hint) from None
+            raise UsageError(f"{where}: {place}: {error}", hint=error.hint) from None
         found[url] = None
     return tuple(found)
 
@@ -137,13 +144,14 @@ def _url(text: str, secret: Secret) -> str:
     """A proxy as a URL; also as the name of a secret, and as lists are sold: host:port or host:port:user:password."""
     if "://" in text:
         return text
-    if ":" not in text:
+    if ":" not in text and " " not in text:
         url = secret(text)
         if url is None:
             raise UsageError("there is no secret of that name", hint="name it in [secrets] of shoal.toml")
         return url
-    host, port, *login = text.split(":", 3)
-    if not host or not port.isdecimal() or len(login) == 1:
+    parts = text.split(":", 3)
+    if len(parts) in (1, 3) or not parts[0] or not parts[1].isdecimal():
         raise UsageError("it cannot be read", hint="http://user:password@host:port, or host:port:user:password")
+    host, port, *login = parts
     user = f"{quote(login[0], safe='')}:{quote(login[1], safe='')}@" if login else ""
     return f"http://{user}{host}:{port}"

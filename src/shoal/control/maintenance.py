@@ -13,7 +13,9 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from shoal.control.document_gc import INTERVAL as TIDY_EVERY
 from shoal.control.history import History
+from shoal.control.kept_documents_gc import kept_documents_gc
 from shoal.control.worker_states import STALE_AFTER
 from shoal.core.run import Run, RunState
 from shoal.errors import ActionRequired, ShoalError
@@ -109,6 +111,8 @@ class Maintenance:
         self._history = History(queue, stale_after=stale_after)
         self._slowdown = 1.0
         self._machines = 1
+        self._workers = 1
+        self._kept_documents = kept_documents_gc(queue)
         self._began_at: dict[int, int] = {}  # of runs that have a time limit: their first attempt
         self._jobs = [
             PeriodicJob("reach", REACH_INTERVAL, queue.now, is_shared=False),
@@ -117,6 +121,7 @@ class Maintenance:
             PeriodicJob("registry", REGISTRY_INTERVAL, self.prune_registry),
             PeriodicJob("finish", FINISH_INTERVAL, self.finish_empty_runs),
             PeriodicJob("history", HISTORY_INTERVAL, self._history.add_sample),
+            PeriodicJob("kept_documents", TIDY_EVERY, self._remove_kept_documents),
         ]
         if reap:
             self._jobs.append(PeriodicJob("reap", REAP_EVERY, queue.reap))
@@ -176,6 +181,12 @@ class Maintenance:
         alive = machines.total()
         self._slowdown = max(1.0, alive / SHARED_ABOVE)
         self._machines = len(machines)
+        self._workers = max(1, alive)
+
+    async def _remove_kept_documents(self) -> None:
+        """All together about as often as one alone would: whoever looks reads all that is there."""
+        if random.random() * self._workers < 1.0:
+            await self._kept_documents.sweep()
 
     async def finish_empty_runs(self) -> int:
         """Finish runs in which nothing is open and to which nobody adds any more; says how many.

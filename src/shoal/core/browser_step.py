@@ -9,6 +9,7 @@ A step is one line, an action and what it is about:
     fill #q = shoes
     press Enter                         on whatever has the focus; press Enter in #q
     more .load-more until .item-100     click it again and again; more .load-more 20: at most so often
+    more .load-more 20 until .item-100  whichever comes first
 """
 
 from __future__ import annotations
@@ -30,7 +31,14 @@ MAX_TEXT = 2_000
 MAX_TIMES = 200
 DEFAULT_TIMES = 50
 _KEYS = {"fill": ("with",), "press": ("in",), "more": ("until", "times"), "scroll": ("times",)}
-_key_name = re.compile(r"[A-Za-z0-9]{1,20}(\+[A-Za-z0-9]{1,20}){0,3}").fullmatch
+_KEY = (
+    r"(?:[A-Za-z0-9]|Enter|Tab|Escape|Space|Backspace|Delete|Insert|Clear|Home|End|Page(?:Up|Down)|Arrow(?:Left|Right|Up|Down)"
+    r"|F(?:[1-9]|1[0-2])|Key[A-Z]|Digit[0-9]|Numpad(?:[0-9]|Add|Subtract|Multiply|Divide|Decimal|Enter)"
+    r"|Minus|Equal|Comma|Period|Slash|Backslash|Semicolon|Quote|Backquote|Bracket(?:Left|Right)"
+    r"|(?:Shift|Control|Alt|Meta)(?:Left|Right)?|AltGraph|ControlOrMeta"
+    r"|CapsLock|NumLock|ScrollLock|ContextMenu|Pause|PrintScreen)"
+)
+_key_name = re.compile(rf"{_KEY}(\+{_KEY}){{0,3}}").fullmatch
 _FORMS = {
     "wait": "wait .item, or wait idle",
     "scroll": "scroll, or scroll 5",
@@ -55,9 +63,8 @@ class BrowserStep(msgspec.Struct, frozen=True, omit_defaults=True):
             return f"fill {self.at} = {'…' if self.only_at else self.text}"
         if self.action == "press":
             return f"press {self.text}" + (f" in {self.at}" if self.at else "")
-        words = [self.action, self.at, f"until {self.until}" if self.until else ""]
-        if self.times != DEFAULT_TIMES and not self.until:
-            words.append(str(self.times))
+        times = str(self.times) if self.times != DEFAULT_TIMES else ""
+        words = [self.action, self.at, times, f"until {self.until}" if self.until else ""]
         return " ".join(word for word in words if word)
 
 
@@ -97,10 +104,10 @@ def _from_line(line: str) -> BrowserStep:
     action, _, rest = line.strip().partition(" ")
     rest = rest.strip()
     if action == "fill":
-        at, equals, text = rest.partition(" = ")
+        at, equals, text = f"{rest} ".partition(" = ")  # nothing after it: the field is emptied
         if not equals:
             raise _problem(action, "it does not say with what")
-        return _step(action, at=at, text=text)
+        return _step(action, at=at, text=text.strip())
     if action == "press":
         key, _, at = rest.partition(" in ")
         return _step(action, at=at, text=key)
@@ -123,7 +130,7 @@ def _from_mapping(given: Mapping[Any, Any]) -> BrowserStep:
             raise _problem(action, f"{name!r} is not known")
     what, until, times = given[action], given.get("until", ""), given.get("times", DEFAULT_TIMES)
     if action == "scroll":
-        return _step(action, times=what if isinstance(what, int) and not isinstance(what, bool) else times)
+        return _step(action, times=times if what is None or isinstance(what, bool) else what)
     if action == "press":
         return _step(action, at=given.get("in", ""), text=what)
     return _step(action, at=what, text=given.get("with", ""), until=until, times=times)

@@ -164,6 +164,12 @@ class Scraper:
         return any(by.fetch == BROWSER for by in (*(it.by for it in self.handlers), *self._named_fetching.values()))
 
     @property
+    def may_use_browser(self) -> bool:
+        """Whether a handler says that some of its pages may be fetched by a browser."""
+        ways = (by.fetch for by in (*(it.by for it in self.handlers), *self._named_fetching.values()))
+        return any(fetch not in ("", "http") for fetch in ways)
+
+    @property
     def exits(self) -> tuple[str, ...]:
         """The exits that handlers name for their pages."""
         return tuple(by.exit for by in (*(it.by for it in self.handlers), *self._named_fetching.values()) if by.exit)

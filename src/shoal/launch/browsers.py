@@ -7,6 +7,7 @@ from typing import Any
 
 from shoal.config.load import SETTINGS, Settings
 from shoal.core.capability import BROWSER
+from shoal.core.session import SessionState
 from shoal.errors import UsageError
 from shoal.extract.scraper import Scraper
 from shoal.fetch.base import Browser
@@ -18,6 +19,8 @@ from shoal.fetch.exits.page_exit import PageExits
 from shoal.fetch.gateway.exit import Direct
 from shoal.fetch.gateway.through_proxy import ThroughProxy
 from shoal.fetch.guard import PrivateNetworkPolicy
+from shoal.queue.base import Queue
+from shoal.queue.sessions import list_sessions
 
 _BROWSER_SETTINGS = tuple(name for name, setting in SETTINGS.items() if setting.connection)
 
@@ -56,9 +59,22 @@ def own_capabilities(settings: Settings, *, renders: bool = True) -> tuple[str, 
 
 def check_browser(settings: Settings, scraper: Scraper) -> None:
     """Raise UsageError where pages are to be fetched by a browser that this machine does not have."""
-    is_wanted = settings.fetch == BROWSER or scraper.uses_browser
+    is_wanted = BROWSER in (settings.fetch, settings.on_block) or scraper.uses_browser
     if is_wanted and (why := missing_reason(settings.browser)):
         raise UsageError(f"pages are to be fetched by a browser: {why}", hint=INSTALL_HINT)
+
+
+async def check_login(queue: Queue, settings: Settings) -> None:
+    """Raise UsageError where a browser has to log in first, this machine has none, and no other reaches the queue."""
+    session = settings.sessions.get(settings.session)
+    if session is None or session.login.kind != BROWSER or settings.state_file is None:
+        return
+    known = (await list_sessions(queue)).get(session.name, SessionState())
+    if known.state == "out" and (why := missing_reason(settings.browser)):
+        raise UsageError(
+            f"session {session.name} logs in by a browser: {why}",
+            hint=f"{INSTALL_HINT}; or log in elsewhere, and: shoal session import {session.name} FILE",
+        )
 
 
 class BrowserSet:

@@ -7,8 +7,11 @@ from collections.abc import Iterable, Iterator
 
 from shoal.config.load import Settings
 from shoal.control.secret_policy import SecretPolicy, SubmittedAs
+from shoal.core.block_rule import BY_BROWSER, exit_of_rule
+from shoal.core.fetch_choice import HTTP
 from shoal.core.lane import DIRECT
 from shoal.core.request_header import names_identity, parse_header_line
+from shoal.core.route import read_route
 from shoal.core.sitemap import unmarked
 from shoal.core.url import canonical
 from shoal.errors import GiveUp, InvalidUrl, UsageError
@@ -93,7 +96,9 @@ def check_sessions(settings: Settings) -> None:
 
 def check_exits(settings: Settings, scraper: Scraper) -> None:
     """Raise UsageError where pages are to be fetched by an exit that this machine does not have."""
-    for name in (settings.exit, *scraper.exits):
+    rules = tuple(map(read_route, settings.routes))
+    by_rule = [name for it in rules for name in (it.exit or "", exit_of_rule(it.on_block or ""))]
+    for name in (settings.exit, *scraper.exits, exit_of_rule(settings.on_block), *by_rule):
         if name and name != DIRECT and name not in settings.exits:
             known = ", ".join(settings.exits) or "none"
             raise UsageError(
@@ -103,6 +108,34 @@ def check_exits(settings: Settings, scraper: Scraper) -> None:
         tor = settings.exits[name].tor if name in settings.exits else None
         if tor is not None:
             find_tor(tor.program)
+
+
+def check_steps(settings: Settings, scraper: Scraper | None) -> None:
+    """Raise UsageError where a run says what a browser does on its pages, and none of them is fetched by one.
+
+    scraper: None where its code is elsewhere. Handlers can ask for a browser while they run: whoever says that pages
+    are fetched by plain requests, and gives steps all the same, means those.
+    """
+    if not settings.steps or settings.fetch != HTTP or _rules_name_browser(settings):
+        return
+    if scraper is None or scraper.may_use_browser:
+        return
+    from shoal.extract.template import TemplateScraper  # late: code needs none of it
+
+    hint = "--fetch browser or --fetch auto (the setting fetch), or leave the steps out"
+    if not isinstance(scraper, TemplateScraper):
+        if settings.is_set("fetch"):
+            return
+        hint += "; --fetch http if handlers ask for a browser by themselves"
+    raise UsageError("steps are taken by a browser, and these pages are fetched without one", hint=hint)
+
+
+def _rules_name_browser(settings: Settings) -> bool:
+    """Whether a route, or the rule for block pages, may have a page fetched by a browser."""
+    rules = map(read_route, settings.routes)
+    return settings.on_block == BY_BROWSER or any(
+        it.on_block == BY_BROWSER or it.fetch not in ("", HTTP) for it in rules
+    )
 
 
 def _origins(start: Iterable[str]) -> Iterator[str]:

@@ -17,18 +17,21 @@ KEPT_FOR = 7 * 86_400.0  # seconds
 MediaType = Literal["image/png", "application/pdf"]
 
 
-class Capture(msgspec.Struct, frozen=True):
+class Capture(msgspec.Struct, frozen=True, omit_defaults=True):
     media_type: MediaType
     data: Annotated[bytes, msgspec.Meta(max_length=MAX_CAPTURE)]
+    too_big: int = 0  # bytes that it had, if they were too many to be kept: then there is no data
 
 
 _decode = msgspec.json.Decoder(Capture).decode
 
 
 async def save_capture(queue: Queue, task: int, number: int, capture: Capture) -> bool:
-    """Keep a capture, in place of that of an earlier attempt; False if it is too big, or one too many."""
-    if len(capture.data) > MAX_CAPTURE or number >= MAX_CAPTURES:
+    """Keep a capture in place of an earlier attempt's, or its size if it is too big; False: it is one too many."""
+    if number >= MAX_CAPTURES:
         return False
+    if len(capture.data) > MAX_CAPTURE:
+        capture = Capture(capture.media_type, b"", too_big=len(capture.data))
     kind, name = _kind(task), f"{task}-{number}"
     before = await queue.document(kind, name)
     text = msgspec.json.encode(capture).decode()

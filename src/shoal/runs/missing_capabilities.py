@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from shoal.core.capability import EXIT_PREFIX
 from shoal.core.lane import WorkerStatus
 from shoal.core.session_options import SESSION_PREFIX
 
@@ -31,16 +32,18 @@ def no_worker_has(names: tuple[str, ...]) -> str:
 
 
 def _means(names: tuple[str, ...]) -> list[str]:
-    """By what a worker has these: sessions are described in its settings, and a flag alone is none."""
+    """By what a worker has these: exits and sessions are described in its settings, and a flag alone is none."""
     flags = _flags(names)
     means = [flags] if flags else []
+    if found := [name.removeprefix(EXIT_PREFIX) for name in names if name.startswith(EXIT_PREFIX)]:
+        means.append(f"{' and '.join(found)} in the [exits] of its shoal.toml")
     if found := [name.removeprefix(SESSION_PREFIX) for name in names if name.startswith(SESSION_PREFIX)]:
         means.append(f"{' and '.join(found)} in the [sessions] of its shoal.toml, and the key")
     return means
 
 
 def _flags(names: tuple[str, ...]) -> str:
-    return " ".join(f"--has {name}" for name in names if not name.startswith(SESSION_PREFIX))
+    return " ".join(f"--has {name}" for name in names if not name.startswith((EXIT_PREFIX, SESSION_PREFIX)))
 
 
 def find_missing(needs: Mapping[str, int], workers: Iterable[WorkerStatus]) -> list[MissingCapabilities]:

@@ -85,7 +85,7 @@ def _view(
         state.failures,
         state.error,
         state.login_by,
-        state.retry_at if state.retry_at > now else 0,
+        state.retry_at if state.retry_at > now and state.state != "person" else 0,
         sum(session_capability(name) in status.capabilities for status in statuses),
         sum(lane.ready for lane in lanes),
         sum(lane.in_flight for lane in lanes),

@@ -16,11 +16,8 @@ from starlette.middleware.gzip import GZipMiddleware
 from shoal import app
 from shoal.config.load import Settings
 from shoal.control import idempotency, schedule_runner
-from shoal.control.capture_gc import capture_sweeper
 from shoal.control.document_gc import INTERVAL as TIDY_EVERY
 from shoal.control.document_gc import DocumentGc
-from shoal.control.fetch_knowledge_gc import fetch_knowledge_sweeper
-from shoal.control.host_blocks_gc import host_blocks_sweepers
 from shoal.control.maintenance import Maintenance, PeriodicJob
 from shoal.control.stalls import INTERVAL as STALLS_EVERY
 from shoal.errors import ActionRequired
@@ -205,15 +202,7 @@ class Application:
             PeriodicJob("webhooks", HOOKS_EVERY, hooks.run_once),
             PeriodicJob("stalls", STALLS_EVERY, stall_detector(queue, self.settings).run_once),
             PeriodicJob(
-                "document_gc",
-                TIDY_EVERY,
-                DocumentGc(
-                    idempotency.key_sweeper(queue),
-                    url_lists.shelves(queue),
-                    capture_sweeper(queue),
-                    *host_blocks_sweepers(queue),
-                    fetch_knowledge_sweeper(queue),
-                ).sweep,
+                "document_gc", TIDY_EVERY, DocumentGc(idempotency.key_sweeper(queue), url_lists.shelves(queue)).sweep
             ),
             PeriodicJob("templates", INLINE_TEMPLATES_EVERY, InlineTemplates(queue).remove_unused),
         ]

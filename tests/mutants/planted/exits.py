@@ -7,6 +7,27 @@ from mutants.mutant import Mutant
 _UNIT = "unit/test_exit_set.py"
 MUTANTS = (
     Mutant(
+        "exits that only rules name are looked for when a page is blocked",
+        "launch/request_options.py",
+        "exit_of_rule(settings.on_block), *by_rule):",
+        "*by_rule[:0]):",
+        "unit/test_exit_set.py",
+    ),
+    Mutant(
+        "a worker is told to say that it has an exit which it has not",
+        "runs/missing_capabilities.py",
+        "name.startswith((EXIT_PREFIX, SESSION_PREFIX))",
+        "name.startswith(SESSION_PREFIX)",
+        "unit/test_needs.py",
+    ),
+    Mutant(
+        "a byte order mark is part of the first proxy",
+        "config/exits.py",
+        'raw.decode("utf-8-sig", "replace")',
+        'raw.decode("utf-8", "replace")',
+        "unit/test_exit_set.py",
+    ),
+    Mutant(
         "a proxy that cools down is used",
         "fetch/exits/proxy_pool.py",
         "        for _ in self.proxies:\n            proxy = self.proxies[self._next % len(self.proxies)]\n"

@@ -10,6 +10,13 @@ _DECLARED = "unit/test_session_declarations.py"
 _QUEUES = "conformance/test_sessions.py::test_{}[sqlite]"
 MUTANTS = (
     Mutant(
+        "a wrong password in a browser is tried again for ever",
+        "worker/task/login.py",
+        "except (LoginFailed, StepFailed) as error:",
+        "except LoginFailed as error:",
+        "acceptance/test_sessions.py::test_a_wrong_password_in_a_browser_asks_for_a_person_too",
+    ),
+    Mutant(
         "a login that somebody else goes on with is finished all the same",
         "worker/sessions.py",
         "change(state) if state.login_token == login.token else None",

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from shoal.core.browser_step import IDLE, BrowserStep
 from shoal.core.host_pattern import host_matches
-from shoal.errors import FetchFailed, GiveUp
+from shoal.errors import GiveUp, StepFailed
 from shoal.fetch.browser.failures import BROWSER
 
 if TYPE_CHECKING:
@@ -19,13 +19,15 @@ STEP_TIMEOUT = 15.0  # seconds that one step waits for its element
 CLICK_TIMEOUT = 3.0  # seconds after which it is looked again whether there is something to click
 GROWTH_TIMEOUT = 2.0  # seconds in which a page grows after a scroll or a click, or has come to its end
 GROWTH_INTERVAL = 0.05
+# What is said of a step that can be taken on no page, however often it is tried.
+_IMPOSSIBLE = ("parsing css selector", "is not a valid selector", "Unknown key")
 _HEIGHT = "() => { const e = document.scrollingElement || document.body; return e ? e.scrollHeight : 0; }"
 _SCROLL = "() => { const e = document.scrollingElement || document.body; if (e) e.scrollTo(0, e.scrollHeight); }"
 _ELEMENTS = "() => document.getElementsByTagName('*').length"
 
 
 async def run_steps(page: Page, steps: Sequence[BrowserStep]) -> None:
-    """Raises FetchFailed that names the step which could not be taken."""
+    """Raises StepFailed that names the step which could not be taken, or GiveUp if it can be taken nowhere."""
     from playwright.async_api import Error
 
     for number, step in enumerate(steps, 1):
@@ -36,7 +38,10 @@ async def run_steps(page: Page, steps: Sequence[BrowserStep]) -> None:
                 raise
             # What is said of it may hold what was filled in.
             why = "it was not possible" if step.only_at else str(error).partition("\n")[0][:200]
-            raise FetchFailed(BROWSER, f"step {number} ({step}) cannot be taken: {why}") from error
+            words = f"step {number} ({step}) cannot be taken: {why}"
+            if any(said in str(error) for said in _IMPOSSIBLE):
+                raise GiveUp("bad_request", words) from error
+            raise StepFailed(BROWSER, words) from error
 
 
 def _css(selector: str) -> str:

@@ -57,7 +57,7 @@ _BODY: dict[str, Any] = {
                 "schema": {
                     "type": "string",
                     "description": "One object per line: url, priority, meta, delay, ttl, ack, needs, method, headers, "
-                    "body, fetch, steps.",
+                    "body, fetch, steps, exit.",
                 }
             },
         },

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from shoal.core.task import REVIVED, Attempt
 from shoal.logs import redact
 from shoal.queue.base import TaskView
-from shoal.queue.captures import MAX_CAPTURES, find_capture
+from shoal.queue.captures import MAX_CAPTURE, MAX_CAPTURES, find_capture
 from shoal.view.formatting import count
 from shoal.view.why import MAX_ID, Explanation, describe_origin, explain_task
 from shoal.web.http.problem import not_found
@@ -53,7 +53,8 @@ async def task(request: Request, context: ContextDep, caller: ReaderDep, id: str
             "steps": timeline(found),
             "evidence": evidence(found),
             "origin": origin,
-            "captures": [(n, one.media_type == "image/png") for n, one in enumerate(kept) if one is not None],
+            "captures": [(n, one.media_type == "image/png", one.too_big) for n, one in enumerate(kept) if one],
+            "max_capture": MAX_CAPTURE,
         }
 
     return await page(request, caller, "task.html", gather, nav="runs", topics=f"run:{found.run.name}")
@@ -66,7 +67,7 @@ async def task_capture(context: ContextDep, caller: ReaderDep, id: str, capture:
     found = None
     if 0 < numbers[0] <= MAX_ID and 0 <= numbers[1] < MAX_CAPTURES:
         found = await find_capture(context.queue, *numbers)
-    if found is None:
+    if found is None or found.too_big:
         raise not_found("capture", capture[:40], hint="they are kept for a week")
     place = "inline" if found.media_type == "image/png" else f'attachment; filename="task-{numbers[0]}.pdf"'
     return Response(found.data, media_type=found.media_type, headers={"content-disposition": place})

@@ -21,7 +21,8 @@ from shoal.core.url import canonical
 from shoal.errors import InvalidUrl, UsageError
 from shoal.extract import registry
 from shoal.extract.scraper import sitemap_start
-from shoal.extract.template import Template, TemplateError, from_fields, summary
+from shoal.extract.template import Template, TemplateError, TemplateScraper, from_fields, summary
+from shoal.launch.request_options import check_steps
 from shoal.queue import document_kinds as kinds
 from shoal.queue.base import Queue
 from shoal.runs.identity import SERVER_MODE
@@ -227,9 +228,24 @@ async def plan_run(context: ServerContext, submission: models.RunSubmission) -> 
     template, template_ref = await _template(context.queue, submission)
     travelling = {name: value for name, value in template.settings.items() if name in RUN_SETTINGS}
     whole = with_defaults(asked, travelling, f"template {template.name}")
+    await _check_steps(context, submission, whole, template)
     spec = _spec(submission, template.name, asked, template=template_ref)
     notes = () if submission.here else await _no_worker_note(context, "templates", template.name)
     return RunPlan.of(template.name, spec, template.start, whole, notes)
+
+
+async def _check_steps(
+    context: ServerContext, submission: models.RunSubmission, whole: Settings, template: Template
+) -> None:
+    """Where URLs follow, each can say for itself with what it is fetched."""
+    if whole.steps and not submission.more:
+        check_steps(_with_own_fetch(context, whole), await asyncio.to_thread(TemplateScraper, template))
+
+
+def _with_own_fetch(context: ServerContext, asked: Settings) -> Settings:
+    """With what pages are fetched where the call does not say so: as this server does."""
+    own = context.settings
+    return with_defaults(asked, {"fetch": own.fetch} if own.is_set("fetch") else {}, "this server")
 
 
 def _spec(
@@ -299,6 +315,7 @@ async def _plan_scraper(context: ServerContext, submission: models.RunSubmission
                 422, "single-mode-scraper", f"scraper {name} has the mode single: it runs in one place, not on a fleet"
             )
         whole = with_defaults(asked, scraper.settings, f"scraper {name}")
+        check_steps(_with_own_fetch(context, whole), scraper)
         code = (name, registry.version_of(scraper))
         start = tuple(scraper.start)
     spec = _spec(submission, name, asked, code=code)

@@ -16,7 +16,7 @@ from shoal.config.run_settings import RUN_SETTINGS, settings_for_template, setti
 from shoal.core.run import NAME_ALPHABET, NewRun, Run
 from shoal.errors import QueueRefused
 from shoal.extract.template import Template, TemplateScraper
-from shoal.launch.request_options import request_builder_for
+from shoal.launch.request_options import check_steps, request_builder_for
 from shoal.logs import redact
 from shoal.queue import document_kinds as kinds
 from shoal.queue.base import Queue
@@ -51,7 +51,9 @@ class TemplateRun(msgspec.Struct, frozen=True, kw_only=True):
         """Start the run and put its URLs into it. Repeating it with the same seed is harmless."""
         settings = settings_for_template(self.settings, self.template.settings, f"template {self.template.name}")
         # Says what is wrong with headers and the like; in a thread, because selectors take their time to compile.
-        request_builder_for(settings, await asyncio.to_thread(TemplateScraper, self.template))
+        scraper = await asyncio.to_thread(TemplateScraper, self.template)
+        request_builder_for(settings, scraper)
+        check_steps(settings, scraper)
         stored = StoredUrls(self.urls)
         refused = await self._check_urls(UrlList(stored, settings)) if self.strict else ""
         name = run_name() + "".join(secrets.choice(NAME_ALPHABET) for _ in range(4))

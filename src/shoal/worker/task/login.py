@@ -23,7 +23,7 @@ from shoal.core.page import Request, Response
 from shoal.core.session_options import SessionOptions
 from shoal.core.task import RequestOptions
 from shoal.core.url import lane_of
-from shoal.errors import BrowserNeeded, FetchFailed, GiveUp, Retry, ShoalError, UsageError
+from shoal.errors import BrowserNeeded, FetchFailed, GiveUp, Retry, ShoalError, StepFailed, UsageError
 from shoal.extract.jmespath_search import search_jmespath
 from shoal.extract.page import Page
 from shoal.fetch.base import VisitRequest
@@ -83,7 +83,7 @@ async def log_in(
             raise SessionWaits(login.options.name, 1.0, "another worker logs in") from None
         await asyncio.shield(sessions.give_up(login))
         raise
-    except LoginFailed as error:
+    except (LoginFailed, StepFailed) as error:  # where scripts log in, a wrong password shows in what does not come
         await _stop(keeping)
         raise await sessions.fail(login, str(error), counts=True) from error
     except TaskPostponed:
