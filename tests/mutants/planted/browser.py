@@ -112,6 +112,8 @@ MUTANTS = (
         "await tab.stay(event)",
         "await tab.refuse(event)",
         "acceptance/test_fetch_browser.py::test_page_stays_where_it_was_when_a_step_is_refused_and_fails_where_nothing_comes",
+    ),
+    Mutant(
         "captures of a machine without a server are kept for ever",
         "commands/run.py",
         "        await remove_some_kept_documents(queue, IN_FILE if self._settings.state_file else ELSEWHERE)\n",
