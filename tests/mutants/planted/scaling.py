@@ -110,4 +110,18 @@ MUTANTS = (
         'salt=(part + len(weights)).to_bytes(8, "big")',
         "unit/test_partition.py",
     ),
+    Mutant(
+        "a host moves to the smallest part although that makes it the largest",
+        "core/partition.py",
+        "bisect_left(self._sizes, limit) - 1",
+        "bisect_left(self._sizes, limit + 5) - 1",
+        "unit/test_partition.py",
+    ),
+    Mutant(
+        "parts that can be read only once are lost",
+        "core/partition.py",
+        "lists = [list(_texts(part, hint=hint)) for part in parts]",
+        "parts, lists = list(parts), [list(_texts(part, hint=hint)) for part in parts]",
+        "unit/test_partition.py",
+    ),
 )
