@@ -37,9 +37,11 @@ number = here / "number"
 count = int(number.read_text()) if number.exists() else 0
 args = sys.argv[1:]
 if "ps" in args:
-    print("\\n".join(f"container{{n}}" for n in range(count)))
+    print("\\n".join([*(f"container{{n}}" for n in range(count)), *["of-run"] * (mood == "run")]))
 elif args[0] == "inspect":
-    print("\\n".join(["true"] * (len(args) - 3 - (mood == "slow")) + ["false"] * (mood == "slow")))
+    assert "com.docker.compose.oneoff" in args[2]
+    running = ["true"] * (len(args) - 3 - (mood == "slow")) + ["false"] * (mood == "slow")
+    print("\\n".join(f"{{is_up}} {{name == 'of-run'}}" for is_up, name in zip(running, args[3:])))
 elif args[-1] == "version":
     print("2.0")
 elif args[:2] == ["service", "ls"]:
@@ -71,6 +73,9 @@ async def test_compose_and_swarm_are_asked_for_replicas_and_say_how_many_run(doc
     (docker / "mood").write_text("slow")
     assert (await swarm.current()).running == 4
     assert (await compose.current()).running == 4
+    (docker / "mood").write_text("run")  # beside them is one that `docker compose run` has left
+    found = await compose.current()
+    assert (found.count, found.running) == (5, 5)
     with pytest.raises(ScalerFailed, match="there is no service missing in this swarm"):
         await SwarmScaler("missing", timeout=60).current()
 

@@ -124,4 +124,11 @@ MUTANTS = (
         "parts, lists = list(parts), [list(_texts(part, hint=hint)) for part in parts]",
         "unit/test_partition.py",
     ),
+    Mutant(
+        "what compose run has left counts as a worker",
+        "control/scaling/compose.py",
+        " and not line.endswith(ONE_OFF)]",
+        "]",
+        "acceptance/test_scaler_drivers.py::test_compose_and_swarm_are_asked_for_replicas_and_say_how_many_run",
+    ),
 )
