@@ -131,4 +131,18 @@ MUTANTS = (
         "]",
         "acceptance/test_scaler_drivers.py::test_compose_and_swarm_are_asked_for_replicas_and_say_how_many_run",
     ),
+    Mutant(
+        "a half full machine hides the small container in it",
+        "files/machine.py",
+        "(True, total * self._memory_high - used)",
+        "(True, -used / total)",
+        "unit/test_resources.py",
+    ),
+    Mutant(
+        "a container with room hides a machine that is full",
+        "files/machine.py",
+        "(False, -used / total) if short else ",
+        "",
+        "unit/test_resources.py",
+    ),
 )
