@@ -118,4 +118,26 @@ MUTANTS = (
         "    if await look(shards):\n",
         TESTS,
     ),
+    Mutant(
+        "a queue that is in use becomes a shard",
+        "queue/shards/shard_set.py",
+        "            await check_empty(self.shards)\n",
+        "",
+        TESTS,
+    ),
+    Mutant(
+        "one store by two names is two shards",
+        "queue/shards/shard_set.py",
+        "            await check_apart(self.shards, self.token)\n",
+        "",
+        TESTS,
+    ),
+    Mutant(
+        "a shard of another queue is added",
+        "queue/shards/lane_move.py",
+        "        await check_is_no_shard(candidate)\n",
+        "",
+        TESTS,
+    ),
+    Mutant("a sharded queue is added as a shard", "queue/shards/lane_move.py", "    check_new_url(url)\n", "", TESTS),
 )

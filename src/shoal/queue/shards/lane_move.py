@@ -21,6 +21,7 @@ from shoal.queue.base import Queue, TaskFilter
 from shoal.queue.shards.filler import LANE
 from shoal.queue.shards.inspect import MOVED
 from shoal.queue.shards.moved_tasks import note_moved
+from shoal.queue.shards.new_shard import check_empty, check_is_no_shard, check_new_url
 from shoal.queue.shards.numbers import first_number, in_run
 from shoal.queue.shards.run_numbers import KEY, is_part
 from shoal.queue.shards.shard import LONG_TIMEOUT, Shard
@@ -53,6 +54,7 @@ class MoveReport(msgspec.Struct, frozen=True):
 
 async def add_shard(shards: ShardSet, url: str, *, settle_seconds: float = 2 * MAP_INTERVAL) -> MoveReport:
     """Add a shard, and move its lanes there; repeated, go on with it."""
+    check_new_url(url)
     await shards.refresh_map()
     name = shard_name(url)
     joining = bool(shards.map.joining)
@@ -89,8 +91,8 @@ async def _announce(shards: ShardSet, url: str, name: str) -> None:
         raise UsageError(f"there are {MAX_SHARDS} shards, and no more are possible", hint="use larger servers")
     candidate = Shard(len(shards.shards), url, shards.opener)
     try:
-        if await candidate.ask(lambda it: it.runs(limit=1)):
-            raise UsageError(f"{name} has runs of its own", hint="a new shard is empty: use another namespace")
+        await check_is_no_shard(candidate)
+        await check_empty([candidate])
     finally:
         await candidate.close()
     shards.know_url(url)

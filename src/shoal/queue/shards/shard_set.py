@@ -18,6 +18,7 @@ from shoal.core.task import Task
 from shoal.errors import QueueUnavailable, UsageError
 from shoal.queue.base import Document, Queue
 from shoal.queue.document_kinds import SHARD_MAP
+from shoal.queue.shards.new_shard import check_apart, check_empty
 from shoal.queue.shards.run_numbers import RunNumbers
 from shoal.queue.shards.shard import SHORT_TIMEOUT, TIMEOUT, Opener, Shard, gather_all
 from shoal.queue.shards.shard_map import NAME, ShardMap, read_map, shard_of, write_map
@@ -91,10 +92,20 @@ class ShardSet:
             return
         if self.home.is_away:
             raise self.home.away_error()
+        await self._check_new()
         first = write_map(replace(self.map, version=1))
         made = await self.home.ask(lambda it: it.compare_and_swap(SHARD_MAP, NAME, first, 0))
         self.use_map(read_map(made.text)) if made else await self.refresh_map()
         await self.spread_map()
+
+    async def _check_new(self) -> None:
+        try:
+            await check_empty(self.shards)
+            await check_apart(self.shards, self.token)
+        except UsageError:
+            await self.refresh_map()
+            if not self.map.version:  # else somebody has made it meanwhile, and started a run
+                raise
 
     async def refresh_map(self) -> None:
         """Read the map; the newest that any shard has is the one."""
