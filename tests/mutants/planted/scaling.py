@@ -145,4 +145,11 @@ MUTANTS = (
         "",
         "unit/test_resources.py",
     ),
+    Mutant(
+        "a worker of which nothing could be written goes on",
+        "control/scaling/local.py",
+        "                os.killpg(pid, signal.SIGKILL)\n            os.waitpid(pid, 0)\n",
+        "                pass\n",
+        "acceptance/test_scaler_drivers.py::test_a_local_worker_of_which_nothing_can_be_written_is_ended_and_said",
+    ),
 )
