@@ -18,7 +18,7 @@ from shoal.core.task import Claim, LaneChange, OutboxEntry, Outcome, digest
 from shoal.errors import QueueUnavailable, UsageError
 from shoal.queue.base import Queue, ReapResult
 from shoal.queue.document_kinds import SHARD_MAP
-from shoal.queue.shards import ShardedQueue
+from shoal.queue.shards import ShardedQueue, lane_move
 from shoal.queue.shards import settle as settle_module
 from shoal.queue.shards.lane_move import add_shard
 from shoal.queue.shards.quota import read_quota
@@ -468,6 +468,21 @@ async def test_a_lane_that_a_late_answer_releases_is_at_rest_again_before_it_mov
     stats = await shards.stats(run)
     assert (stats.seen, stats.done, stats.ready, stats.cancelled) == (3, 2, 1, 0)
     assert [task.url for task in (await shards.claim()).tasks] == ["c"]
+
+
+async def test_a_page_that_does_not_end_is_said_and_adding_a_shard_goes_on_after_it(
+    shards: Shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane_move, "REST_TIMEOUT", 0.0)
+    lane = lane_on(3, 4)
+    run = await shards.run()
+    await shards.add(run, [page("a", lane)])
+    leased = await shards.one()
+    with pytest.raises(QueueUnavailable, match=f"1 hosts of shard .* still have pages in progress, such as {lane}"):
+        await add_shard(shards.queue.shards, "test://shards/four", settle_seconds=0.0)
+    await shards.settle(leased, found=(page("b", lane),))
+    await add_shard(shards.queue.shards, "test://shards/four", settle_seconds=0.0)
+    assert (await shards.one()).url == "b"
 
 
 @pytest.mark.parametrize("verb", ["settle", "push", "reap"])

@@ -140,4 +140,12 @@ MUTANTS = (
         TESTS,
     ),
     Mutant("a sharded queue is added as a shard", "queue/shards/lane_move.py", "    check_new_url(url)\n", "", TESTS),
+    Mutant(
+        "how many hosts a new shard may get is limited by time",
+        "queue/shards/lane_move.py",
+        "        await _for_each(names, lambda name: _hold(source, name))\n",
+        "        async with asyncio.timeout(REST_TIMEOUT):\n"
+        "            await _for_each(names, lambda name: _hold(source, name))\n",
+        "unit/test_shard_added.py",
+    ),
 )
