@@ -22,7 +22,7 @@ from shoal.queue.shards import ShardedQueue, lane_move
 from shoal.queue.shards import settle as settle_module
 from shoal.queue.shards.lane_move import add_shard
 from shoal.queue.shards.quota import read_quota
-from shoal.queue.shards.shard_map import NAME, check_is_whole, shard_of
+from shoal.queue.shards.shard_map import NAME, check_is_whole, read_map, shard_of
 from shoal.queue.shards.transit import Links, kind_for
 from shoal.runs.discovery import Discovery
 from shoal.view.advice import recommend_for_queue
@@ -385,6 +385,21 @@ async def test_one_queue_by_two_names_is_not_two_shards(tmp_path: Path) -> None:
     assert made.shards.map.version == 1
     for shard in made.shards.shards:
         assert [it.name for it in await shard.ask(lambda it: it.documents(SHARD_MAP))] == [NAME]
+    await harness.close()
+
+
+async def test_a_shard_that_was_away_when_the_map_was_made_gets_it_from_whoever_reaps(tmp_path: Path) -> None:
+    """Without it that shard would be taken for a queue by itself."""
+    harness = Shards(open_sqlite, tmp_path)
+    await (await harness.open_sharded()).close()  # all files are there
+    for name in NAMES[1:]:
+        (tmp_path / name / "queue.db").unlink()
+    harness.queue = await harness.open_sharded()
+    two = harness.queue.shards.shards[1]
+    assert await two.ask(lambda it: it.document(SHARD_MAP, NAME)) is None
+    await harness.queue.reap()
+    known = await two.ask(lambda it: it.document(SHARD_MAP, NAME))
+    assert known is not None and read_map(known.text) == harness.queue.shards.map
     await harness.close()
 
 

@@ -100,8 +100,8 @@ MUTANTS = (
     Mutant(
         "a lane moves while something of it is in progress",
         "queue/shards/lane_move.py",
-        "            if not await source.ask(in_flight):  #",
-        "            if names is not None:  #",
+        "        if not await _in_progress(source, names):  #",
+        "        if names is not None:  #",
         TESTS,
     ),
     Mutant(
@@ -147,5 +147,12 @@ MUTANTS = (
         "        async with asyncio.timeout(REST_TIMEOUT):\n"
         "            await _for_each(names, lambda name: _hold(source, name))\n",
         "unit/test_shard_added.py",
+    ),
+    Mutant(
+        "a shard that was away when the map was made never gets it",
+        "queue/shards/upkeep.py",
+        "        await shards.spread_map()\n",
+        "        pass\n",
+        TESTS,
     ),
 )
