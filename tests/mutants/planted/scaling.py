@@ -152,4 +152,11 @@ MUTANTS = (
         "                pass\n",
         "acceptance/test_scaler_drivers.py::test_a_local_worker_of_which_nothing_can_be_written_is_ended_and_said",
     ),
+    Mutant(
+        "the next scaler goes back to a number that a person has changed since",
+        "commands/scale.py",
+        "if status.request.fixed is not None:  #",
+        "if False:  #",
+        "acceptance/test_scale_command.py::test_the_last_number_that_a_person_set_counts_also_if_no_scaler_acts",
+    ),
 )
