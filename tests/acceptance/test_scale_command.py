@@ -68,6 +68,18 @@ def test_one_scaler_acts_while_others_stand_by_and_does_what_people_set(sqlite_f
         assert "1 → 0" in history.out
 
 
+def test_the_last_number_that_a_person_set_counts_also_if_no_scaler_acts(sqlite_fleet: LocalFleet) -> None:
+    with scaled_fleet(sqlite_fleet) as scaled:
+        first = scaled.scaler()
+        wait_for_line(first, "0 workers")
+        assert sqlite_fleet.user.shoal("scale", "set", "1").code == 0
+        wait_until(scaled.processes)
+        assert stop_process(first).code == 0
+        assert sqlite_fleet.user.shoal("scale", "set", "0", "--scaler", "local").code == 0
+        assert status_of(sqlite_fleet)["fixed_workers"] == 0  # what the next scaler will keep to
+        wait_until(lambda: not scaled.processes())
+
+
 def test_idle_workers_go_first_and_a_busy_one_finishes(sqlite_fleet: LocalFleet) -> None:
     gate = GatedPage()
     sqlite_fleet.site.pages["/p/*"] = gate

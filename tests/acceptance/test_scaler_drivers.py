@@ -19,6 +19,7 @@ from shoal.control.scaling.cluster_api import ClusterApi
 from shoal.control.scaling.command import CommandScaler
 from shoal.control.scaling.compose import ComposeScaler
 from shoal.control.scaling.kubernetes import KubernetesScaler
+from shoal.control.scaling.local import LocalScaler
 from shoal.control.scaling.program import run_program
 from shoal.control.scaling.swarm import SwarmScaler
 
@@ -37,9 +38,11 @@ number = here / "number"
 count = int(number.read_text()) if number.exists() else 0
 args = sys.argv[1:]
 if "ps" in args:
-    print("\\n".join(f"container{{n}}" for n in range(count)))
+    print("\\n".join([*(f"container{{n}}" for n in range(count)), *["of-run"] * (mood == "run")]))
 elif args[0] == "inspect":
-    print("\\n".join(["true"] * (len(args) - 3 - (mood == "slow")) + ["false"] * (mood == "slow")))
+    assert "com.docker.compose.oneoff" in args[2]
+    running = ["true"] * (len(args) - 3 - (mood == "slow")) + ["false"] * (mood == "slow")
+    print("\\n".join(f"{{is_up}} {{name == 'of-run'}}" for is_up, name in zip(running, args[3:])))
 elif args[-1] == "version":
     print("2.0")
 elif args[:2] == ["service", "ls"]:
@@ -71,6 +74,9 @@ async def test_compose_and_swarm_are_asked_for_replicas_and_say_how_many_run(doc
     (docker / "mood").write_text("slow")
     assert (await swarm.current()).running == 4
     assert (await compose.current()).running == 4
+    (docker / "mood").write_text("run")  # beside them is one that `docker compose run` has left
+    found = await compose.current()
+    assert (found.count, found.running) == (5, 5)
     with pytest.raises(ScalerFailed, match="there is no service missing in this swarm"):
         await SwarmScaler("missing", timeout=60).current()
 
@@ -98,6 +104,37 @@ async def test_a_command_of_one_s_own_gets_the_number_as_an_argument_and_no_shel
     noted.write_text("many")
     with pytest.raises(ScalerFailed, match="did not print a number: 'many'"):
         await scaler.current()
+
+
+async def test_a_local_worker_of_which_nothing_can_be_written_is_ended_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk: nobody would find it again, and every try would leave one more behind."""
+
+    async def drain(name: str) -> bool:
+        return False
+
+    def scaler(folder: Path) -> LocalScaler:
+        return LocalScaler(["missing.py"], folder, environment=os.environ, drain=drain, drain_timeout=60, stop_grace=60)
+
+    monkeypatch.setattr("secrets.token_hex", lambda size: "000001")
+    folder = tmp_path / "workers"
+    (folder / "auto-000001.new").mkdir(parents=True)
+    for _ in range(2):
+        with pytest.raises(ScalerFailed, match="what is known of workers cannot be written") as failed:
+            await scaler(folder).scale_to(1, {})
+        assert str(folder) in failed.value.hint
+        assert not [pid for pid in Path("/proc").iterdir() if pid.name.isdecimal() and _is_named("auto-000001", pid)]
+    (tmp_path / "file").touch()
+    with pytest.raises(ScalerFailed, match="no worker can be started"):
+        await scaler(tmp_path / "file").scale_to(1, {})
+
+
+def _is_named(name: str, process: Path) -> bool:
+    try:
+        return name.encode() in (process / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False  # it is gone
 
 
 @pytest.fixture

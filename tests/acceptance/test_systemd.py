@@ -89,6 +89,7 @@ def test_commands_and_variables_are_those_of_the_program(name: str) -> None:
     given = dict(line.split("=", 1) for line in lines(name, "Environment"))
     sample = re.findall(r"\b(SHOAL_[A-Z_]*[A-Z])=(?!…)(\S*)", (SHIPPED / "shoal.env").read_text())
     assert {it for it in given if it.startswith("SHOAL_")} | {it for it, _ in sample} <= set(known)
+    assert lines(name, "LimitNOFILE") == ["65536"]  # the scaler's is that of the workers that it starts
     settings = load({}, env=given)
     stop, start = (int(lines(name, key)[0]) for key in ("TimeoutStopSec", "TimeoutStartSec"))
     assert start > max(QUEUE_TIMEOUT, OUTAGE_TIMEOUT)

@@ -17,11 +17,12 @@ from shoal.core.run import NewRun
 from shoal.core.task import Claim, LaneChange, OutboxEntry, Outcome, digest
 from shoal.errors import QueueUnavailable, UsageError
 from shoal.queue.base import Queue, ReapResult
-from shoal.queue.shards import ShardedQueue
+from shoal.queue.document_kinds import SHARD_MAP
+from shoal.queue.shards import ShardedQueue, lane_move
 from shoal.queue.shards import settle as settle_module
 from shoal.queue.shards.lane_move import add_shard
 from shoal.queue.shards.quota import read_quota
-from shoal.queue.shards.shard_map import check_is_whole, shard_of
+from shoal.queue.shards.shard_map import NAME, check_is_whole, read_map, shard_of
 from shoal.queue.shards.transit import Links, kind_for
 from shoal.runs.discovery import Discovery
 from shoal.view.advice import recommend_for_queue
@@ -38,7 +39,7 @@ class Shards(QueueHarness):
     down: set[str]
     queue: ShardedQueue
 
-    async def open_sharded(self) -> ShardedQueue:
+    async def open_sharded(self, *urls: str) -> ShardedQueue:
         self.down = set()
 
         async def open_shard(url: str) -> Queue:
@@ -48,7 +49,7 @@ class Shards(QueueHarness):
             (self.folder / name).mkdir(exist_ok=True)
             return await open_sqlite(self.folder / name, self.clock)
 
-        queue = await ShardedQueue.open([f"test://shards/{name}" for name in NAMES], open_shard)
+        queue = await ShardedQueue.open(urls or [f"test://shards/{name}" for name in NAMES], open_shard)
         self.handles.append(queue)
         return queue
 
@@ -335,6 +336,85 @@ async def test_a_shard_is_added_and_gets_its_lanes_with_all_that_waits_there(sha
     assert (await shards.queue.set_run(run, "finish")).state == "finished"
 
 
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("nonsense", "'nonsense' is not the URL of a queue"),
+        ("", "'' is not the URL of a queue"),
+        ("shards:test://shards/one,test://shards/two", "several queues, and not one more"),
+        ("test://shards/four,test://shards/five", "several queues, and not one more"),
+        ("amqp://user:secret@broker/", "a shard is a Redis"),
+        ("test://shards/one", "is one of the shards already"),
+        ("test://elsewhere/one", "is a shard already, by this name or another"),
+        ("test://elsewhere/two", "is a shard already, by this name or another"),
+        ("test://shards/used", "has runs of its own"),
+    ],
+)
+async def test_what_cannot_be_one_more_shard_is_refused_and_changes_nothing(
+    shards: Shards, url: str, words: str
+) -> None:
+    used = await shards.queue.shards.opener("test://shards/used")
+    await used.start_run(NewRun(scraper="s", key="k"))
+    await used.close()
+    before = shards.queue.shards.map
+    with pytest.raises(UsageError, match=words):
+        await add_shard(shards.queue.shards, url, settle_seconds=0.0)
+    await shards.queue.shards.refresh_map()
+    assert shards.queue.shards.map == before
+
+
+@pytest.mark.parametrize("place", [0, 1])
+async def test_a_queue_in_use_does_not_become_a_shard_and_stays_what_it_is(tmp_path: Path, place: int) -> None:
+    harness = Shards(open_sqlite, tmp_path)
+    (tmp_path / NAMES[place]).mkdir()
+    used = await open_sqlite(tmp_path / NAMES[place], harness.clock)
+    await used.start_run(NewRun(scraper="s", key="k"))
+    with pytest.raises(UsageError, match=f"{NAMES[place]} has runs of its own"):
+        await harness.open_sharded()
+    await check_is_whole(used)
+    assert len(await used.runs()) == 1
+    await used.close()
+    await harness.close()
+
+
+async def test_one_queue_by_two_names_is_not_two_shards(tmp_path: Path) -> None:
+    harness = Shards(open_sqlite, tmp_path)
+    with pytest.raises(UsageError, match="test://shards/three and test://elsewhere/three are the same queue"):
+        await harness.open_sharded("test://shards/one", "test://elsewhere/three", "test://shards/three")
+    made = await harness.open_sharded()  # nothing of that is left
+    assert made.shards.map.version == 1
+    for shard in made.shards.shards:
+        assert [it.name for it in await shard.ask(lambda it: it.documents(SHARD_MAP))] == [NAME]
+    await harness.close()
+
+
+async def test_a_shard_that_was_away_when_the_map_was_made_gets_it_from_whoever_reaps(tmp_path: Path) -> None:
+    """Without it that shard would be taken for a queue by itself."""
+    harness = Shards(open_sqlite, tmp_path)
+    await (await harness.open_sharded()).close()  # all files are there
+    for name in NAMES[1:]:
+        (tmp_path / name / "queue.db").unlink()
+    harness.queue = await harness.open_sharded()
+    two = harness.queue.shards.shards[1]
+    assert await two.ask(lambda it: it.document(SHARD_MAP, NAME)) is None
+    await harness.queue.reap()
+    known = await two.ask(lambda it: it.document(SHARD_MAP, NAME))
+    assert known is not None and read_map(known.text) == harness.queue.shards.map
+    await harness.close()
+
+
+async def test_many_make_the_same_sharded_queue_at_once(tmp_path: Path) -> None:
+    harness = Shards(open_sqlite, tmp_path)
+
+    async def begin(number: int) -> int:
+        made = await harness.open_sharded()
+        await made.start_run(NewRun(scraper="s", key=f"k{number}", name=f"r{number}"))
+        return made.shards.map.version
+
+    assert await asyncio.gather(*map(begin, range(5))) == [1] * 5
+    await harness.close()
+
+
 async def test_a_lane_is_held_where_it_was_before_it_is_anywhere_else(shards: Shards) -> None:
     """Whoever has the old map may add to it there: that waits, and comes after."""
     run = await shards.run()
@@ -403,6 +483,21 @@ async def test_a_lane_that_a_late_answer_releases_is_at_rest_again_before_it_mov
     stats = await shards.stats(run)
     assert (stats.seen, stats.done, stats.ready, stats.cancelled) == (3, 2, 1, 0)
     assert [task.url for task in (await shards.claim()).tasks] == ["c"]
+
+
+async def test_a_page_that_does_not_end_is_said_and_adding_a_shard_goes_on_after_it(
+    shards: Shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane_move, "REST_TIMEOUT", 0.0)
+    lane = lane_on(3, 4)
+    run = await shards.run()
+    await shards.add(run, [page("a", lane)])
+    leased = await shards.one()
+    with pytest.raises(QueueUnavailable, match=f"1 hosts of shard .* still have pages in progress, such as {lane}"):
+        await add_shard(shards.queue.shards, "test://shards/four", settle_seconds=0.0)
+    await shards.settle(leased, found=(page("b", lane),))
+    await add_shard(shards.queue.shards, "test://shards/four", settle_seconds=0.0)
+    assert (await shards.one()).url == "b"
 
 
 @pytest.mark.parametrize("verb", ["settle", "push", "reap"])

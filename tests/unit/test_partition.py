@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import shoal
+from shoal.core.partition import STRATEGIES
 from shoal.errors import UsageError
 
 HOSTS = [f"http://host{n}.example" for n in range(400)]
@@ -72,6 +77,36 @@ def test_grouping_is_rebalanced_by_few_moves_from_the_largest() -> None:
     assert shoal.rebalance(report.parts, 3, "domain_grouping").moves == []  # what is fair stays
 
 
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 30)), max_size=40), st.integers(1, 6))
+def test_grouping_ends_where_no_host_of_the_largest_part_would_do_better_in_the_smallest(
+    placed: list[tuple[int, int]], n: int
+) -> None:
+    before: list[list[str]] = [[] for _ in range(6)]
+    for host, (part, size) in enumerate(placed):
+        before[part] += [f"http://h{host}.example/{page}" for page in range(size)]
+    report = shoal.rebalance(before, n, "domain_grouping")
+    assert sorted(itertools.chain(*report.parts)) == sorted(itertools.chain(*before))
+    hosts = [Counter(url.rpartition("/")[0] for url in part) for part in report.parts]
+    assert sum(map(len, hosts)) == len(placed)  # each is whole
+    largest, smallest = max(hosts, key=Counter.total), min(hosts, key=Counter.total)
+    assert all(smallest.total() + size >= largest.total() for size in largest.values())
+
+
+@pytest.mark.parametrize("strategy", ["domain_hash", "domain_grouping", "round_robin"])
+def test_parts_that_can_be_read_only_once_are_not_lost(strategy: str) -> None:
+    once = (iter(part) for part in [URLS[:6], URLS[6:9]])
+    report = shoal.rebalance(once, 3, strategy)  # type: ignore[arg-type]
+    assert sorted(itertools.chain(*report.parts)) == sorted(URLS[:9])
+    assert report.total == 9
+
+
+def test_what_is_no_url_is_kept_whatever_it_is_made_of() -> None:
+    odd = ["", "no url", "ftp://host.example/", "http://", "http://a\udcff.example/", "\udcff"]
+    for strategy in STRATEGIES:
+        parts = shoal.partition(odd, 3, strategy)  # type: ignore[arg-type]
+        assert sorted(itertools.chain(*parts)) == sorted(odd)
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 8])
 def test_round_robin_is_rebalanced_by_the_fewest_moves(n: int) -> None:
     before = shoal.partition(URLS, 3, "round_robin")
@@ -97,9 +132,18 @@ def test_what_is_not_possible_is_said(wrong: dict[str, object]) -> None:
         shoal.partition([], **wrong)  # type: ignore[arg-type]
 
 
-def test_what_is_no_list_of_urls_is_said() -> None:
-    for wrong in (lambda: shoal.partition("http://a/", 2), lambda: shoal.partition([5], 2)):  # type: ignore[list-item]
-        with pytest.raises(UsageError, match=r"not a list of URLs|is not a URL"):
-            wrong()
-    with pytest.raises(UsageError, match="parts are lists of URLs"):
+@pytest.mark.parametrize("strategy", ["domain_hash", "domain_grouping", "round_robin"])
+@pytest.mark.parametrize("wrong", [None, 5, "http://a/", b"http://a/", [None], [5], [b"http://a/"]])
+def test_what_is_no_list_of_urls_is_said(wrong: Any, strategy: Any) -> None:
+    with pytest.raises(UsageError, match=r"not a list of URLs|is not a URL"):
+        shoal.partition(wrong, 2, strategy)
+    with pytest.raises(UsageError, match=r"not a list of URLs|is not a URL"):
+        shoal.rebalance([["http://a/"], wrong], 2, strategy)
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "http://a/", {"a": ["http://a/"]}])
+def test_what_is_no_list_of_parts_is_said(wrong: Any) -> None:
+    with pytest.raises(UsageError, match="not a list of parts"):
+        shoal.rebalance(wrong, 2)
+    with pytest.raises(UsageError, match="not a list of URLs"):
         shoal.rebalance(["http://a/", "http://b/"], 2)

@@ -123,6 +123,12 @@ def test_cost_is_the_sum_of_its_parts_and_less_where_machines_are_given_back() -
     assert plan.cost.scaled_total < plan.cost.total
 
 
+@pytest.mark.parametrize(("servers", "problems"), [(32, 0), (33, 1)])
+def test_no_more_servers_are_planned_than_a_queue_may_have(servers: int, problems: int) -> None:
+    found = plan_problems(make_plan(PlanRequest(urls=1_000, servers=servers)))
+    assert len(found) == problems and all("33 servers are more than the 32" in it for it in found)
+
+
 def test_shards_are_planned_as_so_many_servers_with_connections_to_each(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["plan", "--urls", "1e6", "--hosts", "1e4", "--machines", "2", "--server-price", "1", "--json"]
 

@@ -74,6 +74,29 @@ def test_in_a_container_its_control_group_counts(
     assert have.cores == 0.5
 
 
+@pytest.mark.parametrize(
+    ("machine", "group", "limited_by"),
+    [
+        (25, 50, "cgroup v2"),
+        (60, 10, "cgroup v2"),  # a fuller machine has more left than a small container
+        (85, 50, "cgroup v2"),
+        (92, 50, ""),  # it is short: what the container may have does not help
+        (92, 95, "cgroup v2"),
+        (96, 95, ""),
+    ],
+)
+def test_the_memory_that_counts_is_what_ends_first(tmp_path: Path, machine: int, group: int, limited_by: str) -> None:
+    groups = {"cgroup.controllers": "memory", "pod/memory.max": f"{GB}", "pod/memory.current": f"{group * GB // 100}"}
+    made = reader(tmp_path, "0::/pod\n", groups)
+    free = 16_000_000 * (100 - machine) // 100
+    tree(tmp_path / "proc", {"meminfo": f"MemTotal: 16000000 kB\nMemAvailable: {free} kB\n"})
+    have = made.read()
+    assert have.limited_by == limited_by
+    room = 0 if max(machine, group) >= 90 else (90 - group) * GB // 100 // (512 * 2**20)
+    policy = ResourcePolicy(cpu_high=1, disk_reserve=1)  # however busy and full this machine is
+    assert judge_resources(have, policy, workers=0).can_add == room
+
+
 def test_a_container_that_sees_its_own_group_as_the_root_is_understood(tmp_path: Path) -> None:
     # Version 1 without a namespace of its own: the path is that of the host, and only the root can be seen.
     groups = {"memory/memory.limit_in_bytes": "1000000000", "memory/memory.usage_in_bytes": "990000000"}

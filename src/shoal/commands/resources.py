@@ -31,7 +31,7 @@ class ResourceReport(msgspec.Struct, frozen=True):
 
 def resource_report(settings: Settings, pending: int | None = None) -> ResourceReport:
     """pending: tasks to plan for; None: those of the queue."""
-    reader = MachineReader(settings.state_folder)
+    reader = MachineReader(settings.state_folder, settings.memory_high)
     reader.read()
     time.sleep(LOOK_SECONDS)
     have, workers, why = reader.read(), 0, ""

@@ -95,6 +95,8 @@ async def set_workers(
     if not dry_run:
         workers = (await Measurement(queue, settings).measure()).workers
         await scale_once(queue, scaler, count, workers, settings.scale_timeout)
+        if status.request.fixed is not None:  # the next scaler would go back to what was asked for before
+            await write_request(queue, ScaleRequest(count, _who(), await queue.now()))
         await log_command(queue, "scale", "workers", workers=count, driver=scaler.name)
     return SetResult(count, current)
 

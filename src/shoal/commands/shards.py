@@ -11,7 +11,7 @@ from shoal.queue.shards.lane_move import MoveReport, add_shard
 from shoal.queue.shards.run_numbers import is_part
 from shoal.queue.shards.shard import Shard
 
-MAX_LANES = 100_000  # that are counted
+LANE_PAGE = 1_000  # of more at a time a server would do nothing else meanwhile
 MAX_PARTS = 1_000
 
 
@@ -46,18 +46,26 @@ def _role(shard: Shard, settled: int) -> str:
 
 
 async def _status(shard: Shard, role: str) -> ShardStatus:
-    async def ask(queue: Queue) -> tuple[int, int, int, int]:
+    async def ask(queue: Queue) -> tuple[int, int, int]:
         parts = [run for run in await queue.runs(states=("running", "paused"), limit=MAX_PARTS) if is_part(run)]
         stats = await queue.stats_of([part.id for part in parts])
-        lanes = await queue.lanes(limit=MAX_LANES)
-        hosts = sum(lane.ready > 0 or lane.in_flight > 0 for lane in lanes)
-        return hosts, sum(it.ready for it in stats), sum(it.leased for it in stats), sum(it.outbox for it in stats)
+        return sum(it.ready for it in stats), sum(it.leased for it in stats), sum(it.outbox for it in stats)
 
     try:
-        hosts, ready, leased, outbox = await shard.ask(ask)
+        ready, leased, outbox = await shard.ask(ask)
+        hosts = await _count_hosts(shard)
     except QueueUnavailable:
         return ShardStatus(shard.index, shard.name, role, shard.away_reason)
     return ShardStatus(shard.index, shard.name, role, "", hosts, ready, leased, outbox)
+
+
+async def _count_hosts(shard: Shard) -> int:
+    """Those with work, however many there are."""
+    hosts, after = 0, ""
+    while page := await shard.ask(lambda it, after=after: it.lanes(order="name", after=after, limit=LANE_PAGE)):  # type: ignore[misc]
+        hosts += sum(lane.ready > 0 or lane.in_flight > 0 for lane in page)
+        after = page[-1].name
+    return hosts
 
 
 async def add(queue: Queue, url: str) -> MoveReport:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import heapq
 import math
+from bisect import bisect_left, insort
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from itertools import chain
 from typing import Literal
 
 import msgspec
@@ -64,8 +66,7 @@ def partition(
     weights: how much of the whole each part should get, if not the same.
     """
     weights = _check(n, strategy, weights)
-    if isinstance(urls, str):
-        raise UsageError(f"{urls[:50]!r} is one text, not a list of URLs", hint="shoal.partition([…], n)")
+    urls = _texts(urls, hint="shoal.partition([…], n)")
     parts: list[list[str]] = [[] for _ in range(n)]
     if strategy == "round_robin":
         return _deal(urls, parts, weights)
@@ -81,7 +82,7 @@ def partition(
 
 
 def rebalance(
-    parts: Sequence[Sequence[str]],
+    parts: Iterable[Iterable[str]],
     n: int,
     strategy: Strategy = "domain_hash",
     *,
@@ -94,12 +95,15 @@ def rebalance(
     have too many go to those that have too few.
     """
     weights = _check(n, strategy, weights)
-    if any(isinstance(part, str) for part in parts):
-        raise UsageError("parts are lists of URLs", hint="shoal.rebalance([[…], […]], n), with what partition returned")
+    hint = "shoal.rebalance([[…], […]], n), with what partition returned"
+    if isinstance(parts, str | bytes | Mapping) or not isinstance(parts, Iterable):
+        raise UsageError(f"{parts!r:.50} is not a list of parts", hint=hint)
+    # Kept as lists: what is read once, such as a generator, would be empty when it is looked at again.
+    lists = [list(_texts(part, hint=hint)) for part in parts]
     if strategy == "round_robin":
-        return _deal_again(parts, weights)
+        return _deal_again(lists, weights)
     by_host: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    for source, urls in enumerate(parts):
+    for source, urls in enumerate(lists):
         for url in urls:
             by_host[_host(url)].append((source, url))
     hashed = strategy == "domain_hash"
@@ -110,7 +114,7 @@ def rebalance(
         target = homes[host]
         made[target] += [url for _, url in placed]
         moved.update((host, source, target) for source, _ in placed if source != target)
-    return _report(parts, made, moved)
+    return _report(lists, made, moved)
 
 
 def _report(
@@ -124,11 +128,11 @@ def _report(
 def _settle(by_host: Mapping[str, Sequence[tuple[int, str]]], weights: Sequence[float]) -> dict[str, int]:
     """Where each host goes: it stays, unless its part is gone or a smaller one would do better with it."""
     sizes = {host: len(urls) for host, urls in by_host.items()}
-    hosts: list[set[str]] = [set() for _ in weights]
+    hosts = [_HostsBySize() for _ in weights]
     loads = [0.0] * len(weights)
 
     def place(host: str, part: int) -> None:
-        hosts[part].add(host)
+        hosts[part].add(host, sizes[host])
         loads[part] += sizes[host] / weights[part]
 
     homeless = []
@@ -139,14 +143,40 @@ def _settle(by_host: Mapping[str, Sequence[tuple[int, str]]], weights: Sequence[
         place(host, min(range(len(weights)), key=lambda part: loads[part] + sizes[host] / weights[part]))
     for _ in range(len(sizes)):
         largest, smallest = max(range(len(loads)), key=loads.__getitem__), min(range(len(loads)), key=loads.__getitem__)
-        better = [host for host in hosts[largest] if loads[smallest] + sizes[host] / weights[smallest] < loads[largest]]
-        if not better:
+        better = hosts[largest].pop_below((loads[largest] - loads[smallest]) * weights[smallest])
+        if better is None:
             break
-        host = max(better, key=lambda host: (sizes[host], host))
-        hosts[largest].remove(host)
-        loads[largest] -= sizes[host] / weights[largest]
-        place(host, smallest)
+        loads[largest] -= sizes[better] / weights[largest]
+        place(better, smallest)
     return {host: part for part, some in enumerate(hosts) for host in some}
+
+
+class _HostsBySize:
+    """The hosts of one part. There are few sizes where there are many hosts, so that a million are settled quickly."""
+
+    def __init__(self) -> None:
+        self._sizes: list[int] = []  # sorted
+        self._hosts: dict[int, list[str]] = {}
+
+    def add(self, host: str, size: int) -> None:
+        if size not in self._hosts:
+            insort(self._sizes, size)
+            self._hosts[size] = []
+        self._hosts[size].append(host)
+
+    def pop_below(self, limit: float) -> str | None:
+        """One of the largest that have fewer URLs than that."""
+        place = bisect_left(self._sizes, limit) - 1
+        if place < 0:
+            return None
+        size = self._sizes[place]
+        host = self._hosts[size].pop()
+        if not self._hosts[size]:
+            del self._hosts[size], self._sizes[place]
+        return host
+
+    def __iter__(self) -> Iterator[str]:
+        return chain.from_iterable(self._hosts.values())
 
 
 def _check(n: int, strategy: str, weights: Sequence[float] | None) -> Sequence[float]:
@@ -163,10 +193,23 @@ def _check(n: int, strategy: str, weights: Sequence[float] | None) -> Sequence[f
     return numbers
 
 
-def _host(url: str) -> str:
-    """What counts as one host; what is no URL counts as one of its own."""
+def _texts(urls: Iterable[str], *, hint: str) -> Iterator[str]:
+    """The same, one by one; what is no list of texts is said."""
+    if isinstance(urls, str | bytes):
+        raise UsageError(f"{urls[:50]!r} is one text, not a list of URLs", hint=hint)
+    if not isinstance(urls, Iterable):
+        raise UsageError(f"{urls!r:.50} is not a list of URLs", hint=hint)
+    return map(_text, urls)
+
+
+def _text(url: str) -> str:
     if not isinstance(url, str):
         raise UsageError(f"{url!r:.50} is not a URL", hint="URLs are texts")
+    return url
+
+
+def _host(url: str) -> str:
+    """What counts as one host; what is no URL counts as one of its own."""
     try:
         return lane_of(canonical(url))
     except InvalidUrl:
@@ -175,7 +218,7 @@ def _host(url: str) -> str:
 
 def rendezvous(host: str, weights: Sequence[float]) -> int:
     """The part with the highest score; a weight of 2 wins twice as often (-w / ln u is how long such a draw lasts)."""
-    name = host.encode()
+    name = host.encode("utf-8", "surrogatepass")  # what is no URL may be any text
     best, home = -math.inf, 0
     for part, weight in enumerate(weights):
         digest = blake2b(name, digest_size=8, salt=part.to_bytes(8, "big")).digest()

@@ -10,6 +10,7 @@ import msgspec
 SLOW_DESCRIPTORS, STOP_DESCRIPTORS = 0.85, 0.95  # shares of the open files that a process may have
 
 USUAL_RESERVE, SMALL_SHARE = 200_000_000, 0.05
+USUAL_MEMORY_HIGH = 0.9
 
 Pressure = Literal["", "slow", "stop"]
 
@@ -48,7 +49,7 @@ class ResourcePolicy(msgspec.Struct, frozen=True):
     workers_per_core: float = 2.0
     memory_per_worker: int = 512 * 2**20
     files_per_worker: int = 64  # sockets of the machine's share that one needs at least
-    memory_high: float = 0.9
+    memory_high: float = USUAL_MEMORY_HIGH
     disk_reserve: int = 0  # bytes; 0: USUAL_RESERVE, or SMALL_SHARE of a small disk
     cpu_high: float = 0.9
     load_per_core: float = 2.0

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.core.resources import MachineResources
+from shoal.core.resources import USUAL_MEMORY_HIGH, MachineResources
 
 NO_LIMIT = 2**60  # version 1 says so by a number near the largest there is
 MIN_SPAN = 0.05  # seconds between two readings that tell how busy the CPU is
@@ -31,8 +31,16 @@ class _Cgroup(msgspec.Struct, frozen=True):
 class MachineReader:
     """Reads again and again: how busy the CPU was follows from two readings."""
 
-    def __init__(self, disk: Path = Path(), *, proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")):
+    def __init__(
+        self,
+        disk: Path = Path(),
+        memory_high: float = USUAL_MEMORY_HIGH,
+        *,
+        proc: Path = Path("/proc"),
+        cgroups: Path = Path("/sys/fs/cgroup"),
+    ) -> None:
         self._disk = disk
+        self._memory_high = memory_high
         self._proc = proc
         self._memory = _find_cgroup(proc, cgroups, "memory")
         self._cpu = _find_cgroup(proc, cgroups, "cpu")
@@ -59,13 +67,23 @@ class MachineReader:
         )
 
     def read_memory(self) -> tuple[int, int, str]:
-        """(bytes, in use, limited by) of the machine or the group that is nearest to its limit."""
+        """(bytes, in use, limited by) of the machine or the group that is the first to have no more for us."""
         total, available = self._meminfo()
         found = [(total, total - available, "")] if total else []
         for folder in self._memory.folders:
             if (limited := self._group_memory(folder)) is not None and (not total or limited[0] < total):
                 found.append((*limited, f"cgroup v{self._memory.version}"))
-        return max(found, key=lambda one: one[1] / one[0], default=(0, 0, ""))
+        return min(found, key=self._rank, default=(0, 0, ""))
+
+    def _rank(self, place: tuple[int, int, str]) -> tuple[bool, float]:
+        """What is short already comes first, the fullest of all; else where the least is left.
+
+        By the share alone a half full machine would hide a small container in it, and by what is left alone a small
+        container a machine that is nearly full.
+        """
+        total, used, _ = place
+        short = used >= total * self._memory_high
+        return (False, -used / total) if short else (True, total * self._memory_high - used)
 
     def _group_memory(self, folder: Path) -> tuple[int, int] | None:
         """(limit, in use); what the kernel keeps of files only because there is room is not in use."""

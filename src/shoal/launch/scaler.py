@@ -128,7 +128,8 @@ class Measurement:
 
 
 def _room_here(settings: Settings) -> FindRoom:
-    reader, policy = MachineReader(settings.state_folder), resource_policy(settings)
+    policy = resource_policy(settings)
+    reader = MachineReader(settings.state_folder, policy.memory_high)
     reader.read()  # how busy the CPU is follows from two readings
 
     async def find_room() -> Room:

@@ -53,6 +53,8 @@ def plan_problems(plan: Plan) -> list[str]:
         )
     if plan.servers_needed > request.servers:
         found.append(_server_problem(plan))
+    elif request.servers > MAX_SHARDS and not request.sizing.on_one_machine:
+        found.append(f"{request.servers} servers are more than the {MAX_SHARDS} that a queue may have (--servers)")
     return found
 
 

@@ -36,7 +36,7 @@ class ResourceGuard:
     def __init__(self, worker: str, policy: ResourcePolicy, folder: str) -> None:
         self._worker = worker
         self._policy = policy
-        self._reader = MachineReader(Path(folder))
+        self._reader = MachineReader(Path(folder), policy.memory_high)
         self._memory_at_first = 0
         self._memory = 0  # of this process, at the last look
         self._finished = 0  # pages, at the last look

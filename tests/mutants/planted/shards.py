@@ -100,8 +100,8 @@ MUTANTS = (
     Mutant(
         "a lane moves while something of it is in progress",
         "queue/shards/lane_move.py",
-        "            if not await source.ask(in_flight):  #",
-        "            if names is not None:  #",
+        "        if not await _in_progress(source, names):  #",
+        "        if names is not None:  #",
         TESTS,
     ),
     Mutant(
@@ -116,6 +116,43 @@ MUTANTS = (
         "queue/shards/upkeep.py",
         "    if time.monotonic() - shards.reconciled_at >= MAP_INTERVAL:\n",
         "    if await look(shards):\n",
+        TESTS,
+    ),
+    Mutant(
+        "a queue that is in use becomes a shard",
+        "queue/shards/shard_set.py",
+        "            await check_empty(self.shards)\n",
+        "",
+        TESTS,
+    ),
+    Mutant(
+        "one store by two names is two shards",
+        "queue/shards/shard_set.py",
+        "            await check_apart(self.shards, self.token)\n",
+        "",
+        TESTS,
+    ),
+    Mutant(
+        "a shard of another queue is added",
+        "queue/shards/lane_move.py",
+        "        await check_is_no_shard(candidate)\n",
+        "",
+        TESTS,
+    ),
+    Mutant("a sharded queue is added as a shard", "queue/shards/lane_move.py", "    check_new_url(url)\n", "", TESTS),
+    Mutant(
+        "how many hosts a new shard may get is limited by time",
+        "queue/shards/lane_move.py",
+        "        await _for_each(names, lambda name: _hold(source, name))\n",
+        "        async with asyncio.timeout(REST_TIMEOUT):\n"
+        "            await _for_each(names, lambda name: _hold(source, name))\n",
+        "unit/test_shard_added.py",
+    ),
+    Mutant(
+        "a shard that was away when the map was made never gets it",
+        "queue/shards/upkeep.py",
+        "        await shards.spread_map()\n",
+        "        pass\n",
         TESTS,
     ),
 )

@@ -9,6 +9,7 @@ from shoal.control.scaling.base import Replicas, ScalerFailed
 from shoal.control.scaling.program import run_program
 
 PLUGIN, PROGRAM = ("docker", "compose"), ("docker-compose",)
+ASKED, ONE_OFF = '{{.State.Running}} {{index .Config.Labels "com.docker.compose.oneoff"}}', " True"
 
 
 class ComposeScaler:
@@ -25,8 +26,10 @@ class ComposeScaler:
         listed = (await self._compose("ps", "--all", "--quiet", self._service)).split()
         if not listed:
             return Replicas(0, 0)
-        asked = ("docker", "inspect", "--format", "{{.State.Running}}", *listed)
-        return Replicas(len(listed), (await run_program(asked, seconds=self._timeout)).split().count("true"))
+        told = await run_program(("docker", "inspect", "--format", ASKED, *listed), seconds=self._timeout)
+        # What `docker compose run` made or left behind is listed with them, and `up --scale` does not count it.
+        running = [line.split()[0] for line in told.splitlines() if line.strip() and not line.endswith(ONE_OFF)]
+        return Replicas(len(running), running.count("true"))
 
     async def scale_to(self, count: int, held: Mapping[str, int]) -> None:
         await self._compose(

@@ -150,10 +150,10 @@ class LocalScaler:
 
     def _start(self) -> None:
         name = PREFIX + secrets.token_hex(3)
-        self._folder.mkdir(parents=True, exist_ok=True)
         log = str(self._log(name))
         command = [sys.executable, "-P", "-m", "shoal", "worker", "--workers", "1", "--name", name, *self._arguments]
         try:
+            self._folder.mkdir(parents=True, exist_ok=True)
             pid = os.posix_spawn(
                 sys.executable,
                 command,
@@ -170,7 +170,14 @@ class LocalScaler:
             raise ScalerFailed(
                 f"no worker can be started: {error.strerror}", hint="shoal resources says what is short here"
             ) from error
-        self._save(LocalWorker(name, pid, process_start(pid), process_namespace(), time.time()))
+        try:
+            self._save(LocalWorker(name, pid, process_start(pid), process_namespace(), time.time()))
+        except ScalerFailed:
+            # Nobody would ever find it again, and the next try would start another one.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
 
     def _press(self, worker: LocalWorker) -> None:
         """A worker that drains for too long is stopped, which returns what it has; then it is ended."""
@@ -190,8 +197,15 @@ class LocalScaler:
     def _save(self, worker: LocalWorker) -> None:
         file = self._file(worker.name)
         new = file.with_suffix(".new")
-        new.write_bytes(msgspec.json.encode(worker))
-        new.replace(file)
+        try:
+            new.write_bytes(msgspec.json.encode(worker))
+            new.replace(file)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                new.unlink()
+            raise ScalerFailed(
+                f"what is known of workers cannot be written: {error.strerror}", hint=f"look at {self._folder}"
+            ) from error
 
     def _file(self, name: str) -> Path:
         return self._folder / f"{name}.json"

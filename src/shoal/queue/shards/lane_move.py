@@ -7,8 +7,9 @@ so it is never handed out by two shards; what is imported twice is there once; o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping
-from typing import TYPE_CHECKING, Literal
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -21,9 +22,10 @@ from shoal.queue.base import Queue, TaskFilter
 from shoal.queue.shards.filler import LANE
 from shoal.queue.shards.inspect import MOVED
 from shoal.queue.shards.moved_tasks import note_moved
+from shoal.queue.shards.new_shard import check_empty, check_is_no_shard, check_new_url
 from shoal.queue.shards.numbers import first_number, in_run
 from shoal.queue.shards.run_numbers import KEY, is_part
-from shoal.queue.shards.shard import LONG_TIMEOUT, Shard
+from shoal.queue.shards.shard import LONG_TIMEOUT, Shard, gather_all
 from shoal.queue.shards.shard_map import shard_of
 from shoal.queue.shards.shard_set import MAP_INTERVAL, ShardSet
 from shoal.queue.shards.shard_url import shard_name
@@ -32,8 +34,11 @@ from shoal.queue.shards.transit import carry_all
 if TYPE_CHECKING:
     from shoal.core.run import Run
 
+T = TypeVar("T")
+
 PAGE = 500
-REST_TIMEOUT = 120.0  # seconds for what is in progress on a lane, or on its way from a shard
+AT_ONCE = 16
+REST_TIMEOUT = 120.0  # seconds for what is in progress, or on its way from a shard
 POLL = 0.2
 TRIES = 10
 # Of anything else the new shard only has to know that it was there.
@@ -53,6 +58,7 @@ class MoveReport(msgspec.Struct, frozen=True):
 
 async def add_shard(shards: ShardSet, url: str, *, settle_seconds: float = 2 * MAP_INTERVAL) -> MoveReport:
     """Add a shard, and move its lanes there; repeated, go on with it."""
+    check_new_url(url)
     await shards.refresh_map()
     name = shard_name(url)
     joining = bool(shards.map.joining)
@@ -89,8 +95,8 @@ async def _announce(shards: ShardSet, url: str, name: str) -> None:
         raise UsageError(f"there are {MAX_SHARDS} shards, and no more are possible", hint="use larger servers")
     candidate = Shard(len(shards.shards), url, shards.opener)
     try:
-        if await candidate.ask(lambda it: it.runs(limit=1)):
-            raise UsageError(f"{name} has runs of its own", hint="a new shard is empty: use another namespace")
+        await check_is_no_shard(candidate)
+        await check_empty([candidate])
     finally:
         await candidate.close()
     shards.know_url(url)
@@ -113,10 +119,13 @@ async def _move_from(shards: ShardSet, source: Shard, target: Shard, report: Mov
         count += 1
         if shard_of(lane.name, target.index + 1) == target.index:
             leaving[lane.name] = lane
-    for lane in leaving.values():
+
+    async def leave(lane: LaneState) -> None:
         if lane.reason != MOVED:
             await _copy_lane(target, lane)
         await _hold(source, lane.name)
+
+    await _for_each(leaving.values(), leave)
     await _hold_at_rest(source, leaving)
     tasks = 0
     for part in await source.ask(lambda it: it.runs(limit=10_000)):
@@ -150,20 +159,44 @@ async def _copy_lane(target: Shard, lane: LaneState) -> None:
 async def _hold_at_rest(source: Shard, lanes: Collection[str]) -> None:
     """Nothing of these lanes is in progress any more: it is settled, or its lease has ended; and they are held."""
     names = sorted(lanes)
+    while True:
+        await _until_at_rest(source, names)
+        # Again: an answer that came late may have released it.
+        await _for_each(names, lambda name: _hold(source, name))
+        if not await _in_progress(source, names):  # and what was claimed before it was held again is not at rest
+            return
 
-    async def in_flight(queue: Queue) -> int:
-        some = [await queue.lanes(names=names[at : at + PAGE], limit=PAGE) for at in range(0, len(names), PAGE)]
-        return sum(lane.in_flight for page in some for lane in page)
 
-    async with asyncio.timeout(REST_TIMEOUT):
-        while True:
-            while await source.ask(in_flight):
+async def _until_at_rest(source: Shard, names: list[str]) -> None:
+    waiting = await _in_progress(source, names)
+    try:
+        # Only this is limited: how long all of it takes is a matter of how many hosts there are.
+        async with asyncio.timeout(REST_TIMEOUT):
+            while waiting:
                 await asyncio.sleep(POLL)
                 await source.ask(lambda it: it.reap())
-            for name in names:  # again: an answer that came late may have released it
-                await _hold(source, name)
-            if not await source.ask(in_flight):  # and what was claimed before it was held again is not at rest
-                return
+                waiting = await _in_progress(source, waiting)
+    except TimeoutError as error:
+        raise QueueUnavailable(
+            f"{len(waiting):,} hosts of shard {source.name} still have pages in progress, such as {waiting[0]}",
+            hint="once they are done, repeat it: shoal shards add",
+        ) from error
+
+
+async def _in_progress(source: Shard, names: list[str]) -> list[str]:
+    found = []
+    for at in range(0, len(names), PAGE):
+        some = names[at : at + PAGE]
+        page = await source.ask(lambda it, some=some: it.lanes(names=some, limit=PAGE))  # type: ignore[misc]
+        found += [lane.name for lane in page if lane.in_flight]
+    return found
+
+
+async def _for_each(many: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:
+    """A few at a time: there may be a million hosts, and each waits for an answer."""
+    rest = iter(many)
+    while some := list(islice(rest, AT_ONCE)):
+        await gather_all(map(work, some))
 
 
 async def _move_run(shards: ShardSet, source: Shard, target: Shard, part: Run, lanes: Mapping[str, LaneState]) -> int:

@@ -16,8 +16,9 @@ from shoal.core.run import Run
 from shoal.core.stats import Stats
 from shoal.core.task import Task
 from shoal.errors import QueueUnavailable, UsageError
-from shoal.queue.base import Document, Queue
+from shoal.queue.base import Queue
 from shoal.queue.document_kinds import SHARD_MAP
+from shoal.queue.shards.new_shard import check_apart, check_empty
 from shoal.queue.shards.run_numbers import RunNumbers
 from shoal.queue.shards.shard import SHORT_TIMEOUT, TIMEOUT, Opener, Shard, gather_all
 from shoal.queue.shards.shard_map import NAME, ShardMap, read_map, shard_of, write_map
@@ -35,11 +36,17 @@ MAX_RUNS = 10_000
 MAX_LANES = 100_000  # whose shard is remembered
 
 
+async def _map_on(queue: Queue) -> str:
+    known = await queue.document(SHARD_MAP, NAME)
+    return known.text if known is not None else ""
+
+
 class ShardSet:
     def __init__(self, urls: Sequence[str], opener: Opener) -> None:
         self.token = uuid.uuid4().hex[:12]  # of this process: what it sends is known by it
         self.shards: list[Shard] = []
         self.map = ShardMap(0, tuple(map(shard_name, urls)))
+        self.lacks_map = False  # one of them has none, or an older one: it was away when that was made
         self.turn = 0  # which shard a claim asks first
         self.runs = RunNumbers(self)
         self.looked_at = 0.0  # when the map was last read
@@ -91,19 +98,30 @@ class ShardSet:
             return
         if self.home.is_away:
             raise self.home.away_error()
+        await self._check_new()
         first = write_map(replace(self.map, version=1))
         made = await self.home.ask(lambda it: it.compare_and_swap(SHARD_MAP, NAME, first, 0))
         self.use_map(read_map(made.text)) if made else await self.refresh_map()
         await self.spread_map()
 
+    async def _check_new(self) -> None:
+        try:
+            await check_empty(self.shards)
+            await check_apart(self.shards, self.token)
+        except UsageError:
+            await self.refresh_map()
+            if not self.map.version:  # else somebody has made it meanwhile, and started a run
+                raise
+
     async def refresh_map(self) -> None:
         """Read the map; the newest that any shard has is the one."""
         self.looked_at = time.monotonic()
-        found = await self.gather(lambda it: it.document(SHARD_MAP, NAME), timeout=SHORT_TIMEOUT)
-        maps = [read_map(document.text) for document in found if isinstance(document, Document)]
+        found = await self.gather(_map_on, timeout=SHORT_TIMEOUT)
+        maps = [read_map(text) for text in found if text]
         newest = max(maps, key=lambda it: it.version, default=None)
         if newest is not None and newest.version > self.map.version:
             self.use_map(newest)
+        self.lacks_map = "" in found or any(it.version < self.map.version for it in maps)
 
     def use_map(self, shard_map: ShardMap) -> None:
         ours, theirs = self.map.shards, shard_map.shards
@@ -141,6 +159,7 @@ class ShardSet:
                 await queue.compare_and_swap(SHARD_MAP, NAME, text, known.version if known else 0)
 
         await self.gather(copy)
+        self.lacks_map = False
 
     # asking
 

@@ -18,6 +18,8 @@ TRUSTED_SHARE = 2 / 3  # of a lease: who could not renew it by then does not hol
 
 async def keep_together(shards: ShardSet) -> None:
     await look(shards)  # first of all: where anything belongs may have changed
+    if shards.lacks_map:
+        await shards.spread_map()
     with contextlib.suppress(QueueUnavailable):
         await carry_all(shards)
     if shards.limited:
