@@ -6,10 +6,12 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,10 @@ from wait import HANG, until, wait_until
 
 from shoal.app import opened_queue
 from shoal.config.load import load
-from shoal.errors import UsageError
+from shoal.control.celery import broker as celery_broker
+from shoal.control.celery.broker import Broker
+from shoal.control.celery.options import read_options
+from shoal.errors import QueueUnavailable, UsageError
 from shoal.integrations.celery.crawl_runs import CrawlRuns
 from shoal.integrations.celery.page_runs import PageRuns
 from shoal.launch.job import FleetJob
@@ -311,9 +316,7 @@ def test_distributed_batches_run_through_celery(shop: Shop, server: str) -> None
 
 
 async def test_the_status_says_so_where_celery_cannot_work(tmp_path: Path) -> None:
-    from shoal.control.celery.broker import Broker
     from shoal.control.celery.engine import CeleryEngine
-    from shoal.control.celery.options import read_options
 
     with broker() as url:
         async with opened_queue(load({"queue": str(tmp_path / "q.db")}, env={})) as queue:
@@ -325,6 +328,34 @@ async def test_the_status_says_so_where_celery_cannot_work(tmp_path: Path) -> No
                 "distributed_available": False,
                 "message": "Redis not available",
             }
+
+
+async def test_what_is_sent_does_not_wait_for_results_or_for_a_broker_that_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An error that nobody expects would end whoever maintains the queue."""
+    away = "redis://127.0.0.1:1/0"
+    with broker() as url, opened_broker(url, CELERY_RESULT_BACKEND=away) as its_results_away:
+        await its_results_away.send("shop.index", id="a")
+        headers = await its_results_away.ask(lambda connection: connection.SimpleQueue("celery").get().headers)
+        assert (headers["id"], headers["ignore_result"]) == ("a", False)
+    with opened_broker(away) as gone, pytest.raises(QueueUnavailable, match="Redis not available"):
+        await gone.send("shop.index")
+    monkeypatch.setattr(celery_broker, "ANSWER_TIMEOUT", 0.2)
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)), opened_broker(f"redis://127.0.0.1:{port}/0") as frozen:
+        for asked in (frozen.send("shop.index"), frozen.check(), frozen.worker_sizes()):
+            with pytest.raises(QueueUnavailable, match="Redis not available"):
+                await asked
+
+
+@contextmanager
+def opened_broker(url: str, **variables: str) -> Iterator[Broker]:
+    opened = Broker(read_options(environment(url, **variables)))
+    try:
+        yield opened
+    finally:
+        opened.close()
 
 
 async def test_what_a_killed_fleet_left_is_made_good_by_new_messages(shop: Shop) -> None:

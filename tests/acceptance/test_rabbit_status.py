@@ -165,6 +165,13 @@ def test_a_listener_that_never_answers_costs_no_more_than_the_timeout(monkeypatc
             asyncio.run(ManagementApi(url).get("overview"))
 
 
+def test_certificates_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    url = management_url(load({"rabbitmq_management": "https://u:p@127.0.0.1:1"}))
+    with pytest.raises(UsageError, match="cannot be read") as raised:
+        ManagementApi(url, str(tmp_path / "none.pem"))
+    assert "--ca-file" in raised.value.hint
+
+
 def test_the_login_of_the_queue_goes_to_its_own_broker_only() -> None:
     queue = "amqp://me:s%40cret@broker.example/jobs?ledger=relay"
     own = management_url(load({"queue": queue}))

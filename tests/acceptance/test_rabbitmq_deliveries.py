@@ -92,7 +92,7 @@ async def carrying(folder: Path) -> AsyncIterator[Carried]:
 
 @pytest.fixture
 def quick_audit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only where something is missing: on a busy machine it would take for missing what a worker is just given."""
+    """Only where something is missing: it would take for missing what a worker was just given and has not told of."""
     monkeypatch.setattr(audit, "INTERVAL", 0.2)
     monkeypatch.setattr(audit, "MIN_AGE", 0.5)
 
@@ -295,6 +295,77 @@ async def test_auto_tasks_are_acknowledged_by_delivery_and_never_given_twice(car
     await _claimed(queue, "w", 0)  # connected again, it tells the relay so
     stats = await until(lambda: _ended(carried, run))
     assert (stats.done, stats.dead, stats.open) == (4, 2, 0)
+
+
+@pytest.mark.usefixtures("quick_audit")
+async def test_auto_tasks_that_a_dead_worker_may_have_begun_are_letters_and_nobody_begins_them(
+    carried: Carried, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holdings, "FRESH_SECONDS", 0.2)
+    run = await carried.run(6, ack="auto")
+    dead = await carried.client()
+    await claim(dead, "dead", 2)
+    await until(lambda: _is_empty(carried, carried.queue_name(ack="auto")))  # all of them are with it
+    await kill(dead)
+    other = await carried.client()
+
+    async def ended() -> Stats | None:
+        assert not await _claimed(other, "other", 6)
+        return await _ended(carried, run)
+
+    assert (await until(ended)).dead == 6
+
+
+async def kill(queue: RabbitmqQueue) -> None:
+    """As kill -9 of its process does: it says nothing more, and its connection breaks."""
+    tending, connection = queue._deliveries._tending, queue._link.current
+    assert tending is not None
+    assert connection is not None
+    tending.cancel()
+    connection.abort(ConnectionLost("killed"))
+
+
+async def _is_empty(carried: Carried, name: str) -> bool:
+    return await carried.depth(name) == 0
+
+
+async def test_one_worker_gets_only_as_many_auto_tasks_as_it_can_begin_soon_and_gives_back_what_it_has_not(
+    carried: Carried,
+) -> None:
+    run = await carried.run(100, ack="auto")
+    first, second = await carried.client(), await carried.client()
+    (task,) = await claim(first, "first", 1)
+    await until(lambda: _delivered(first, 16))
+    assert await carried.depth(carried.queue_name(ack="auto")) == 100 - 16 - 1
+    await first.settle(done([task]))
+    await first.close()
+    tasks = await claim_all(second, "second", 99)
+    assert len({it.id for it in (task, *tasks)}) == 100
+    await second.settle(done(tasks))
+    stats = await carried.stats(run)
+    assert (stats.done, stats.dead, stats.open) == (100, 0, 0)
+
+
+@pytest.mark.parametrize("ack", ["manual", "auto"])
+async def test_what_waits_at_a_worker_that_is_slow_is_not_taken_for_missing(
+    carried: Carried, ack: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deliveries, "IDLE_AFTER", 1e9)  # a slow worker claims now and then
+    monkeypatch.setattr(holdings, "FRESH_SECONDS", 1e9)
+    monkeypatch.setattr(audit, "MIN_AGE", 0.0)
+    run = await carried.run(8, ack=ack)
+    queue = await carried.client()
+    await until(lambda: _delivered(queue, 8))
+    (task,) = await claim(queue, "w", 1)
+    relay, loop = carried.relay.relay, asyncio.get_running_loop()
+    await until(lambda: task.id in relay._holdings.held(loop.time()))  # it has said what it has
+    connection = relay._link.current
+    assert connection is not None
+    for _ in range(2):
+        assert await relay._audit.look(connection, loop.time()) == 0
+    tasks = await claim_all(queue, "w", 7)
+    await queue.settle(done([task, *tasks]))
+    assert (await carried.stats(run)).done == 8
 
 
 async def _ended(carried: Carried, run: Run) -> Stats | None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
+import socket
 import subprocess
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -34,6 +37,42 @@ class NetworkNamespace:
             _set_namespace(own)
             os.close(inside)
             os.close(own)
+
+    @contextmanager
+    def reaching(self, port: int) -> Iterator[None]:
+        """One port of this machine's loopback interface, and no other, is at the same place inside."""
+        with self.entered():
+            listener = socket.create_server(("127.0.0.1", port))
+        loop = asyncio.new_event_loop()
+        forwarding = threading.Thread(target=loop.run_until_complete, args=(_forward(listener, port),))
+        forwarding.start()
+        try:
+            yield
+        finally:
+            loop.call_soon_threadsafe(lambda: [task.cancel() for task in asyncio.all_tasks(loop)])
+            forwarding.join()
+            loop.close()
+
+
+async def _forward(listener: socket.socket, port: int) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(_copy(reader, there[1]), _copy(there[0], writer))
+
+    with suppress(asyncio.CancelledError):
+        async with await asyncio.start_server(handle, sock=listener) as server:
+            await server.serve_forever()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+    except (ConnectionError, asyncio.CancelledError):
+        pass
+    finally:
+        writer.close()
 
 
 @contextmanager

@@ -97,7 +97,17 @@ def test_a_broker_that_kombu_does_not_know_is_refused_before_anything_connects(u
 
 
 def test_the_socket_of_a_redis_can_be_the_broker() -> None:
-    assert celery_app(CeleryOptions(broker_url="redis+socket:///run/redis.sock"))
+    options = CeleryOptions(broker_url="redis+socket:///run/redis.sock", visibility_timeout=60.0)
+    conf = celery_app(options).conf
+    assert (options.broker_label, conf.broker_transport_options) == ("Redis", {"visibility_timeout": 60.0})
+    assert conf.result_backend == options.broker_url
+
+
+@pytest.mark.parametrize("url", ["nothing://h/0", "no thing://h/0"])
+def test_a_result_backend_that_celery_does_not_know_is_refused_before_anything_connects(url: str) -> None:
+    with pytest.raises(UsageError, match="CELERY_RESULT_BACKEND: Celery cannot use") as raised:
+        celery_app(CeleryOptions(result_backend=url))
+    assert raised.value.hint
 
 
 def test_processes_of_a_worker_share_one_rate(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import msgspec
 
 from shoal.config.load import Settings
 from shoal.errors import QueueRefused, QueueUnavailable, UsageError
+from shoal.queue.tls import tls_context
 
 TIMEOUT = 10.0  # seconds for one answer, from connecting to its last byte
 MAX_ANSWER = 16_000_000  # bytes
@@ -97,7 +98,7 @@ class ManagementApi:
 
     def __init__(self, url: ManagementUrl, ca_file: str = "") -> None:
         self.url = url
-        self._tls = ssl.create_default_context(cafile=ca_file or None) if url.scheme == "https" else None
+        self._tls = tls_context(ca_file) if url.scheme == "https" else None
 
     async def get(self, path: str, **query: object) -> Any:
         """The answer as plain values; raises QueueUnavailable or QueueRefused with what to do."""

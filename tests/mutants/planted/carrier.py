@@ -75,6 +75,20 @@ MUTANTS = (
         f"{_DELIVERIES}::test_a_push_of_another_process_is_repeated_also_where_something_else_was_delivered",
     ),
     Mutant(
+        "what waits at a worker is taken for missing",
+        "control/carrier/audit.py",
+        "self._holdings.delivered(now)",
+        "self._holdings.held(now)",
+        f"{_DELIVERIES}::test_what_waits_at_a_worker_that_is_slow_is_not_taken_for_missing",
+    ),
+    Mutant(
+        "a task that is done at most once is begun again after its worker died",
+        "queue/rabbitmq/deliveries.py",
+        "if auto and message.redelivered:",
+        "if False:",
+        f"{_DELIVERIES}::test_auto_tasks_that_a_dead_worker_may_have_begun_are_letters_and_nobody_begins_them",
+    ),
+    Mutant(
         "reports of workers fill the relay's memory",
         "control/carrier/holdings.py",
         "len(self._workers) > MAX_WORKERS or self._count > MAX_HELD:",

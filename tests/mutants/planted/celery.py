@@ -49,6 +49,20 @@ MUTANTS = (
         "unit/test_celery_rules.py",
     ),
     Mutant(
+        "whoever sends a task waits for the result backend",
+        "control/celery/broker.py",
+        "ignore_result=True,",
+        "ignore_result=False,",
+        ACCEPTANCE + "test_what_is_sent_does_not_wait_for_results_or_for_a_broker_that_is_away",
+    ),
+    Mutant(
+        "a result backend that Celery does not know is found by the first message",
+        "control/celery/broker.py",
+        "    _check_backend(options.results_url)\n",
+        "",
+        "unit/test_celery_rules.py",
+    ),
+    Mutant(
         "the same page sends its task under another id each time",
         "core/celery_task.py",
         "uuid.uuid5(_NAMESPACE,",

@@ -41,7 +41,7 @@ class Audit:
         """How many were given back."""
         await self._free_runs.refresh(now)
         clock = await self._ledger.now()
-        held = self._holdings.held(now)
+        delivered = self._holdings.delivered(now)
         missing: dict[tuple[int, int], TaskView] = {}
         for run in self._free_runs.all:
             leased = [view for view in await self._leased(run.id) if view.worker == RELAY]
@@ -54,7 +54,7 @@ class Audit:
                 continue
             for view in leased:
                 old = clock - view.lease > MIN_AGE * 1e6  # a lease's number is the time it was taken
-                if old and view.id not in held and view.id not in self._ahead.unconfirmed:
+                if old and view.id not in delivered and view.id not in self._ahead.unconfirmed:
                     missing[view.id, view.lease] = view
         lost = [view for key, view in missing.items() if key in self._missing]
         self._missing = set(missing)

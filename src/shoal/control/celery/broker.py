@@ -15,6 +15,7 @@ from shoal.version import install_hint
 T = TypeVar("T")
 
 CONNECT_TIMEOUT = 2.0  # seconds
+ANSWER_TIMEOUT = 5.0  # seconds that Redis has for an answer: one that stands still would hold a thread for ever
 PING_TIMEOUT = 1.0  # seconds that workers have for their answer
 # Nothing of ours is ever pickled, and nothing that is pickled is read.
 CONTENT = {
@@ -33,6 +34,7 @@ def celery_app(options: CeleryOptions) -> Any:
     except ModuleNotFoundError as error:
         raise UsageError(f"Celery is not installed: {error.name}", hint=install_hint("celery", "redis")) from error
     _check_transport(options.broker_url)
+    _check_backend(options.results_url)
     app = Celery("shoal", broker=options.broker_url, backend=options.results_url, set_as_current=False)
     transport = {"visibility_timeout": options.visibility_timeout} if options.broker_label == "Redis" else {}
     app.conf.update(
@@ -50,6 +52,15 @@ def celery_app(options: CeleryOptions) -> Any:
     return app
 
 
+def _for_questions(options: CeleryOptions) -> Any:
+    """The app of those who ask and send, and consume nothing."""
+    app = celery_app(options)
+    if options.broker_label == "Redis":
+        timeouts = {"socket_connect_timeout": CONNECT_TIMEOUT, "socket_timeout": ANSWER_TIMEOUT}
+        app.conf.broker_transport_options = {**app.conf.broker_transport_options, **timeouts}
+    return app
+
+
 def _check_transport(url: str) -> None:
     """Kombu would say so when it first connects, and with its own words only."""
     from kombu.transport import get_transport_cls
@@ -63,12 +74,26 @@ def _check_transport(url: str) -> None:
         ) from error
 
 
+def _check_backend(url: str) -> None:
+    """Celery would say no more than that there is no module of that name."""
+    from celery.app.backends import by_url
+    from celery.exceptions import ImproperlyConfigured
+
+    try:
+        by_url(url)
+    except (ImportError, ImproperlyConfigured) as error:
+        raise UsageError(
+            f"CELERY_RESULT_BACKEND: Celery cannot use {url.partition('://')[0]}:// ({error})",
+            hint="give redis://…, or what that backend needs is to be installed",
+        ) from error
+
+
 class Broker:
     """Kombu waits where it stands, so everything here is done in threads."""
 
     def __init__(self, options: CeleryOptions, app: Any = None) -> None:
         self.options = options
-        self._app = app or celery_app(options)
+        self._app = app or _for_questions(options)
 
     async def send(
         self,
@@ -79,7 +104,6 @@ class Broker:
         id: str | None = None,
         queue: str = "",
         expires: float | None = None,
-        ignore_result: bool = False,
     ) -> None:
         """Send a task by its name; QueueUnavailable where the broker does not take it."""
 
@@ -92,7 +116,10 @@ class Broker:
                     kwargs=dict(kwargs or {}),
                     task_id=id,
                     expires=expires,
-                    ignore_result=ignore_result,
+                    # Only the worker is told: nobody waits for a result here, and a result backend that is away
+                    # would hold up what is sent, and end in an error of which Celery says that it is for ever.
+                    ignore_result=True,
+                    headers={"ignore_result": False},
                     retry=True,
                     retry_policy={"max_retries": 1, "interval_start": 0.1},
                     serializer="json",

@@ -37,7 +37,8 @@ class CeleryOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def broker_label(self) -> str:
         """For people."""
-        return _LABELS.get(self.broker_url.partition("://")[0], "broker")
+        scheme = self.broker_url.partition("://")[0]
+        return _LABELS.get(scheme.partition("+")[0], "broker")  # redis+socket:// is Redis, too
 
     @property
     def budget(self) -> float:

@@ -46,14 +46,15 @@ class TaskQueuesQuestion(msgspec.Struct, frozen=True):
 class TaskQueue(msgspec.Struct, frozen=True):
     name: str
     scraper: str
-    auto: bool = False  # acknowledged by being delivered
+    auto: bool = False  # acknowledged when a worker begins it
 
 
 class HoldingReport(msgspec.Struct, frozen=True):
-    """What a worker has been handed out and has not settled."""
+    """What a worker has been handed out and has not settled, and what it was delivered and has not begun."""
 
     worker: str
     tasks: tuple[int, ...]
+    waiting: tuple[int, ...] = ()
 
 
 decode_task = msgspec.msgpack.Decoder(LeasedTask).decode

@@ -1,7 +1,8 @@
 """Deliveries: tasks that the broker delivers to this worker, from the message to its acknowledgement.
 
 A message is acknowledged when its task was settled, or is no longer to be done: until then the broker keeps it, and
-gives it to another if this worker is gone.
+gives it to another if this worker is gone. One that is done at most once is acknowledged when it is handed out; what
+comes again of these, somebody may have begun, and nobody begins it.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ TEND_EVERY = 0.5
 IDLE_AFTER = 3.0  # seconds without a claim after which what was not handed out goes back
 REPORT_EVERY = 5.0  # how often the relays are told what is held here
 RECHECK_AFTER = 30.0  # seconds after which what is held is asked about: it may have been given up here
+CLOSE_BUDGET = 5.0  # seconds for giving back what nobody has begun
 WAIT_PAUSE = 3.0  # seconds until what another worker has is asked about again
 PREFETCH_SECONDS = 0.5  # of work that the broker sends ahead
 PREFETCH_MIN, PREFETCH_MAX = 16, 1_000
@@ -56,12 +58,13 @@ Key = tuple[int, int]  # task and lease
 
 
 class Delivery:
-    __slots__ = ("channel", "count", "handed_out_at", "request", "tag", "task")
+    __slots__ = ("auto", "channel", "count", "handed_out_at", "request", "tag", "task")
 
-    def __init__(self, task: LeasedTask, channel: Channel | None, tag: int) -> None:
+    def __init__(self, task: LeasedTask, channel: Channel, tag: int, *, auto: bool) -> None:
         self.count = 0  # of earlier deliveries, as the broker counts them
         self.task = task
-        self.channel = channel  # None: it was acknowledged by being delivered
+        self.auto = auto
+        self.channel: Channel | None = channel  # None: it was acknowledged
         self.tag = tag
         self.handed_out_at = 0.0
         self.request = ""  # of the claim that it was handed out for
@@ -122,6 +125,7 @@ class Deliveries:
         taken: list[LeasedTask] = []
         now = asyncio.get_running_loop().time()
         held = self._held
+        begun: list[Delivery] = []
         for waiting in self._bands:
             while waiting and len(taken) < limit:
                 delivery = waiting.popleft()
@@ -129,6 +133,9 @@ class Deliveries:
                 task = delivery.task
                 held[task.id, task.lease] = delivery
                 taken.append(task)
+                if delivery.auto:
+                    begun.append(delivery)
+        self._ack_all(begun)
         self._handed_out += len(taken)
         if not any(self._bands):
             self._news.clear()
@@ -136,14 +143,8 @@ class Deliveries:
 
     def acknowledge(self, outcomes: Sequence[Outcome]) -> None:
         """The ledger has answered for these: whatever it said, their messages have done their work."""
-        acks: dict[Channel, list[int]] = {}
-        for outcome in outcomes:
-            if outcome.result != "part":
-                delivery = self._held.pop((outcome.task, outcome.lease), None)
-                if delivery is not None and delivery.channel is not None:
-                    acks.setdefault(delivery.channel, []).append(delivery.tag)
-        for channel, tags in acks.items():
-            self._ack(channel, tags)
+        settled = [self._held.pop((it.task, it.lease), None) for it in outcomes if it.result != "part"]
+        self._ack_all([delivery for delivery in settled if delivery is not None])
 
     async def wait(self) -> None:
         await self._news.wait()
@@ -154,10 +155,23 @@ class Deliveries:
             self._tending.cancel()
             await asyncio.wait((self._tending,))
         if self._channel is not None:
+            with contextlib.suppress(AmqpError, ActionRequired, TimeoutError):
+                async with asyncio.timeout(CLOSE_BUDGET):
+                    await self._give_back()
+            self._held.clear()
+            self._take_back()
             with contextlib.suppress(AmqpError):
-                self._held.clear()
                 self._report()  # else the relays would keep from others what nobody has any more
                 await self._channel.close()
+
+    def _ack_all(self, deliveries: Sequence[Delivery]) -> None:
+        acks: dict[Channel, list[int]] = {}
+        for delivery in deliveries:
+            if delivery.channel is not None:
+                acks.setdefault(delivery.channel, []).append(delivery.tag)
+                delivery.channel = None
+        for channel, tags in acks.items():
+            self._ack(channel, tags)
 
     def _ack(self, channel: Channel, tags: list[int]) -> None:
         """As few frames as it takes: what has nothing unsettled before it goes with one."""
@@ -198,9 +212,8 @@ class Deliveries:
             await channel.set_prefetch(prefetch)
             self._prefetch = prefetch
             for name, (tag, auto) in list(self._consuming.items()):
-                if not auto:  # one that acknowledges by itself gets everything anyway
-                    await self._start_consumer(channel, name, auto)
-                    await channel.cancel(tag)
+                await self._start_consumer(channel, name, auto)
+                await channel.cancel(tag)
         for name, auto in wanted.items():
             if name not in self._consuming:
                 await self._start_consumer(channel, name, auto)
@@ -216,10 +229,10 @@ class Deliveries:
         tag = f"{name}#{self._generation}"
 
         def on_message(message: Message) -> None:
-            self._on_message(None if auto else channel, message)
+            self._on_message(channel, message, auto=auto)
 
         self._consuming[name] = tag, auto
-        await channel.consume(name, on_message, tag=tag, no_ack=auto, on_cancel=lambda: self._on_cancel(name, tag))
+        await channel.consume(name, on_message, tag=tag, on_cancel=lambda: self._on_cancel(name, tag))
 
     def _on_cancel(self, name: str, tag: str) -> None:
         """A person has deleted the queue; the relay makes it again."""
@@ -233,25 +246,41 @@ class Deliveries:
         return self._prefetch if wanted <= self._prefetch <= 8 * wanted else wanted
 
     def _forget_channel(self) -> None:
-        """Its messages go to others, or come again: what was not handed out must not be done from here."""
+        """Its messages go to others, or come again: what was not handed out must not be done from here.
+
+        But for what is done at most once: whoever gets that again does not begin it.
+        """
+        kept = [it for waiting in self._bands for it in waiting if it.auto]
+        self._take_back()
+        for delivery in kept:
+            delivery.channel = None
+            self._bands[band(delivery.task.priority)].append(delivery)
+        self._consuming.clear()
+        self._prefetch = 0
+        if kept:
+            self._news.set()
+
+    def _take_back(self) -> list[Delivery]:
+        """What was delivered and not handed out, which is no longer to be."""
+        unclaimed = [it for waiting in self._bands for it in waiting] + [it for it, _ in self._doubtful.values()]
         for waiting in self._bands:
             waiting.clear()
         self._doubtful.clear()
-        self._consuming.clear()
-        self._prefetch = 0
         self._news.clear()
+        return unclaimed
 
-    def _on_message(self, channel: Channel | None, message: Message) -> None:
+    def _on_message(self, channel: Channel, message: Message, *, auto: bool) -> None:
         try:
             task = decode_task(message.body)
         except msgspec.DecodeError:
             log.warning("task_unreadable", extra={"queue": message.routing_key})
-            if channel is not None:
-                channel.ack(message.tag)  # the relay notices that it is gone, and publishes it again
+            channel.ack(message.tag)  # the relay notices that it is gone, and publishes it again
             return
-        delivery = Delivery(task, channel, message.tag)
+        delivery = Delivery(task, channel, message.tag, auto=auto)
         key = task.id, task.lease
-        if (known := self._held.get(key)) is not None:
+        if auto and message.redelivered:
+            channel.ack(message.tag)  # if nobody says that it is in his hands, the relay makes it a dead letter
+        elif (known := self._held.get(key)) is not None:
             known.channel, known.tag = channel, message.tag  # we are at it: it came again after a lost connection
         elif message.redelivered or AGAIN in message.header:
             count = message.properties.headers.get("x-delivery-count")
@@ -301,19 +330,25 @@ class Deliveries:
             return
         consuming, self._consuming = self._consuming, {}
         for tag, _ in consuming.values():
-            await channel.cancel(tag)
-        unclaimed = [it for waiting in self._bands for it in waiting] + [it for it, _ in self._doubtful.values()]
-        for waiting in self._bands:
-            waiting.clear()
-        self._doubtful.clear()
-        self._news.clear()
+            await channel.cancel(tag)  # first: what is given back must not come here again
+        unclaimed = self._take_back()
         for delivery in unclaimed:
-            if delivery.channel is not None:
+            if not delivery.auto and delivery.channel is not None:
                 delivery.channel.nack(delivery.tag)
-        released = [it.task for it in unclaimed if it.channel is None]
-        if released:  # the broker has forgotten them
-            outcomes = [Outcome(task=it.id, lease=it.lease, result="released") for it in released]
+        await self._release([it for it in unclaimed if it.auto])
+
+    async def _release(self, deliveries: list[Delivery]) -> None:
+        """The ledger has them handed out anew: if they came back by the broker, nobody would begin them."""
+        if not deliveries:
+            return
+        outcomes = [Outcome(task=it.task.id, lease=it.task.lease, result="released") for it in deliveries]
+        try:
             await self._ask("settle", VERBS["settle"].pack((outcomes,), {}))
+        except BaseException:
+            for delivery in deliveries:  # it may have heard it or not: they are asked about before they are begun
+                self._doubtful[delivery.task.id, delivery.task.lease] = delivery, 0.0
+            raise
+        self._ack_all(deliveries)
 
     async def _check_doubtful(self, now: float) -> None:
         """What was delivered before may be done by now, or be in progress elsewhere: the ledger is asked."""
@@ -362,10 +397,11 @@ class Deliveries:
             self._ack(channel, tags)
 
     def _report(self) -> None:
-        if not self._held and not self._had_holdings:
+        waiting = [it.task.id for group in self._bands for it in group] + [task for task, _ in self._doubtful]
+        if not self._held and not waiting and not self._had_holdings:
             return
         if self._channel is not None and self._channel.is_open:
-            self._had_holdings = bool(self._held)
-            report = HoldingReport(self._worker, tuple({task for task, _ in self._held}))
+            self._had_holdings = bool(self._held or waiting)
+            report = HoldingReport(self._worker, tuple({task for task, _ in self._held}), tuple(waiting))
             properties = Properties(delivery_mode=TRANSIENT, expiration=int(2000 * REPORT_EVERY))
             self._channel.publish(Outgoing("", encode(report), properties, exchange=names.relays(self._namespace)))
