@@ -72,6 +72,14 @@ def test_a_crawl_by_a_browser_that_is_killed_again_and_again_loses_and_leaves_no
     assert crawl.left() == []
 
 
+def test_pages_whose_slot_goes_by_while_a_tab_is_opened_are_fetched_in_another(
+    site: RenderedSite, tmp_path: Path
+) -> None:
+    crawl = RenderedCrawl(tmp_path, site, 6)
+    assert crawl.start("--delay", "100ms").wait(HANG) == 0, crawl.log()
+    assert sorted(one["page"] for one in records(crawl)) == [1, 2, 3, 4, 5, 6]
+
+
 HANDLERS = """
 import shoal
 

@@ -114,6 +114,13 @@ MUTANTS = (
         "acceptance/test_fetch_browser.py::test_page_stays_where_it_was_when_a_step_is_refused_and_fails_where_nothing_comes",
     ),
     Mutant(
+        "a tab is closed while its page waits for a slot",
+        "worker/task/browser_visit.py",
+        "    attempt.may_leave = False\n",
+        "",
+        "acceptance/test_browser_crawl.py::test_pages_whose_slot_goes_by_while_a_tab_is_opened_are_fetched_in_another",
+    ),
+    Mutant(
         "captures of a machine without a server are kept for ever",
         "commands/run.py",
         "        await remove_some_kept_documents(queue, IN_FILE if self._settings.state_file else ELSEWHERE)\n",

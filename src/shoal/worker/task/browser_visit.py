@@ -21,6 +21,7 @@ from shoal.worker.task.exchange import check_scope, take_turn
 from shoal.worker.task.handler_runner import outside_handler
 from shoal.worker.task.page_fetch import build_page
 from shoal.worker.task.request_builder import options_after_redirect, session_of
+from shoal.worker.task.slot import NewSlotNeeded
 
 SEE_OTHER = 303
 T = TypeVar("T")
@@ -31,6 +32,11 @@ async def visit_page(attempt: TaskAttempt, run_context: RunContext, turn: Turn) 
     task, options, builder = attempt.task, attempt.task.request_options, run_context.request_builder
     if run_context.browser is None:
         raise Retry(BROWSER, "this page is fetched by a browser, and this worker has none")
+    if attempt.may_leave and attempt.context.lane_holds.remaining(task.lane):
+        raise NewSlotNeeded(task.spacing)
+    # From here on it waits for a slot with its tab open: to open one takes longer than a slot lasts, so that whoever
+    # gave up both for another slot would never come to an end.
+    attempt.may_leave = False
     navigations, exit = 0, attempt.exit_of(run_context)
     first: Request | None = None
 
