@@ -168,8 +168,8 @@ MUTANTS = (
     Mutant(
         "whoever closes still seems to hold its tasks",
         "queue/rabbitmq/deliveries.py",
-        "                self._held.clear()\n",
-        "",
+        "            self._held.clear()\n            self._take_back()\n",
+        "            self._take_back()\n",
         f"{_DELIVERIES}::test_what_a_worker_held_when_it_was_closed_is_anothers_at_once",
     ),
     Mutant(
