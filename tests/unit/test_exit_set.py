@@ -73,6 +73,9 @@ def test_a_list_as_editors_save_it_is_read_and_what_is_wrong_is_named_by_its_lin
     (tmp_path / "list.txt").write_bytes(good.encode())
     table = '[exits]\npool = {file = "list.txt"}\n'
     assert settings_of(tmp_path, table).exits["pool"].proxies == ("http://a.example:1",)
+    (tmp_path / "list.txt").write_text("direct\n")
+    assert settings_of(tmp_path, table).exits["pool"] == ExitOptions("pool")
+    (tmp_path / "list.txt").write_bytes(good.encode())
     (tmp_path / "list.txt").write_bytes(f"{good}{line}\r\n".encode())
     with pytest.raises(UsageError) as caught:
         settings_of(tmp_path, table)

@@ -67,10 +67,10 @@ def _read_exit(name: str, value: object, where: str, folder: Path, secret: Secre
     if ("proxies" in given) == ("file" in given):
         raise UsageError(f"{where}: give proxies, a file of them, or tor = true", hint=EXAMPLE)
     if "file" in given:
-        return ExitOptions(name, _proxies(_file_lines(given["file"], where, folder), where, secret), **options)
-    texts = _texts(given["proxies"], where)
-    named = {f"proxy {number}": text for number, text in enumerate(texts, 1)}
-    return ExitOptions(name, () if texts == [DIRECT] else _proxies(named, where, secret), **options)
+        named = _file_lines(given["file"], where, folder)
+    else:
+        named = {f"proxy {number}": text for number, text in enumerate(_texts(given["proxies"], where), 1)}
+    return ExitOptions(name, () if [*named.values()] == [DIRECT] else _proxies(named, where, secret), **options)
 
 
 def _options(given: Mapping[str, object], known: Mapping[str, _Option], where: str) -> dict[str, Any]:
