@@ -62,7 +62,7 @@ def crawl(site: WalledSite, kind: str, urls: list[str], is_good: Callable[[dict[
     with harness.scratch() as folder:
         (folder / "shop.py").write_text(SCRAPER.format(urls=urls))
         argv = [str(harness.SHOAL), "run", "shop.py", "-o", "out.jsonl", "--workers", "2", "--delay", "0"]
-        argv += ["--in-flight", "8", "--retry-delay", "300ms", "--allow-private"]
+        argv += ["--in-flight", "8", "--retry-delay", "300ms", "--allow-private", "--on-block", "later"]
         cost = harness.measured(argv, cwd=folder, env=None)
         found = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
         status = shoal(folder, "status")

@@ -29,7 +29,8 @@ from shoal.fetch.browser.program import find_program
 
 CONTENDERS = ("shoal", "crawlee", "scrapy-playwright")
 PEERS = ROOT / "bench" / ".peers" / "bin" / "python"
-EARLY = 100  # pages after which memory is compared with that of the end
+EARLY = 100  # pages after which memory is compared with that of as many at the end: a browser serves as many, so that
+# both are of all ages
 SAMPLE = 0.25  # seconds
 _SCRIPT = (
     "const n = document.body.dataset.n; fetch(`/api/${n}`).then((r) => r.json()).then((it) => {"
@@ -93,8 +94,8 @@ class BrowserCost:
     records: int
     wall: float
     cpu: float  # seconds of all processes
-    early: int  # bytes (PSS) when 100 pages were asked for
-    late: int  # when all were
+    early: float  # bytes (PSS), the median of the 100 pages after the first 100
+    late: float  # of the last 100
     roles: dict[str, float]  # seconds by what processes are
 
 
@@ -115,20 +116,25 @@ def measure(name: str, shop: Shop, pages: int, browser: str) -> BrowserCost:
         urls.write_text("\n".join(f"http://127.0.0.1:{shop.port}/page/{n}" for n in range(pages)))
         shop.pages = 0
         spent = ProcessTimes()
-        early = late = 0
+        early, late = list[int](), list[int]()
         start = time.monotonic()
         with running(command(name, urls, out, browser), folder) as process:
             while process.poll() is None:
                 time.sleep(SAMPLE)
-                memory = spent.sample(process.pid, shop.pages >= EARLY)
-                if shop.pages >= EARLY and not early:
-                    early = memory
-                late = memory if shop.pages < pages or not late else max(late, memory)
+                place = shop.pages // EARLY
+                wanted = [early] * (place == 1) + [late] * (place == (pages - 1) // EARLY)
+                memory = spent.sample(process.pid, bool(wanted))
+                for some in wanted:
+                    some.append(memory)
         wall = time.monotonic() - start
         if not out.exists():
             print((folder / "log.txt").read_text()[-2_000:], file=sys.stderr)
         records = out.read_text().count("9.99" if name == "shoal" else '"price": true') if out.exists() else 0
-        return BrowserCost(records, wall, spent.total, early, late, spent.by_role)
+        return BrowserCost(records, wall, spent.total, _median(early), _median(late), spent.by_role)
+
+
+def _median(some: list[int]) -> float:
+    return statistics.median(some) if some else 0.0
 
 
 class ProcessTimes:
@@ -211,7 +217,7 @@ def main() -> None:
             name, str(min(cost.records for cost in done)), spread(rates, ".2f"), spread(ratios, ".2f"),
             f"{statistics.median(cost.late for cost in done) / 1e6:,.0f} MB", spread(growth, ".2f") if growth else "",
         ])  # fmt: skip
-    text = table(["", "pages", "pages per CPU-second", "beside shoal", "memory at the end", "to that after 100"], rows)
+    text = table(["", "pages", "pages per CPU-second", "beside shoal", "memory, last 100", "to the second 100"], rows)
     print(f"\n{Path(browser).name}, {args.pages:,} pages, 4 at once, load {os.getloadavg()[0]:.1f}\n\n{text}")
     save("browser", {"machine": machine(), "browser": browser, "pages": args.pages, "costs": costs}, text)
 

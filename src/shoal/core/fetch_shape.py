@@ -58,12 +58,13 @@ def coarser(shape: str) -> str:
 
 def _generalised(segment: str) -> str:
     """A plain word as it is; whatever may be an id, a number or a slug as `*`, with its extension."""
-    found = _extension(segment)
-    extension = found.group() if found else ""
-    stem = segment.removesuffix(extension)
-    if not segment or _is_word(stem):
+    if not segment or _is_word(segment):
         return segment
-    return ANY + extension.lower()
+    found = _extension(segment) if "." in segment else None
+    if found is None:
+        return ANY
+    extension = found.group()
+    return segment if _is_word(segment.removesuffix(extension)) else ANY + extension.lower()
 
 
 def _has_room(shape: str, known: Collection[str]) -> bool:

@@ -42,6 +42,7 @@ class TaskAttempt:
         "former",
         "has_fetched_more",
         "identity",
+        "is_auto",
         "is_in_handler",
         "is_unchanged",
         "lane",
@@ -75,6 +76,7 @@ class TaskAttempt:
         self.page_fetch_lock: asyncio.Lock | None = None  # one request at a time, where the host limits them
         self.former: FormerPage | None = None  # the page as the run before had it, where that is looked for
         self.is_unchanged = False  # and still is
+        self.is_auto = False  # fetch=auto: its page is fetched by HTTP, by a browser, or by both
         self.may_leave = False  # its place while nothing has been asked for: see slot.NewSlotNeeded
         self.has_fetched_more = False  # what its handler yields depends on other pages, too
         self.is_in_handler = False  # whether a failure now is one of the user's code

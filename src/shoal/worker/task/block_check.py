@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from shoal.core.block_page import BlockPage
 from shoal.core.block_rule import BY_BROWSER, NOTICE, OFF, PARK, exit_of_rule
 from shoal.core.capability import BROWSER
-from shoal.core.fetch_choice import AUTO, HTTP
+from shoal.core.fetch_choice import HTTP
 from shoal.core.fetch_knowledge import reader_name
 from shoal.core.host_blocks import SIGN_WORDS, Judgement, Way
 from shoal.core.lane import DIRECT, INDEFINITELY, host_of_lane
@@ -33,7 +33,6 @@ from shoal.extract.media import media_kind
 from shoal.queue.host_blocks import BlockEvidence, packed
 from shoal.worker.context import RunContext
 from shoal.worker.task.attempt import TaskAttempt
-from shoal.worker.task.auto_visit import fetch_of
 from shoal.worker.task.hand_on import HandedOn
 from shoal.worker.task.handler_output import HandlerOutput
 from shoal.worker.task.handler_runner import outside_handler
@@ -91,7 +90,7 @@ async def check_page(
     rule = rule_of(attempt, run_context)
     if rule == OFF or not 200 <= response.status < 300 or response.cache == "hit":
         return
-    if attempt.live is None and await _will_compare(attempt, run_context):
+    if attempt.is_auto and attempt.live is None and await _will_compare(attempt, run_context):
         return  # what lacks something by HTTP may be there in a browser: then that is judged
     context, task = attempt.context, attempt.task
     host, way = host_of_lane(attempt.lane), way_of(attempt, run_context)
@@ -138,8 +137,6 @@ async def _keep(attempt: TaskAttempt, response: Response, host: str, way: Way, p
 
 async def _will_compare(attempt: TaskAttempt, run_context: RunContext) -> bool:
     """Whether fetch=auto has a browser look at a page that is odd."""
-    if fetch_of(attempt, run_context) != AUTO:
-        return False
     return run_context.browser is not None or await attempt.has_browser_worker()
 
 

@@ -142,14 +142,16 @@ _current_step: ContextVar[UserCodeStep | None] = ContextVar("shoal_current_step"
 set_current_step = _current_step.set
 
 
-@contextmanager
-def outside_handler() -> Iterator[None]:
+class outside_handler:
     """Within a handler, around what we do for it: tasks started by that may outlive it."""
-    before = _current_step.set(None)
-    try:
-        yield
-    finally:
-        _current_step.reset(before)
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> None:
+        self._before = _current_step.set(None)
+
+    def __exit__(self, *_: object) -> None:
+        _current_step.reset(self._before)
 
 
 @contextmanager

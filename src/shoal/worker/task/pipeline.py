@@ -144,6 +144,7 @@ async def wait_for_slot(attempt: TaskAttempt, run_context: RunContext, start_at:
 async def visit(attempt: TaskAttempt, run_context: RunContext, start_at: float) -> HandlerOutput:
     """Fetch the page, with what it is to be fetched with, and see what it gives."""
     by = fetch_of(attempt, run_context)
+    attempt.is_auto = by == AUTO
     by = await skip_blocked_way(attempt, run_context, by) or by
     first = partial(wait_for_turn, attempt, run_context, start_at)
     again = partial(take_turn, attempt, run_context, attempt.task.url)
