@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import shlex
 from collections.abc import Iterator
@@ -89,7 +90,12 @@ async def test_single_scraper_runs_here_and_resumes_where_it_was_stopped(fleet: 
     async with shoal.Orchestrator() as orchestrator:
         run = await orchestrator.start("russia", urls=pages(fleet))
         assert (run.status, run.mode, run.worker_command) == ("running", "single", "")
-        assert await asyncio.to_thread(gate.asked.acquire, timeout=HANG)
+        if not await asyncio.to_thread(gate.asked.acquire, timeout=HANG):
+            (found,) = await orchestrator.queue.runs(name=run.run_id, limit=1)
+            tasks = await orchestrator.queue.list_tasks(found.id)
+            with contextlib.suppress(TimeoutError):
+                await orchestrator.wait(run.run_id, timeout=1.0)  # raises what ended it
+            pytest.fail(f"never asked for: {found}, {tasks}")
 
         async def three_are_done() -> bool:
             return (await orchestrator.stats(run.run_id)).completed == 3

@@ -28,7 +28,8 @@ from shoal.queue.base import Queue
 
 OWN = "an-own-token-that-is-long-enough"
 QUICK = ("--lease", "4s", "--heartbeat", "1s", "--health", "0", "--concurrency", "8", "--batch-size", "8")
-FAIL_TIMEOUT = 2.5  # seconds after which nginx asks a server again that did not answer
+# Seconds after which nginx asks a server again that did not answer: fail_timeout=2s, which it counts in whole seconds.
+FAIL_TIMEOUT = 3.5
 BEARER = {"Authorization": f"Bearer {OWN}"}
 
 

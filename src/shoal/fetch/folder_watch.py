@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-TIMEOUT = 4.0  # seconds in which processes are looked for
+TIMEOUT = 4.0  # seconds in which processes are looked for, and in which what they still make is removed
 
 
 def wait_for_end(worker: int) -> None:
@@ -44,12 +44,18 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)  # it ends when its work is done
     wait_for_end(worker)
     end = time.monotonic() + TIMEOUT
-    while (left := processes(folder)) and time.monotonic() < end:
+    while True:
+        left = processes(folder)
         for pid in left:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
+        late = time.monotonic() > end
+        if not left or late:
+            shutil.rmtree(folder, ignore_errors=True)
+            # A process that has no memory any more, by which we would know it, may have a thread that makes a file.
+            if late or not Path(folder).exists():
+                return
         time.sleep(0.02)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

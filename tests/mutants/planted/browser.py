@@ -9,6 +9,13 @@ _VISITS = "acceptance/test_fetch_browser.py::test_what_is_asked_for_is_what_is_s
 
 MUTANTS = (
     Mutant(
+        "what a dying browser still makes stays",
+        "fetch/folder_watch.py",
+        "if late or not Path(folder).exists():",
+        "if True:",
+        "unit/test_folder_watch.py",
+    ),
+    Mutant(
         "the gateway connects to any address",
         "fetch/gateway/exit.py",
         "if not self._refusal(host, ip, port)]",
