@@ -323,6 +323,7 @@ async def test_port_that_anybody_could_use_is_not_opened(here: str, settings: di
         ({"token": ""}, "needs a token"),
         ({"token": TOKEN, "strategy": "best"}, "strategy 'best' is not known"),
         ({"token": TOKEN, "health_check_interval": 0}, "health_check_interval"),
+        ({"token": TOKEN, "health_check_interval": "a"}, "health_check_interval"),
     ],
 )
 def test_balancer_says_what_is_wrong_with_it(clean_folder: Path, how: dict[str, Any], words: str) -> None:

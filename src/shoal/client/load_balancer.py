@@ -53,8 +53,11 @@ class LoadBalancer:
     ) -> None:
         if strategy not in STRATEGIES:
             raise UsageError(f"strategy {strategy!r:.100} is not known", hint=f"there are: {', '.join(STRATEGIES)}")
-        if not 0.05 <= health_check_interval <= 86_400:
-            raise UsageError(f"health_check_interval {health_check_interval!r} is not understood", hint="seconds: 10")
+        is_number = isinstance(health_check_interval, int | float)
+        if not is_number or not 0.05 <= health_check_interval <= 86_400:
+            raise UsageError(
+                f"health_check_interval {health_check_interval!r:.100} is not understood", hint="seconds: 10"
+            )
         chosen = settings_for(url, settings)
         self._token = token or chosen.accept_token
         check_token(self._token, "a LoadBalancer")
