@@ -29,8 +29,8 @@ from shoal.fetch.browser.program import find_program
 
 CONTENDERS = ("shoal", "crawlee", "scrapy-playwright")
 PEERS = ROOT / "bench" / ".peers" / "bin" / "python"
-EARLY = 100  # pages after which memory is compared with that of as many at the end: a browser serves as many, so that
-# both are of all ages
+# Pages of which the second so many are compared with the last: a browser serves as many, so both are of all its ages.
+EARLY = 100
 SAMPLE = 0.25  # seconds
 _SCRIPT = (
     "const n = document.body.dataset.n; fetch(`/api/${n}`).then((r) => r.json()).then((it) => {"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from shoal.web.http.guard import WRITE_AT_ONCE, ConnectionTransport
+from shoal.web.http.connection_transport import WRITE_AT_ONCE, ConnectionTransport
 
 
 class Wire:

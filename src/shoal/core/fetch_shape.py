@@ -60,10 +60,8 @@ def _generalised(segment: str) -> str:
     """A plain word as it is; whatever may be an id, a number or a slug as `*`, with its extension."""
     if not segment or _is_word(segment):
         return segment
-    found = _extension(segment) if "." in segment else None
-    if found is None:
-        return ANY
-    extension = found.group()
+    found = _extension(segment)
+    extension = found.group() if found else ""
     return segment if _is_word(segment.removesuffix(extension)) else ANY + extension.lower()
 
 

@@ -7,14 +7,14 @@ from mutants.mutant import Mutant
 MUTANTS = (
     Mutant(
         "the head of a response goes alone, and a server killed then is noticed through a proxy",
-        "web/http/guard.py",
+        "web/http/connection_transport.py",
         "        if self._unsent_bytes > WRITE_AT_ONCE:",
         "        if self._unsent_bytes:",
         "unit/test_connection_transport.py",
     ),
     Mutant(
         "what was written before a connection is closed is lost",
-        "web/http/guard.py",
+        "web/http/connection_transport.py",
         "    def close(self) -> None:\n        self._flush()\n",
         "    def close(self) -> None:\n",
         "unit/test_connection_transport.py",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import resource
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from shoal.web.auth.peer_user import CONNECTION_KEY
+from shoal.web.http.connection_transport import ConnectionTransport
 from shoal.web.http.problem import MEDIA_TYPE, Problem
 
 SWEEP_INTERVAL = 1.0
@@ -18,10 +19,8 @@ HEAD_TIMEOUT = 10.0  # seconds for the head of a request, from its first byte or
 HEAD_LIMIT = 16_384  # bytes of it
 BODY_WINDOW, MIN_BODY_BYTES = 10.0, 5_000  # of a body, so many bytes have to come in so many seconds
 WRITE_TIMEOUT = 20.0  # seconds for which somebody may read nothing of what we send
-LINGER = 1.0  # seconds for which what still comes is thrown away after the last word
 MAX_CONNECTIONS = 16_384  # fewer where the system allows fewer open files
 RESERVED_FILES = 128  # for everything but connections
-WRITE_AT_ONCE = 65_536  # bytes that are not kept back for what may follow
 
 
 def connection_limit(wanted: int = MAX_CONNECTIONS) -> int:
@@ -32,63 +31,6 @@ def connection_limit(wanted: int = MAX_CONNECTIONS) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max_connections, hard))
         soft = max_connections
     return wanted if soft == resource.RLIM_INFINITY else max(16, min(wanted, soft - RESERVED_FILES))
-
-
-class ConnectionTransport:
-    """A transport that sends what is written in one turn of the loop as one, and lets whoever still sends read it.
-
-    The head of a response with its body: a server that is killed has sent all or nothing of a short response, and a
-    proxy can ask another one. It is one system call instead of two, too.
-    """
-
-    def __init__(self, transport: asyncio.Transport, still_sending: Callable[[], bool]) -> None:
-        self._transport = transport
-        self._still_sending = still_sending
-        self._lingering = False
-        self._unsent: list[bytes] = []
-        self._unsent_bytes = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def write(self, data: bytes) -> None:
-        if not self._unsent:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._unsent.append(data)
-        self._unsent_bytes += len(data)
-        if self._unsent_bytes > WRITE_AT_ONCE:  # by that its writer is made to wait for a slow reader
-            self._flush()
-
-    def writelines(self, parts: Iterable[bytes]) -> None:
-        for part in parts:
-            self.write(part)
-
-    def _flush(self) -> None:
-        unsent, self._unsent, self._unsent_bytes = self._unsent, [], 0
-        if unsent and not self._transport.is_closing():
-            self._transport.writelines(unsent)
-
-    def write_eof(self) -> None:
-        self._flush()
-        self._transport.write_eof()
-
-    def abort(self) -> None:
-        self._unsent = []
-        self._transport.abort()
-
-    def is_closing(self) -> bool:
-        return self._lingering or self._transport.is_closing()
-
-    def close(self) -> None:
-        self._flush()
-        if self._lingering or self._transport.is_closing() or not self._still_sending():
-            self._transport.close()
-            return
-        # Closed at once, the system would answer what still comes with a reset, and our answer were lost.
-        self._lingering = True
-        self._transport.resume_reading()
-        self._transport.write_eof()
-        asyncio.get_running_loop().call_later(LINGER, self._transport.close)
 
 
 class GuardedConnection(HttpToolsProtocol):
