@@ -327,20 +327,20 @@ async def test_a_run_goes_through_its_proxy_and_single_links_through_another(tmp
         site.pages |= {"/*": page("page")}
         Home.to = site.port
         (tmp_path / "via.py").write_text(VIA)
-        async with serving(Home("joe:pw1")) as http, serving(SocksHome("ann:pw2")) as socks:
+        async with serving(Home("joe:pass-one")) as http, serving(SocksHome("ann:pass-two")) as socks:
             done = await asyncio.to_thread(
                 user.shoal, "run", "via.py", "-o", "out.jsonl", "--workers", "1", "--proxy", "way",
-                "--delay", "0", SHOAL_SECRET_WAY=http.url("http", "joe:pw1"),
-                SHOAL_SECRET_SOCK=socks.url("socks5h", "ann:pw2"),
+                "--delay", "0", SHOAL_SECRET_WAY=http.url("http", "joe:pass-one"),
+                SHOAL_SECRET_SOCK=socks.url("socks5h", "ann:pass-two"),
             )  # fmt: skip
             assert done.code == 0, done.err
             paths = [target.removeprefix("http://shop.example:81") for _, target in http.asked]
             assert sorted(paths) == ["/", "/again", "/robots.txt"]
-            assert [login for login, _ in socks.asked] == ["ann:pw2"]
+            assert [login for login, _ in socks.asked] == ["ann:pass-two"]
             assert sorted(line["url"][22:] for line in user.lines("out.jsonl")) == ["/", "/again", "/socks"]
         assert all(hit.headers["host"] == "shop.example:81" for hit in site.hits)
         for file in tmp_path.rglob("*"):
-            assert not file.is_file() or (b"pw1" not in file.read_bytes() and b"pw2" not in file.read_bytes())
+            assert not file.is_file() or (b"pass-one" not in file.read_bytes() and b"pass-two" not in file.read_bytes())
 
 
 # Where to go

@@ -41,7 +41,7 @@ def lines(text: str) -> list[dict[str, Any]]:
 
 def test_every_line_about_a_task_names_run_task_and_worker(sqlite_fleet: LocalFleet) -> None:
     sqlite_fleet.site.pages |= {"/p/*": page("x"), "/bad": page("x"), "/gone": (404, {}, b"")}
-    run = sqlite_fleet.submit([*(f"/p/{n}?token=abc" for n in range(8)), "/bad", "/gone"])
+    run = sqlite_fleet.submit([*(f"/p/{n}?token=t0ken-of-a-user" for n in range(8)), "/bad", "/gone"])
     file = sqlite_fleet.user.folder / "worker.log"
     done = sqlite_fleet.work(
         sqlite_fleet.scraper("plain", TALKATIVE), "--exit-when-done", "--name", "node", "--concurrency", "4",
@@ -53,14 +53,14 @@ def test_every_line_about_a_task_names_run_task_and_worker(sqlite_fleet: LocalFl
     seen = [line for line in said if line["event"] == "looked_at"]
     assert len(seen) == 9
     for line in seen:  # several pages were under way at once, each in one process
-        assert views[line["task"]] == line["address"].replace("[hidden]", "abc")
+        assert views[line["task"]] == line["address"].replace("[hidden]", "t0ken-of-a-user")
     about = [line for line in said if line["event"] in ("looked_at", "page_done", "page_dead", "page_retry")]
     assert {line["run"] for line in about} == {run.name}
     assert {line["task"] for line in about} == set(views)
     assert all(line["worker"].startswith("node-") for line in about)
     causes = {line["cause"] for line in about if line["event"] == "page_dead"}
     assert causes == {"handler.KeyError", "http.404"}
-    assert "abc" not in file.read_text()
+    assert "t0ken-of" not in file.read_text()
     assert all({"at", "level", "event"} <= line.keys() for line in said)
 
 

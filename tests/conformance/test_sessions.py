@@ -61,16 +61,16 @@ async def test_one_logs_in_and_all_go_on_as_the_same(harness: QueueHarness) -> N
     begun = await login(one)
     assert "w1 is logging in" in str(await waits(two))
     assert "is logging in" in str(await waits(one))
-    await one.succeed(begun, member("ada"))
+    await one.succeed(begun, member("ada.l@shop"))
     mine, theirs = await identity(one), await identity(two)
     assert mine.id == theirs.id
-    assert theirs.header("https://shop.test/a", 0.0) == "member=ada"
+    assert theirs.header("https://shop.test/a", 0.0) == "member=ada.l@shop"
     theirs.store("https://shop.test/", ["seen=1"], 0.0)
     await two.share_all()
-    assert (await identity(one)).header("https://shop.test/a", 0.0) == "member=ada; seen=1"
+    assert (await identity(one)).header("https://shop.test/a", 0.0) == "member=ada.l@shop; seen=1"
     document = await harness.queue.document("session", "shop")
     assert document is not None
-    assert "ada" not in document.text
+    assert "ada.l" not in document.text  # a dot: neither hex nor base64 can have it by chance
 
 
 async def test_who_dies_at_a_login_blocks_it_for_its_term_and_comes_too_late(harness: QueueHarness) -> None:
@@ -83,8 +83,8 @@ async def test_who_dies_at_a_login_blocks_it_for_its_term_and_comes_too_late(har
     with pytest.raises(SessionWaits):
         await one.succeed(late, member("late"))
     assert "another worker" in str(await one.fail(late, "late", counts=True))
-    await two.succeed(begun, member("ada"))
-    assert (await identity(one)).header("https://shop.test/", 0.0) == "member=ada"
+    await two.succeed(begun, member("ada.l@shop"))
+    assert (await identity(one)).header("https://shop.test/", 0.0) == "member=ada.l@shop"
     assert (await load_session(harness.queue, "shop"))[0].failures == 0
 
 
@@ -97,13 +97,13 @@ async def test_failed_logins_come_to_a_person_whose_word_begins_anew(harness: Qu
     await harness.advance(10_000)
     assert "a person is needed: wrong password" in str(await waits(one))
     await change_session(harness.queue, "shop", asked_again)
-    await one.succeed(await login(one), member("ada"))
+    await one.succeed(await login(one), member("ada.l@shop"))
     assert (await list_sessions(harness.queue))["shop"].state == "in"
 
 
 async def test_an_identity_is_ended_once_and_only_as_what_it_was(harness: QueueHarness) -> None:
     one, two = worker(harness, "w1"), worker(harness, "w2")
-    await one.succeed(await login(one), member("ada"))
+    await one.succeed(await login(one), member("ada.l@shop"))
     first = await identity(two)
     await two.note_good_page(SHOP)
     assert await one.end(SHOP, first.id, 7, "401") is not None
@@ -119,7 +119,7 @@ async def test_an_identity_is_ended_once_and_only_as_what_it_was(harness: QueueH
 
 async def test_another_key_leads_to_one_new_login_and_not_to_a_quarrel(harness: QueueHarness) -> None:
     one, two = worker(harness, "w1"), worker(harness, "w2", "another-key-of-sessions")
-    await one.succeed(await login(one), member("ada"))
+    await one.succeed(await login(one), member("ada.l@shop"))
     await two.succeed(await login(two), member("eve"))
     said = await waits(one)
     assert "sealed with another key" in str(said)
@@ -143,5 +143,5 @@ async def test_whoever_has_logged_in_releases_what_waits_and_nothing_else(harnes
 async def test_a_document_of_somebody_else_leads_to_a_login(harness: QueueHarness, text: str) -> None:
     await harness.queue.compare_and_swap("session", "shop", text, 0)
     one = worker(harness, "w1")
-    await one.succeed(await login(one), member("ada"))
-    assert (await identity(one)).header("https://shop.test/", 0.0) == "member=ada"
+    await one.succeed(await login(one), member("ada.l@shop"))
+    assert (await identity(one)).header("https://shop.test/", 0.0) == "member=ada.l@shop"

@@ -49,9 +49,9 @@ async def test_many_who_act_at_once_are_all_kept(queue: Queue) -> None:
 
 
 async def test_secrets_are_not_kept(queue: Queue) -> None:
-    await UserActions(queue, "me").log_action("submit", "https://u:pw@h.example/", token="abc", note="x")
+    await UserActions(queue, "me").log_action("submit", "https://u:p-w-d@h.example/", token="abc", note="x")
     text = (await queue.document(kinds.ACTIONS, actions.RING)).text  # type: ignore[union-attr]
-    assert "pw" not in text
+    assert "p-w-d" not in text
 
 
 @pytest.mark.parametrize("size", [1, 7, 100_000])
