@@ -71,12 +71,15 @@ def _start_watch(path: Path) -> subprocess.Popen[bytes]:
 
 
 def sweep(root: Path) -> None:
-    """Remove what processes left that died together with their watch."""
+    """Remove what processes left that died together with their watch. The caller has its turn at the root."""
     for path in root.iterdir():
         try:
             lock = os.open(path / "lock", os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:  # it is our turn, so nobody is making it: its maker or its watch died midway
+            shutil.rmtree(path, ignore_errors=True)
+            continue
         except OSError:
-            continue  # just made, or just removed
+            continue
         if not flock.try_lock(lock):
             os.close(lock)
             continue

@@ -16,6 +16,13 @@ MUTANTS = (
         "unit/test_folder_watch.py",
     ),
     Mutant(
+        "a folder that nobody locks stays for good",
+        "fetch/process_folder.py",
+        "            shutil.rmtree(path, ignore_errors=True)\n            continue",
+        "            continue",
+        "unit/test_process_folder.py",
+    ),
+    Mutant(
         "the gateway connects to any address",
         "fetch/gateway/exit.py",
         "if not self._refusal(host, ip, port)]",
