@@ -187,6 +187,37 @@ async def test_a_lost_answer_turns_no_line_into_a_duplicate(
     assert [line for line, *_ in rejected(tmp_path)] == [3, 4]
 
 
+async def test_while_the_queue_is_away_it_says_what_it_waits_for(queue: Queue, run: Run, tmp_path: Path) -> None:
+    told: list[str] = []
+
+    class Away(Broken):
+        async def add(self, *given: Any) -> list[Admission]:
+            told.append(going.waits_for)
+            return await super().add(*given)
+
+    away = Away(queue, 1, after=False)
+    going = list_reader(away, run, listed(tmp_path, "https://a.example/1"), outage_timeout=HANG)
+    await going.run()
+    assert told == ["", "gone"] and not going.waits_for
+
+
+async def test_a_queue_that_does_not_answer_is_waited_for_aloud(
+    queue: Queue, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some try by themselves for a while before they say that the server is away."""
+    monkeypatch.setattr(module, "SLOW_ANSWER", 0.0)
+    told: list[str] = []
+
+    class Silent(Broken):
+        async def now(self) -> int:
+            told.append(going.waits_for)
+            return await self._queue.now()
+
+    going = list_reader(Silent(queue, 0, after=False), run, listed(tmp_path, "https://a.example/1"))
+    await going.run()
+    assert told == ["the queue has not answered for 0 s"] and not going.waits_for
+
+
 @pytest.mark.parametrize("after", [False, True])
 async def test_a_crashed_batch_turns_no_line_into_one_that_was_seen(queue: Queue, tmp_path: Path, after: bool) -> None:
     first = await queue.start_run(NewRun("list", "before", "before", seen_set="prices"))

@@ -128,10 +128,11 @@ class SubmitProgress(StatusLine):
         super().__init__()
         self._next = time.monotonic() + (1.0 if self.on_terminal else LINE_INTERVAL)
 
-    def show(self, read: int, added: int) -> None:
+    def show(self, read: int, added: int, waits_for: str) -> None:
         if time.monotonic() < self._next:
             return
         text = f"{count(read, 'line')} read, {count(added)} added"
+        text = f"{text}; waiting: {waits_for}" if waits_for else text
         if self.on_terminal:
             self._next = time.monotonic() + 0.1
             self.draw(text)

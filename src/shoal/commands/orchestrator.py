@@ -152,7 +152,7 @@ class Orchestrator:
 
     async def _submit(self, settings: Settings, request: RunRequest, fresh: bool, priority: int) -> OrchestratedRun:
         command = shlex.join(["shoal", "submit", request.typed_target or request.scraper.name])
-        submission = Submission(settings, request, 1, priority, command, lambda read, added: None, guest=True)
+        submission = Submission(settings, request, 1, priority, command, lambda *_: None, guest=True)
         made = await submission.run(fresh)
         return OrchestratedRun(
             made.status, made.run.name, made.run.scraper, "distributed", made.enqueued, made.worker_command

@@ -115,7 +115,7 @@ def run_command(
     ):
         request_builder_for(settings, request.scraper)
         check_steps(settings, request.scraper)
-        made = asyncio.run(Submission(settings, request, 1, 0, again, lambda read, added: None, confirm).run(fresh))
+        made = asyncio.run(Submission(settings, request, 1, 0, again, lambda *_: None, confirm).run(fresh))
         on_queued(made)
         return EXIT_CODES["interrupted" if made.status == "interrupted" else "complete"]
     if from_raw or request.folder:

@@ -34,7 +34,7 @@ from shoal.view.page_limit import describe_limit_end
 POLL_EVERY = 0.25
 
 SubmitStatus = Literal["submitted", "continued", "finished", "cancelled", "interrupted"]
-OnListProgress = Callable[[int, int], None]  # lines read, of them added
+OnListProgress = Callable[[int, int, str], None]  # lines read, of them added, why no more can be added for now
 ConfirmEnd = Callable[[EndNotice], None]
 
 
@@ -66,7 +66,7 @@ def submit_command(
     weight: int = 1,
     priority: int = 0,
     command: str = "",
-    on_progress: OnListProgress = lambda read, added: None,
+    on_progress: OnListProgress = lambda *_: None,
     confirm: ConfirmEnd | None = None,
 ) -> SubmitResult:
     """Put a run into the queue, or go on doing so; nothing is fetched here.
@@ -182,7 +182,7 @@ class Submission:
             try:
                 while not reading_task.done():
                     await asyncio.wait([reading_task], timeout=POLL_EVERY)
-                    self.on_progress(seeder.report.read, seeder.report.added)
+                    self.on_progress(seeder.report.read, seeder.report.added, seeder.waits_for)
             except asyncio.CancelledError:
                 seeder.stop()
                 await asyncio.wait([reading_task])

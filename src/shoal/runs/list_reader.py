@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -37,7 +39,10 @@ from shoal.sources.start_task import start_task
 from shoal.sources.url_text import with_scheme
 from shoal.store.sidecars import RejectedFile
 
+T = TypeVar("T")
+
 BATCH = 1_000
+SLOW_ANSWER = 3.0  # seconds
 MAX_TOLD_LANES = 100_000  # remembered, so that a lane is not told with every line
 DUPLICATE_REASON = "the same URL as another line"
 
@@ -87,6 +92,8 @@ class ListReader:
         """
         self.done = False
         self.stopped = False
+        self._asked_at = math.inf  # when the queue was asked for what it has not answered yet
+        self._problem = ""  # and what it said last
         self.paces = frozenset[Pace]()  # of the hosts met so far
         self._queue = queue
         self._run = run
@@ -112,6 +119,12 @@ class ListReader:
     def report(self) -> ListReport:
         return self._position.report
 
+    @property
+    def waits_for(self) -> str:
+        """Why nothing can be added for now; a queue may try for a while before it says so itself."""
+        waited = time.monotonic() - self._asked_at
+        return self._problem or (f"the queue has not answered for {waited:.0f} s" if waited >= SLOW_ANSWER else "")
+
     def stop(self) -> None:
         """End after the batch in progress; run it again to resume from there."""
         self.stopped = True
@@ -121,7 +134,7 @@ class ListReader:
         self._position = load_position(self._position_file, self._run) or self._position
         has_room = not self._run.max_pages or self._run.max_pages > self._position.limit
         if self.report.beyond and has_room:  # for lines that were left out
-            again_at = await reconnecting(self._queue.now, self._outage_timeout)
+            again_at = await self._reconnecting(self._queue.now)
             settings = self._position.settings
             self._position = ListPosition(self._run.name, self._run.began_at, settings=settings, again_at=again_at)
         self._position = msgspec.structs.replace(self._position, limit=self._run.max_pages)
@@ -190,7 +203,7 @@ class ListReader:
         is_retry = bool(self._position.pending)
         began = self._position.began
         if not is_retry:
-            began = await reconnecting(self._queue.now, self._outage_timeout)
+            began = await self._reconnecting(self._queue.now)
             await self._save_position(msgspec.structs.replace(self._position, pending=len(batch), began=began))
         made = [task_from_entry(entry, self._rewrite, self._routes) for entry in batch]
         tasks = [task for task in made if isinstance(task, Task)]
@@ -234,7 +247,17 @@ class ListReader:
             crashed, is_retry = is_retry, True  # an answer that was lost is like a crash
             return await self._add(tasks, began if crashed else 0)
 
-        return await reconnecting(add, self._outage_timeout)
+        return await self._reconnecting(add)
+
+    async def _reconnecting(self, verb: Callable[[], Awaitable[T]]) -> T:
+        def note(error: Exception, tries: int) -> None:
+            self._problem = str(error)
+
+        self._asked_at = time.monotonic()
+        try:
+            return await reconnecting(verb, self._outage_timeout, on_failure=note)
+        finally:
+            self._asked_at, self._problem = math.inf, ""
 
     async def _add(self, tasks: Sequence[Task], began: int) -> list[AddResult]:
         """What became of each; `began` is not 0 where an attempt that crashed may have added some."""

@@ -82,6 +82,11 @@ class ListSeeder:
         return self._reader.report
 
     @property
+    def waits_for(self) -> str:
+        """Why nothing can be added for now: what the queue said last."""
+        return self._reader.waits_for
+
+    @property
     def done(self) -> bool:
         return self._reader.done
 
