@@ -45,6 +45,8 @@ class WorkerLoad(Protocol):
     @property
     def places(self) -> Places: ...
     @property
+    def soon_back(self) -> int: ...  # tasks that wait for new slots, and may get them within the horizon
+    @property
     def is_blocked(self) -> bool: ...
     @property
     def is_idle(self) -> bool: ...
@@ -168,7 +170,7 @@ class Claimer:
         """
         places, buffer = self._load.places, self._buffer
         seconds = max(places.task_seconds(), MIN_TASK_SECONDS)
-        needed = most - buffer.most_at_once(places.busy, seconds)
+        needed = most - buffer.most_at_once(places.busy, seconds) - self._load.soon_back
         needed = min(needed, MAX_DELAYED - len(buffer.delayed))
         return needed if needed >= most // MIN_REFILL else 0
 

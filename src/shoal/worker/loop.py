@@ -13,7 +13,7 @@ from shoal.core.resources import Pressure
 from shoal.core.run import run_of
 from shoal.core.run_counters import UNCHANGED
 from shoal.core.task import LeasedTask, Outcome, Verdict
-from shoal.queue.base import ExtendResult
+from shoal.queue.base import SLOT_HORIZON_SECONDS, ExtendResult
 from shoal.queue.follow_ups import FollowUps
 from shoal.queue.reconnect import TRANSIENT_ERRORS
 from shoal.worker.buffer import BufferedTask, TaskBuffer
@@ -57,7 +57,9 @@ class Worker:
         self._buffer = TaskBuffer(context.clock, self._idle_runners.wake)
         self._claimer = Claimer(context, plan, self._leases, self._buffer, self)
         self._inbox = PushInbox(self._claimer, self._leases, context.crash_note, plan.concurrency, self._fail_with)
-        self._missed_slots = MissedSlots(context, self._buffer, self._release, self._fail_with)
+        self._missed_slots = MissedSlots(
+            context, self._buffer, self._release, self._fail_with, self._places.task_seconds
+        )
         self._settler = Settler(
             context.queue,
             clock=context.clock,
@@ -98,6 +100,10 @@ class Worker:
     @property
     def places(self) -> Places:
         return self._places
+
+    @property
+    def soon_back(self) -> int:
+        return self._missed_slots.count_within(SLOT_HORIZON_SECONDS)
 
     @property
     def is_blocked(self) -> bool:

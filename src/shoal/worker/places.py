@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 MEASURE_SECONDS = 0.25  # of each measurement
@@ -10,34 +11,35 @@ FIRST_GUESS = 0.5  # seconds that a task takes up its place, before anything is 
 
 class Places:
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.busy = 0
         self._clock = clock
         self._seconds = FIRST_GUESS
-        self._taken_seconds = 0.0  # by all tasks together, since the last measurement
-        self._freed = 0  # likewise
-        self._changed_at = self._measured_at = clock()
+        # When those that are taken were taken. Whoever frees one frees the oldest: the sum is the same in the end, and
+        # while many are in progress and the first of them end, none counts for longer than it can have taken.
+        self._taken_at: deque[float] = deque()
+        self._taken_seconds = 0.0  # by those that were freed since the last measurement
+        self._freed = 0
+        self._measured_at = clock()
+
+    @property
+    def busy(self) -> int:
+        return len(self._taken_at)
 
     def take(self, now: float) -> None:
-        self._add_up(now)
-        self.busy += 1
+        self._taken_at.append(now)
 
     def free(self, count: int) -> None:
-        self._add_up(self._clock())
-        self.busy -= count
+        now = self._clock()
+        for _ in range(count):
+            self._taken_seconds += now - self._taken_at.popleft()
         self._freed += count
 
     def task_seconds(self) -> float:
         """How long a task takes up its place, smoothed."""
         now = self._clock()
-        if now - self._measured_at >= MEASURE_SECONDS and (self._freed or self.busy):
-            self._add_up(now)
-            # Where none has ended yet, they take at least as long as they have taken so far.
-            measured = self._taken_seconds / self._freed if self._freed else now - self._measured_at
-            self._seconds = (self._seconds + measured) / 2 if self._freed else max(self._seconds, measured)
+        if now - self._measured_at >= MEASURE_SECONDS:
             if self._freed:
+                self._seconds = (self._seconds + self._taken_seconds / self._freed) / 2
                 self._taken_seconds, self._freed, self._measured_at = 0.0, 0, now
+            elif self._taken_at:  # none has ended yet: they take at least as long as they have taken so far
+                self._seconds = max(self._seconds, now - self._taken_at[0])
         return self._seconds
-
-    def _add_up(self, now: float) -> None:
-        self._taken_seconds += self.busy * (now - self._changed_at)
-        self._changed_at = now

@@ -6,6 +6,27 @@ from mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "whoever finds no place at its slot stays in step with the others",
+        "worker/missed_slots.py",
+        "return spacing - late + self._context.jitter() * min(spacing, OUT_OF_STEP * self._task_seconds())",
+        "return 0.0",
+        "unit/test_worker_loop.py",
+    ),
+    Mutant(
+        "a worker claims for places that those who come back will need",
+        "worker/claimer.py",
+        "most_at_once(places.busy, seconds) - self._load.soon_back",
+        "most_at_once(places.busy, seconds)",
+        "unit/test_worker_loop.py",
+    ),
+    Mutant(
+        "the first that ends of many stands for the time of all",
+        "worker/places.py",
+        "self._taken_seconds += now - self._taken_at.popleft()",
+        "self._taken_seconds += (now - self._taken_at.popleft()) * (len(self._taken_at) + 1)",
+        "unit/test_places.py",
+    ),
+    Mutant(
         "a page that takes supervisor and worker with it is never charged",
         "worker/pool/recovery.py",
         "await queue.reap(dead)",
