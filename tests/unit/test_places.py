@@ -22,7 +22,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def places(clock: Clock) -> Places:
-    return Places(clock)
+    return Places(clock, 60)
 
 
 def test_it_is_a_guess_until_a_task_has_ended(clock: Clock, places: Places) -> None:
@@ -65,3 +65,19 @@ def test_slow_ones_count_for_what_they_take_whoever_ends_first(clock: Clock, pla
         places.free(len(ended))
         seconds = places.task_seconds()
     assert seconds == pytest.approx(0.19, rel=0.25)
+
+
+def test_it_is_known_when_all_were_taken_last(clock: Clock, places: Places) -> None:
+    for _ in range(59):
+        places.take(clock.now)
+    clock.now += 1.0
+    places.free(1)
+    assert places.full_until < 100.0
+    for _ in range(2):
+        places.take(clock.now)
+    clock.now += 1.0
+    places.free(2)
+    assert places.full_until == clock.now
+    clock.now += 1.0
+    places.free(1)
+    assert places.full_until == clock.now - 1.0

@@ -53,13 +53,11 @@ class Worker:
         self._plan = plan
         self._leases = Leases(plan.lease)
         self._idle_runners = IdleRunners(self._startable)
-        self._places = Places(context.clock)
+        self._places = Places(context.clock, plan.concurrency)
         self._buffer = TaskBuffer(context.clock, self._idle_runners.wake)
         self._claimer = Claimer(context, plan, self._leases, self._buffer, self)
         self._inbox = PushInbox(self._claimer, self._leases, context.crash_note, plan.concurrency, self._fail_with)
-        self._missed_slots = MissedSlots(
-            context, self._buffer, self._release, self._fail_with, self._places.task_seconds
-        )
+        self._missed_slots = MissedSlots(context, self._buffer, self._places, self._release, self._fail_with)
         self._settler = Settler(
             context.queue,
             clock=context.clock,

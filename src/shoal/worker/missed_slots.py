@@ -16,6 +16,7 @@ from shoal.errors import QueueRefused
 from shoal.queue.reconnect import TRANSIENT_ERRORS
 from shoal.worker.buffer import BufferedTask, TaskBuffer
 from shoal.worker.context import WorkerContext
+from shoal.worker.places import Places
 from shoal.worker.postponed import TaskPostponed
 from shoal.worker.task import slot
 
@@ -28,15 +29,15 @@ class MissedSlots:
         self,
         context: WorkerContext,
         buffer: TaskBuffer,
+        places: Places,
         release: Callable[[Iterable[BufferedTask]], None],
         on_ended: Callable[[asyncio.Task[None]], None],
-        task_seconds: Callable[[], float],
     ) -> None:
         self._context = context
         self._buffer = buffer
+        self._places = places
         self._release = release
         self._on_ended = on_ended
-        self._task_seconds = task_seconds  # how long a task takes up a place
         self._reserving = asyncio.Semaphore(RESERVES_AT_ONCE)
         self._waiting: dict[asyncio.Task[None], BufferedTask] = {}
 
@@ -72,9 +73,10 @@ class MissedSlots:
     def _seconds_to_other_step(self, buffered: BufferedTask, now: float) -> float:
         """Until a moment after the next slot of its host, which nobody uses if it has no other tasks under way."""
         late, spacing = now - buffered.start_at, buffered.task.spacing
-        if not spacing * slot.TOLERANCE < late < spacing:
+        found_no_place = self._places.full_until >= buffered.start_at
+        if not found_no_place or not spacing * slot.TOLERANCE < late < spacing:
             return 0.0
-        return spacing - late + self._context.jitter() * min(spacing, OUT_OF_STEP * self._task_seconds())
+        return spacing - late + self._context.jitter() * min(spacing, OUT_OF_STEP * self._places.task_seconds())
 
     def remove(self, leases: Collection[int] | None = None) -> list[BufferedTask]:
         """Remove what belongs to some leases, or everything."""

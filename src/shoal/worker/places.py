@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 
@@ -10,8 +11,10 @@ FIRST_GUESS = 0.5  # seconds that a task takes up its place, before anything is 
 
 
 class Places:
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], most: int) -> None:
+        self.full_until = -math.inf  # the last moment at which all were taken
         self._clock = clock
+        self._most = most
         self._seconds = FIRST_GUESS
         # When those that are taken were taken. Whoever frees one frees the oldest: the sum is the same in the end, and
         # while many are in progress and the first of them end, none counts for longer than it can have taken.
@@ -29,6 +32,8 @@ class Places:
 
     def free(self, count: int) -> None:
         now = self._clock()
+        if self.busy >= self._most:
+            self.full_until = now
         for _ in range(count):
             self._taken_seconds += now - self._taken_at.popleft()
         self._freed += count

@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "whoever finds no place at its slot stays in step with the others",
         "worker/missed_slots.py",
-        "return spacing - late + self._context.jitter() * min(spacing, OUT_OF_STEP * self._task_seconds())",
+        "return spacing - late + self._context.jitter() * min(spacing, OUT_OF_STEP * self._places.task_seconds())",
         "return 0.0",
         "unit/test_worker_loop.py",
     ),
