@@ -661,6 +661,22 @@ async def test_stopped_worker_settles_what_waited_for_others() -> None:
     assert sorted(state for state, _, _ in await harness.states()) == ["dead", "done"]
 
 
+@on_virtual_clock
+async def test_pages_of_a_host_that_wants_quiet_for_long_are_handed_back_at_once() -> None:
+    async def wants_quiet(page: Any) -> Any:
+        harness.worker._context.lane_holds.add("a.test", 300.0)
+        await harness.queue.queue.set_lane(LaneChange("a.test", hold_for=300.0))
+        return {"url": page.url}
+
+    harness = WorkerHarness(wants_quiet, concurrency=8)
+    await harness.open(*(f"/{number}" for number in range(4)), pace=Pace(1.0, 0))
+    working = asyncio.create_task(harness.worker.run())
+    await asyncio.sleep(10.0)
+    assert len(harness.fetched) == 1
+    assert (await harness.queue.queue.stats(harness.run)).leased == 0, "this worker may be gone by then"
+    assert (await working).done == 4
+
+
 class FirstAskedRobots:
     """Allows all, after asking each host once, in the slot of whoever came first."""
 

@@ -93,8 +93,8 @@ class MissedSlots:
         try:
             if buffered.missed >= slot.MAX_TRIES:
                 raise TaskPostponed(f"too busy to use a slot of {task.lane}")
-            await asyncio.sleep(buffered.start_at - context.clock())
             await slot.wait_for_hold(context, task.lane)
+            await asyncio.sleep(buffered.start_at - context.clock())
             async with self._reserving:
                 reserved = await slot.take_new_slot(context, task.lane, task.spacing)
         except (TaskPostponed, QueueRefused, *TRANSIENT_ERRORS):
