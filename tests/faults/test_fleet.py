@@ -233,14 +233,14 @@ async def test_answers_that_get_lost_duplicate_nothing(server: Server, fleet_on:
 async def test_the_checker_notices_planted_bugs(tmp_path: Path, fleet_on: StartFleet, bug: str) -> None:
     """The same fleet with a queue that is broken on purpose must be found out."""
     lease = 1.5
-    fleet = await fleet_on(f"sqlite:///{tmp_path}/queue.db", 1500, 1, workers=3, lease=lease, work=0.1, bug=bug)
-    for attempt in range(6):  # now and then others have its work at the moment when it comes back
+    fleet = await fleet_on(f"sqlite:///{tmp_path}/queue.db", 4000, 1, workers=3, lease=lease, work=0.1, bug=bug)
+    for attempt in range(12):  # now and then others have its work at the moment when it comes back
         name, pid = fleet.stop_worker()
-        await asyncio.sleep(lease + 0.3 + 0.25 * attempt)
+        await asyncio.sleep(lease + 0.3 + 0.25 * (attempt % 6))
         if name:
             os.kill(pid, signal.SIGCONT)
         await asyncio.sleep(0.5)
-    await fleet.wait_done(1500, 120)
+    await fleet.wait_done(4000, 240)
     result = await fleet.check()
     print(result.violations)
     words = {"unfenced": ("stale accepted", "ended under"), "forgetful": ("lost",), "doubling": ("duplicated",)}[bug]

@@ -78,7 +78,7 @@ MUTANTS = (
     Mutant(
         "tasks are claimed that find no place when their slot comes",
         "worker/claimer.py",
-        "        needed = most - buffer.most_at_once(places.busy, seconds)\n",
+        "        needed = most - buffer.most_at_once(places.busy, seconds) - self._load.soon_back\n",
         "        needed = most + self._prefetch_target() - places.busy - buffer.waiting\n",
         "unit/test_paced_fleet.py",
     ),
