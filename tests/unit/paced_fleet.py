@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -95,6 +96,7 @@ class PacedFleet:
     cpu: float = 0.0  # seconds of a worker's core that a page takes
     in_flight: int = 0
     robots: bool = False
+    pages: int = 0  # of a host; 0: more than it has slots
     hits: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     calls: Counter[str] = field(default_factory=Counter)
 
@@ -104,7 +106,7 @@ class PacedFleet:
         queue = await SqliteQueue.open(":memory:", clock=lambda: EPOCH + round(loop.time() * 1e6))
         run = (await queue.start_run(NewRun(scraper="s", key="k"))).id
         pace = Pace(self.spacing, self.in_flight)
-        pages = round((seconds + warm_up) / self.spacing) + 10
+        pages = self.pages or round((seconds + warm_up) / self.spacing) + 10
         for host in range(self.hosts):
             tasks, _ = start_tasks(f"http://h{host}.test/{number}" for number in range(pages))
             await queue.add(run, tasks, {f"h{host}.test": pace})
@@ -137,7 +139,7 @@ class PacedFleet:
 
         wire: Any = SlowQueue(queue, self.queue_latency, self.calls)
         clock, note = asyncio.get_running_loop().time, CrashNote.in_memory(name)
-        tools = WorkerContext(name, wire, Web(self), serve, note, clock=clock, jitter=lambda: 0.5)
+        tools = WorkerContext(name, wire, Web(self), serve, note, clock=clock, jitter=random.Random(name).random)
         return Worker(tools, WorkerPlan(runs=(run,), concurrency=self.concurrency, stop_when_empty=False))
 
 
@@ -157,6 +159,11 @@ class Crawled:
     def used(self) -> float:
         """The part of the slots that was used."""
         return self.rate * self.spacing / self.hosts
+
+    @property
+    def fewest(self) -> int:
+        """Requests to the host that was asked least."""
+        return min(map(len, self.hits)) if len(self.hits) == self.hosts else 0
 
     @property
     def least_gap(self) -> float:

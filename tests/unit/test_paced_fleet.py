@@ -45,6 +45,26 @@ def test_pages_that_wait_for_the_slot_after_robots_txt_take_up_no_place() -> Non
     assert crawled.least_gap >= 0.95
 
 
+PAGES = 20
+
+
+@pytest.mark.parametrize(
+    "fleet",
+    [
+        pytest.param(PacedFleet(24, 0.5, workers=1, concurrency=8, robots=True, pages=PAGES), id="1.7 times"),
+        pytest.param(PacedFleet(64, 0.5, workers=1, concurrency=16, robots=True, pages=PAGES), id="1.25 times"),
+        pytest.param(PacedFleet(90, 1.0, 1, concurrency=32, latency=0.3, robots=True, pages=PAGES), id="1.2 times"),
+        pytest.param(PacedFleet(100, 1.0, 1, concurrency=32, latency=0.3, robots=True, pages=PAGES), id="1.07 times"),
+        pytest.param(PacedFleet(200, 1.0, latency=0.3, robots=True, pages=PAGES), id="2.1 times, two workers"),
+    ],
+)
+def test_hosts_that_are_begun_together_all_keep_their_pace(fleet: PacedFleet) -> None:
+    """There are so many times the places it takes, but all hosts would have their slots at the same moments, always."""
+    crawled = run_virtually(fleet.crawl(1.4 * PAGES * fleet.spacing, warm_up=0.0))
+    assert crawled.fewest == PAGES
+    assert crawled.least_gap >= 0.95
+
+
 def test_claims_bring_many_tasks_where_hosts_are_asked_far_ahead() -> None:
     crawled = run_virtually(PacedFleet(20, 0.5).crawl(10.0, warm_up=5.0))
     assert crawled.rate * crawled.seconds / crawled.calls["claim"] >= 6

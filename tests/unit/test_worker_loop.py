@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -22,7 +21,6 @@ from shoal.core.url import request_digest
 from shoal.errors import QueueFull, QueueUnavailable
 from shoal.extract.links import LinkFilter
 from shoal.extract.scraper import Scraper
-from shoal.politeness.robots import RobotsVerdict
 from shoal.queue.base import MAX_FOUND_PER_SETTLE, Queue
 from shoal.queue.sqlite import SqliteQueue
 from shoal.sources.start_task import start_tasks
@@ -66,7 +64,6 @@ class WorkerHarness:
         self.links = LinkFilter(self.scraper.in_scope, None, lambda lane, url: None)
         self.fetched: list[str] = []
         self.latency = 0.01
-        self.robots: Any = None
         self.stalled = 0.0  # seconds that the worker stood still, by its own clock
         self.plan = plan
 
@@ -78,7 +75,7 @@ class WorkerHarness:
         self.run = (await store.start_run(NewRun(scraper="s", key="k"))).id
         tasks, _ = start_tasks(f"http://a.test{path}" for path in paths)
         await store.add(self.run, tasks, {"a.test": pace})
-        served = RunContext(self.scraper, self.links, self.robots, lambda lane: UNLIMITED_PACE)
+        served = RunContext(self.scraper, self.links, None, lambda lane: UNLIMITED_PACE)
         queue: Any = self.queue
 
         async def serve(run: int) -> RunContext:
@@ -675,45 +672,3 @@ async def test_pages_of_a_host_that_wants_quiet_for_long_are_handed_back_at_once
     assert len(harness.fetched) == 1
     assert (await harness.queue.queue.stats(harness.run)).leased == 0, "this worker may be gone by then"
     assert (await working).done == 4
-
-
-class FirstAskedRobots:
-    """Allows all, after asking each host once, in the slot of whoever came first."""
-
-    def __init__(self, latency: float) -> None:
-        self.latency = latency
-        self.asked: set[str] = set()
-
-    async def verdict(self, url: str, exit: str = "") -> RobotsVerdict:
-        host = url.split("/")[2]
-        fresh = host not in self.asked
-        self.asked.add(host)
-        if fresh:
-            await asyncio.sleep(self.latency)
-        return RobotsVerdict(True, fresh=fresh)
-
-
-@pytest.mark.parametrize(
-    ("places", "hosts", "latency", "spacing"),
-    [(8, 24, 0.1, 0.5), (32, 100, 0.3, 1.0)],
-    ids=["1.7 times the places it takes", "1.07 times"],
-)
-def test_hosts_that_are_begun_together_all_keep_their_pace(
-    places: int, hosts: int, latency: float, spacing: float
-) -> None:
-    """There are enough places, but all hosts would have their slots at the same moments, again and again."""
-
-    async def crawl() -> None:
-        pages, draw = 20, random.Random(1)
-        harness = WorkerHarness(concurrency=places)
-        harness.latency, harness.robots = latency, FirstAskedRobots(latency)
-        await harness.open()
-        worker: Any = harness.worker
-        worker._context.jitter = draw.random
-        tasks, _ = start_tasks(f"http://h{host}.test/{page}" for page in range(pages) for host in range(hosts))
-        paces = {f"h{host}.test": Pace(spacing, 0) for host in range(hosts)}
-        await harness.queue.queue.add(harness.run, tasks, paces)
-        assert (await worker.run()).done == hosts * pages
-        assert asyncio.get_running_loop().time() < 1.4 * pages * spacing
-
-    run_virtually(crawl())

@@ -83,7 +83,7 @@ class ListSeeder:
 
     @property
     def waits_for(self) -> str:
-        """Why nothing can be added for now: what the queue said last."""
+        """Why nothing can be added for now; empty: nothing stands in the way."""
         return self._reader.waits_for
 
     @property

@@ -45,7 +45,7 @@ class WorkerLoad(Protocol):
     @property
     def places(self) -> Places: ...
     @property
-    def soon_back(self) -> int: ...  # tasks that wait for new slots, and may get them within the horizon
+    def soon_back(self) -> int: ...  # tasks that missed their slots, and may get new ones within the horizon
     @property
     def is_blocked(self) -> bool: ...
     @property

@@ -45,7 +45,7 @@ class MissedSlots:
         return len(self._waiting)
 
     def count_within(self, seconds: float) -> int:
-        """Of those that ask for their slot so soon: they may get it at once."""
+        """How many ask for their new slot so soon: each may get one that has come already."""
         last = self._context.clock() + seconds
         return sum(buffered.start_at <= last for buffered in self._waiting.values())
 
@@ -94,7 +94,7 @@ class MissedSlots:
             if buffered.missed >= slot.MAX_TRIES:
                 raise TaskPostponed(f"too busy to use a slot of {task.lane}")
             await slot.wait_for_hold(context, task.lane)
-            await asyncio.sleep(buffered.start_at - context.clock())
+            await asyncio.sleep(buffered.start_at - context.clock())  # where that is later than the end of a hold
             async with self._reserving:
                 reserved = await slot.take_new_slot(context, task.lane, task.spacing)
         except (TaskPostponed, QueueRefused, *TRANSIENT_ERRORS):

@@ -10,14 +10,14 @@ MUTANTS = (
         "worker/missed_slots.py",
         "return spacing - late + self._context.jitter() * min(spacing, OUT_OF_STEP * self._places.task_seconds())",
         "return 0.0",
-        "unit/test_worker_loop.py",
+        "unit/test_paced_fleet.py",
     ),
     Mutant(
         "a worker claims for places that those who come back will need",
         "worker/claimer.py",
         "most_at_once(places.busy, seconds) - self._load.soon_back",
         "most_at_once(places.busy, seconds)",
-        "unit/test_worker_loop.py",
+        "unit/test_paced_fleet.py",
     ),
     Mutant(
         "the first that ends of many stands for the time of all",
